@@ -418,7 +418,7 @@ def _is_other_layout(graph: Graph, node: Node) -> bool:
 
 def is_product(node: Node) -> bool:
     """Return whether `node` is a matrix product."""
-    return node.op in (ops.MatMul, ops.Gemm) and not node.domain
+    return node.has(Trait.MATRIX_PRODUCT)
 
 
 def is_reshape(node: Node) -> bool:

@@ -4,7 +4,6 @@ Model files are untrusted: shape inference, ONNX Runtime and the plans divide by
 """
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from onnx.external_data_helper import uses_external_data
 
 from onnxfuse import ops
 from onnxfuse.model import schema
-from onnxfuse.ops import Trait, named
+from onnxfuse.ops import Trait
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
 
@@ -122,8 +121,13 @@ def _check_node(node: NodeProto, opsets: dict[str, int]) -> None:
             raise ValueError(f"{op} with {name} {wrong[0]}, expected {low} to {high}")
         if isinstance(value, list) and node.op_type != ops.Constant and len(value) > 2 * MOST_AXES:
             raise ValueError(f"{op} with {plural(value, 'number')} of {name}")
-    if node.op_type in _RULES:
-        _RULES[node.op_type](node, facts)
+    entry = ops.operator(node.op_type)
+    if entry is not None and Trait.SLIDES in entry.traits:
+        _check_window(node, facts)
+    elif node.op_type == ops.Transpose:
+        _check_perm(facts)
+    elif node.op_type == ops.Split:
+        _check_split(node, facts)
 
 
 def _check_schema(node: NodeProto, opset: int) -> None:
@@ -176,7 +180,7 @@ def _check_window(node: NodeProto, facts: dict[str, Any]) -> None:
         raise ValueError(f"{node.op_type} with pads {lists['pads']}")
 
 
-def _check_perm(node: NodeProto, facts: dict[str, Any]) -> None:
+def _check_perm(facts: dict[str, Any]) -> None:
     perm = list(facts.get("perm", ()))
     if sorted(perm) != list(range(len(perm))):
         raise ValueError(f"Transpose by {perm}")
@@ -206,9 +210,3 @@ def _check_constant(node: NodeProto) -> None:
             raise ValueError(f"a constant that cannot be read: {shown(f'{error}')}") from None
         if array.shape != tuple(value.dims):
             raise ValueError(f"a constant of shape {list(value.dims)} with {plural(array.size, 'element')}")
-
-
-Check = Callable[[NodeProto, dict[str, Any]], None]
-_RULES: dict[str, Check] = {
-    **dict.fromkeys(named(Trait.SLIDES), _check_window), ops.Transpose: _check_perm, ops.Split: _check_split,
-}  # fmt: skip

@@ -4,12 +4,11 @@ The optimizer and the registration of kernels share this answer. It reproduces G
 1.31.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from onnx import NodeProto, TensorProto
 
-from onnxfuse.ops import Trait, named, with_traits
-from onnxfuse.ops.inputs import ELEMENTS
+from onnxfuse.ops import Trait, named, operator
 
 SMALL = 100
 """Elements. ONNX Runtime's limit for initializers that it copies rather than keep a node on the GPU."""
@@ -17,16 +16,8 @@ SMALL = 100
 SHAPE_READERS = named(Trait.READS_SHAPE)
 """Operators whose CUDA kernels write their output to host memory."""
 
-READ_ON_HOST: Mapping[str, Collection[int]] = {
-    entry: there
-    for entry in with_traits(Trait.SHAPES_ON_CUDA)
-    if (there := tuple(i for i, role in enumerate(entry.inputs.values()) if not isinstance(role, ELEMENTS)))
-}
-"""Inputs that CUDA kernels read in host memory, while their output is on the device.
-
-Only of operators that CUDA supports for every element type of shapes: an int64 Pad has no CUDA kernel and runs on the
-CPU.
-"""
+REALS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
+"""Element types of floating-point numbers that ONNX Runtime may move to the CPU."""
 
 HALF = frozenset({
     TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ,
@@ -48,8 +39,12 @@ def leaves_on_host(
     """
     if domain == "" and op in SHAPE_READERS:
         return True
-    read_there = READ_ON_HOST.get(op, ()) if domain == "" else ()
-    values = [(i, v) for i, v in enumerate(inputs) if v]
+    entry, values = operator(op, domain), [(i, v) for i, v in enumerate(inputs) if v]
+    # An operator without a kernel for the element type runs on the CPU: an int64 Pad does.
+    runs = entry is not None and (
+        Trait.FLOATS_ON_CUDA not in entry.traits or any(dtype(v) in REALS for v in inputs[:1])
+    )
+    read_there = entry.on_host if entry is not None and runs else ()
     return any(v in on_host for _, v in values) and all(
         dtype(v) not in HALF and (is_near(v) or (v in on_host and i not in read_there)) for i, v in values
     )

@@ -4,6 +4,8 @@ from onnxfuse.ops import flops
 from onnxfuse.ops.inputs import Index, Length, data
 from onnxfuse.ops.registry import Operator, Trait
 
+__all__ = ["Attention", "CausalConvWithState", "LinearAttention", "RotaryEmbedding"]
+
 Attention = Operator(
     "Attention",
     Trait.ATTENTION,

@@ -4,6 +4,8 @@ from onnxfuse.ops import flops
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.shapes import products, windows
 
+__all__ = ["Conv", "ConvTranspose", "DeformConv", "Det", "Einsum", "Gemm", "MatMul"]
+
 MatMul = Operator("MatMul", Trait.MATRIX_PRODUCT, flops=flops.matmul, shape=products.matmul)
 Gemm = Operator("Gemm", Trait.MATRIX_PRODUCT, flops=flops.gemm, shape=products.gemm)
 Conv = Operator("Conv", Trait.CONVOLUTION, flops=flops.convolution, shape=windows.convolved(1))

@@ -34,6 +34,21 @@ from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.scalar import Node, RowNode, Scalar
 from onnxfuse.ops.shapes import alike
 
+__all__ = [
+    "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "CategoryMapper",
+    "CropAndResize", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DynamicQuantizeLSTM",
+    "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FeatureVectorizer", "FusedConv",
+    "FusedGemm", "FusedMatMul", "GatherBlockQuantized", "GroupNorm", "GroupQueryAttention", "Imputer", "Inverse",
+    "LabelEncoder", "LinearRegressor", "LongformerAttention", "MRotaryEmbedding", "MatMulBnb4",
+    "MatMulIntegerToFloat", "MatMulNBits", "MaxpoolWithMask", "MicrosoftAttention", "MicrosoftDequantizeLinear",
+    "MicrosoftGatherND", "MicrosoftGelu", "MicrosoftPad", "MicrosoftRange", "MicrosoftRotaryEmbedding",
+    "MicrosoftSimplifiedLayerNormalization", "MicrosoftTrilu", "MicrosoftUnique", "MoE", "Momentum",
+    "MultiHeadAttention", "NGramRepeatBlock", "Normalizer", "QAttention", "QEmbedLayerNormalization", "QMoE",
+    "QuickGelu", "RelativePositionBias", "SVMRegressor", "ScaledSiLU", "Scaler", "SimplifiedLayerNormalization",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "SparseAttention", "TorchEmbedding",
+    "TreeEnsembleClassifier", "TreeEnsembleRegressor", "WordConvEmbedding",
+]  # fmt: skip
+
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
 _INPUTS = {"R": DATA, "T": Count(), "inputs": DATA}

@@ -3,6 +3,12 @@
 from onnxfuse.ops.inputs import BRANCH, DATA, Count, Parts, ScanLength, SequenceIndex
 from onnxfuse.ops.registry import Operator, Trait
 
+__all__ = [
+    "ConcatFromSequence", "If", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement", "Scan", "SequenceAt",
+    "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
+    "SplitToSequence",
+]  # fmt: skip
+
 If = Operator("If", Trait.HAS_BODY, inputs={"cond": BRANCH})
 Loop = Operator("Loop", Trait.HAS_BODY, inputs={"M": Count(), "cond": BRANCH, "v_initial": DATA})
 Scan = Operator("Scan", Trait.HAS_BODY, inputs={"sequence_lens": ScanLength(), "initial_state_and_scan_inputs": DATA})

@@ -12,6 +12,15 @@ from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Node, Scalar
 from onnxfuse.ops.shapes.alike import sloped
 
+__all__ = [
+    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitCast", "BitShift", "BitwiseAnd",
+    "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Div",
+    "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish",
+    "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg",
+    "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh",
+    "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "SwiGLU", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+]  # fmt: skip
+
 # ---- scalar functions
 Sigmoid = unary("Sigmoid", scalar.sigmoid, Trait.FINITE_FROM_ZERO, flops=4)
 Tanh = unary("Tanh", scalar.tanh, Trait.FINITE_FROM_ZERO)

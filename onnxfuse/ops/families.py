@@ -48,12 +48,13 @@ def binary(
     *traits: Trait,
     kinds: tuple[Kind, ...] = (),
     flops: int = 1,
-    mirrored: str = "",
+    **more: Unpack[Facts],
 ) -> Operator:
     """Return the entry of a scalar function of two values of one type, of one of these kinds if any are given."""
     commutative = (Trait.COMMUTATIVE,) if function.commutative else ()
     integral = (Trait.INTEGRAL,) if Kind.INTEGER in kinds else ()
     role = CONDITION if kinds == (Kind.BOOLEAN,) else DATA
+    facts: Facts = {"inputs": {"A": role, "B": role}, "neutral": function.neutral, **more}
     return broadcasting(
         name,
         lambda node: function(*node.alike(*kinds, count=2)),
@@ -61,22 +62,15 @@ def binary(
         *integral,
         *traits,
         flops=flops,
-        inputs={"A": role, "B": role},
-        neutral=function.neutral,
-        mirrored=mirrored,
+        **facts,
     )
 
 
-def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1) -> Operator:
+def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
     """Return the entry of an elementwise operator of any number of operands; `flops` is for each but the first."""
+    facts: Facts = {"inputs": data("data_0"), **more}
     return Operator(
-        name,
-        Trait.BROADCASTS,
-        Trait.COMMUTATIVE,
-        *traits,
-        meaning=meaning,
-        flops=count.per_operand(flops),
-        inputs=data("data_0"),
+        name, Trait.BROADCASTS, Trait.COMMUTATIVE, *traits, meaning=meaning, flops=count.per_operand(flops), **facts
     )
 
 
@@ -93,11 +87,13 @@ def reducing(
     `formula` is the result from an element of the operand; `flops` is the number of operations for each of these.
     """
     integral = (Trait.INTEGRAL,) if Kind.INTEGER in kinds else ()
+    on_cuda = () if Trait.SHAPES_ON_CUDA in traits else (Trait.FLOATS_ON_CUDA,)
     return Operator(
         name,
         Trait.REDUCTION,
         Trait.NAMES_AXES,
         *integral,
+        *on_cuda,
         *traits,
         reduced=lambda node, over: formula(node.term(0, *kinds), over),
         flops=count.per_input(flops),

@@ -38,6 +38,12 @@ def _extents(node: ShapeNode) -> Dims:
     return node.shape(0)[node.attribute("start", 0) : end]
 
 
+__all__ = [
+    "DFT", "STFT", "Bernoulli", "BlackmanWindow", "Constant", "ConstantOfShape", "EyeLike", "HammingWindow",
+    "HannWindow", "MelWeightMatrix", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike", "Range", "Shape", "Size",
+]  # fmt: skip
+
 Constant = moving("Constant")
 ConstantOfShape = moving(
     "ConstantOfShape",

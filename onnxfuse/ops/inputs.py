@@ -20,6 +20,10 @@ class Data(Role):
     """Numbers to compute with: any value is valid."""
 
 
+class HostData(Data):
+    """Numbers to compute with that ONNX Runtime's CUDA kernels read in host memory."""
+
+
 # ---- truth values
 
 
@@ -260,7 +264,7 @@ class IfPresent(Role):
     other: Role
 
 
-DATA, CONDITION, BRANCH, MASK = Data(), Condition(), Branch(), Mask()
+DATA, HOST_DATA, CONDITION, BRANCH, MASK = Data(), HostData(), Condition(), Branch(), Mask()
 
 NUMBERS_OF_THINGS = (Branch, Count, Offset, Padding, Extents, Scales, Region, Length, Whole, Start, Parts)
 """Roles whose values are counts, lengths, offsets or decisions: rounding them changes what is computed."""

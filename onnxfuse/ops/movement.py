@@ -8,6 +8,7 @@ from onnxfuse.ops.families import moving, pointwise
 from onnxfuse.ops.inputs import (
     CONDITION,
     DATA,
+    HOST_DATA,
     Axes,
     BroadcastShape,
     Count,
@@ -100,6 +101,12 @@ def _one_hot(node: ShapeNode) -> Elements:
     return np.moveaxis(spread.reshape(*node.elements(0).shape, depth), -1, node.attribute("axis", -1))
 
 
+__all__ = [
+    "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+    "Identity", "OneHot", "Pad", "Reshape", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND", "Slice",
+    "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose", "Trilu", "Unsqueeze",
+]  # fmt: skip
+
 Identity = pointwise("Identity", lambda node: node.term(0), Trait.VIEW, Trait.FOLDABLE, flops=0, inputs=data("input"))
 
 Reshape = moving(
@@ -139,7 +146,12 @@ Unsqueeze = moving(
 )
 
 Trilu = moving(
-    "Trilu", Trait.KEEPS_SHAPE, Trait.FOLDABLE, Trait.CARRIES_SOME, inputs={"input": DATA, "k": Offset(-2, 2)}
+    "Trilu",
+    Trait.KEEPS_SHAPE,
+    Trait.FOLDABLE,
+    Trait.CARRIES_SOME,
+    Trait.SHAPES_ON_CUDA,
+    inputs={"input": DATA, "k": Offset(-2, 2)},
 )
 ReverseSequence = moving(
     "ReverseSequence",
@@ -249,7 +261,8 @@ Pad = moving(
     "Pad",
     Trait.NAMES_AXES,
     Trait.CARRIES_SOME,
-    inputs={"data": DATA, "pads": Padding(), "constant_value": DATA, "axes": Axes("data")},
+    Trait.FLOATS_ON_CUDA,
+    inputs={"data": DATA, "pads": Padding(), "constant_value": HOST_DATA, "axes": Axes("data")},
     moved={"pads": 11},
     shape=_padded,
 )
@@ -295,5 +308,9 @@ SpaceToDepth = moving(
 CenterCropPad = moving("CenterCropPad", Trait.CARRIES_SOME, inputs={"input_data": DATA, "shape": Extents()})
 Compress = moving("Compress", Trait.CARRIES, Trait.SIZE_FROM_DATA, inputs={"input": DATA, "condition": CONDITION})
 OneHot = moving(
-    "OneHot", inputs={"indices": DepthIndex("depth"), "depth": Count(), "values": DATA}, shape=_hot, value=_one_hot
+    "OneHot",
+    Trait.SHAPES_ON_CUDA,
+    inputs={"indices": DepthIndex("depth"), "depth": Count(), "values": HOST_DATA},
+    shape=_hot,
+    value=_one_hot,
 )

@@ -4,6 +4,11 @@ from onnxfuse.ops.inputs import DATA, ZeroPoint, data
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.shapes import windows
 
+__all__ = [
+    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
+    "QuantizeLinear",
+]  # fmt: skip
+
 QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
 DequantizeLinear = Operator(
     "DequantizeLinear",

@@ -13,6 +13,14 @@ from onnxfuse.ops.registry import Operator, Over, Trait
 from onnxfuse.ops.scalar import Kind, Node, RowNode, S, Scalar
 from onnxfuse.ops.shapes.products import chosen
 
+__all__ = [
+    "LRN", "ArgMax", "ArgMin", "BatchNormalization", "CumProd", "CumSum", "GroupNormalization", "Hardmax",
+    "InstanceNormalization", "LayerNormalization", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization",
+    "NegativeLogLikelihoodLoss", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+    "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax",
+    "SoftmaxCrossEntropyLoss",
+]  # fmt: skip
+
 _INPUTS = {"data": DATA, "axes": Axes("data")}
 
 
@@ -108,10 +116,31 @@ def rms_normalization(node: RowNode) -> tuple[Scalar, ...]:
     return root_mean_square(node, node.term(0), node.term(1), 1e-5)
 
 
-ReduceSum = reducing("ReduceSum", lambda x, over: over("sum", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 13})
+ReduceSum = reducing(
+    "ReduceSum",
+    lambda x, over: over("sum", x),
+    Trait.SHAPES_ON_CUDA,
+    Trait.FOLDABLE,
+    inputs=_INPUTS,
+    moved={"axes": 13},
+)
 ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x), inputs=_INPUTS, moved={"axes": 18})
-ReduceMax = reducing("ReduceMax", lambda x, over: over("max", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
-ReduceMin = reducing("ReduceMin", lambda x, over: over("min", x), Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18})
+ReduceMax = reducing(
+    "ReduceMax",
+    lambda x, over: over("max", x),
+    Trait.SHAPES_ON_CUDA,
+    Trait.FOLDABLE,
+    inputs=_INPUTS,
+    moved={"axes": 18},
+)
+ReduceMin = reducing(
+    "ReduceMin",
+    lambda x, over: over("min", x),
+    Trait.SHAPES_ON_CUDA,
+    Trait.FOLDABLE,
+    inputs=_INPUTS,
+    moved={"axes": 18},
+)
 ReduceProd = reducing(
     "ReduceProd", lambda x, over: over("prod", x), Trait.NONZERO, Trait.FOLDABLE, inputs=_INPUTS, moved={"axes": 18}
 )
@@ -167,7 +196,9 @@ BatchNormalization = Operator("BatchNormalization", Trait.KEEPS_SHAPE, flops=per
 LpNormalization = Operator("LpNormalization", Trait.KEEPS_SHAPE, rows=_lp_normalization, flops=per_input(4))
 LRN = Operator("LRN", Trait.KEEPS_SHAPE, Trait.IMAGES, flops=per_input(6))
 MeanVarianceNormalization = Operator("MeanVarianceNormalization", Trait.KEEPS_TYPE, flops=per_input(8))
-CumSum = Operator("CumSum", Trait.KEEPS_SHAPE, flops=per_input(1), inputs={"x": DATA, "axis": Axes("x")})
+CumSum = Operator(
+    "CumSum", Trait.KEEPS_SHAPE, Trait.SHAPES_ON_CUDA, flops=per_input(1), inputs={"x": DATA, "axis": Axes("x")}
+)
 CumProd = Operator("CumProd", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})
 
 NegativeLogLikelihoodLoss = Operator(

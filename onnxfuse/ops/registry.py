@@ -1,11 +1,12 @@
 """What an entry of the registry says of an operator."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
 
 from onnxfuse.ops.flops import Flops
-from onnxfuse.ops.inputs import DATA, Data, Role
+from onnxfuse.ops.inputs import DATA, ELEMENTS, Data, HostData, Role
 from onnxfuse.ops.scalar import Node, RowNode, Scalar
 from onnxfuse.ops.shapes.alike import Alike, kept
 from onnxfuse.ops.shapes.extents import broadcast
@@ -20,6 +21,17 @@ Over = Callable[[str, Scalar], Scalar]
 
 Reduced = Callable[[Node, Over], Scalar]
 """Returns an element of a reduction's output."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The cell of a recurrent layer."""
+
+    activations: tuple[str, ...]
+    """Default activations of a direction."""
+    gates: int = 1
+    states: int = 1
+    """1 for h; 2 for h and c."""
 
 
 Rows = Callable[[RowNode], tuple[Scalar, ...]]
@@ -76,8 +88,9 @@ class Trait(Enum):
     READS_SHAPE = auto()
     """Reads of its input nothing but the shape; CUDA kernels write the result to host memory."""
     SHAPES_ON_CUDA = auto()
-    """ONNX Runtime's CUDA provider has kernels of it for the element types of shapes. They read on the host the inputs
-    that are neither data nor indices."""
+    """ONNX Runtime's CUDA provider has kernels of it for the element types of shapes."""
+    FLOATS_ON_CUDA = auto()
+    """ONNX Runtime's CUDA provider has kernels of it for real numbers, but not for all element types of shapes."""
     QUANTIZES = auto()
     """Converts to or from a quantized type."""
     QUANTIZED = auto()
@@ -169,6 +182,8 @@ class Operator(str):
     """The elements of a small tensor of integers that the operator moves, selects or makes; None for all others."""
     mirrored: str
     """The operator that gives the same with exchanged operands, of a comparison; empty for others."""
+    cell: Cell | None
+    """The cell of a recurrent layer; None for others."""
     reduction: str
     """The reduction over the axes after the channels that gives the same, of a global pool; empty for others."""
     neutral: float | None
@@ -190,13 +205,14 @@ class Operator(str):
         alike: Alike | None = None,
         value: ValueFunction | None = None,
         mirrored: str = "",
+        cell: Cell | None = None,
         reduction: str = "",
         neutral: float | None = None,
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
-        entry.defaults, entry.reduction, entry.neutral = defaults or {}, reduction, neutral
+        entry.defaults, entry.cell, entry.reduction, entry.neutral = defaults or {}, cell, reduction, neutral
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
         every = set(traits)
         while more := {implied for t in every for implied in IMPLIED.get(t, ())} - every:
@@ -229,6 +245,14 @@ class Operator(str):
     def carries(self, position: int) -> bool:
         """Return whether the outputs' elements may be those of the input at this position."""
         return Trait.CARRIES in self.traits and isinstance(self.role(position), Data)
+
+    @property
+    def on_host(self) -> tuple[int, ...]:
+        """Positions of the inputs that ONNX Runtime's CUDA kernels read in host memory."""
+        if self.traits.isdisjoint({Trait.SHAPES_ON_CUDA, Trait.FLOATS_ON_CUDA}):
+            return ()
+        device = {*self.positions(*ELEMENTS)} - {*self.positions(HostData)}
+        return tuple(i for i in range(len(self.inputs)) if i not in device)
 
     def neutral_at(self, position: int) -> float | None:
         """Return the operand at this position with which the other one is the result; None if there is none."""

@@ -4,12 +4,15 @@ from onnxfuse.ops.families import moving
 from onnxfuse.ops.inputs import DATA, Count, Fraction, Length
 from onnxfuse.ops.registry import Operator, Trait
 
-TopK = moving("TopK", Trait.CHOOSES, inputs={"X": DATA, "K": Length("X", ("axis", -1))})
+__all__ = ["NonMaxSuppression", "NonZero", "TopK", "Unique"]
+
+TopK = moving("TopK", Trait.CHOOSES, Trait.SHAPES_ON_CUDA, inputs={"X": DATA, "K": Length("X", ("axis", -1))})
 NonZero = moving("NonZero", Trait.SIZE_FROM_DATA)
 NonMaxSuppression = Operator(
     "NonMaxSuppression",
     Trait.CHOOSES,
     Trait.SIZE_FROM_DATA,
+    Trait.FLOATS_ON_CUDA,
     inputs={
         "boxes": DATA,
         "scores": DATA,

@@ -3,6 +3,8 @@
 from onnxfuse.ops.inputs import data
 from onnxfuse.ops.registry import Operator, Trait
 
+__all__ = ["RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"]
+
 RegexFullMatch = Operator("RegexFullMatch", Trait.OPAQUE)
 StringConcat = Operator("StringConcat", Trait.OPAQUE)
 StringNormalizer = Operator("StringNormalizer", Trait.OPAQUE)

@@ -17,6 +17,11 @@ from onnxfuse.ops.inputs import (
 from onnxfuse.ops.registry import Operator, Rows, Trait
 from onnxfuse.ops.shapes import alike, windows
 
+__all__ = [
+    "AffineGrid", "AveragePool", "Col2Im", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample",
+    "ImageDecoder", "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool", "Resize", "RoiAlign", "Upsample",
+]  # fmt: skip
+
 MaxPool = Operator("MaxPool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled, alike=alike.pooled)
 AveragePool = Operator(
     "AveragePool", Trait.POOL, Trait.IMAGES, flops=flops.window, shape=windows.pooled, alike=alike.pooled
@@ -47,6 +52,7 @@ MaxUnpool = Operator("MaxUnpool", Trait.SLIDES, inputs={"X": DATA, "I": PooledIn
 Resize = Operator(
     "Resize",
     Trait.NAMES_AXES,
+    Trait.FLOATS_ON_CUDA,
     flops=flops.per_output(7),
     inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
     shape=windows.resized,
@@ -54,6 +60,7 @@ Resize = Operator(
 Upsample = Operator(
     "Upsample",
     Trait.NAMES_AXES,
+    Trait.FLOATS_ON_CUDA,
     inputs={"X": DATA, "scales": Scales("X")},
     moved={"scales": 9},
     shape=windows.upsampled,

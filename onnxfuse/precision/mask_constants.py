@@ -25,8 +25,8 @@ stay in float16. Both are float16 numbers, the first also a bfloat16 number."""
 BEYOND = 30_000.0
 """Constants above this are poorly or not at all representable in float16."""
 
-PASSING = named(Trait.CARRIES, Trait.CARRIES_SOME, Trait.CASTS)
-"""Operators through which a mask reaches the scores, besides sums, differences, products and Neg."""
+PASSING = named(Trait.CARRIES, Trait.CARRIES_SOME, Trait.CASTS, Trait.ARITHMETIC) | {ops.Neg}
+"""Operators through which a mask reaches the scores."""
 
 
 def clamp(main: Scope) -> list[str]:
@@ -91,4 +91,4 @@ def _ends(node: NodeProto) -> bool:
 
 
 def _passes(node: NodeProto) -> bool:
-    return not node.domain and (node.op_type in PASSING or node.op_type in (ops.Add, ops.Sub, ops.Mul, ops.Neg))
+    return not node.domain and node.op_type in PASSING

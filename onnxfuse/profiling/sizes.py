@@ -12,7 +12,7 @@ from onnxfuse import ops
 from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
-from onnxfuse.model.host_values import SMALL, computed_on_host
+from onnxfuse.model.host_values import SHAPE_READERS, SMALL, computed_on_host
 from onnxfuse.model.validate import bits
 from onnxfuse.shapes.extent_values import at_sizes, name_sizes
 from onnxfuse.shapes.inference import infer
@@ -150,7 +150,7 @@ def _value(
     if len(node.output) != 1 or not foldable:
         return None
     inputs = dict(constants)
-    if node.op_type in (ops.Shape, ops.Size):
+    if node.op_type in SHAPE_READERS:
         shape = types.get(node.input[0], UNKNOWN).shape
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None

@@ -1,8 +1,10 @@
 """Every operator has one entry, and what entries say holds in onnx's reference implementation and inference."""
 
 import copy
+import importlib
 import pickle
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import onnx
@@ -25,6 +27,25 @@ KNOWN = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not 
 def test_every_operator_of_onnx_has_an_entry(name: str) -> None:
     """One that is not understood yet says OPAQUE."""
     assert ops.operator(name) is not None
+
+
+FAMILIES = [
+    module
+    for path in Path(ops.__file__).parent.glob("*.py")
+    if hasattr(module := importlib.import_module(f"onnxfuse.ops.{path.stem}"), "__all__")
+]
+
+
+def test_families_export_their_entries_alone() -> None:
+    """`ops.X` is an operator: no helper of a family's module comes with them."""
+    for module in FAMILIES:
+        assert {*module.__all__} == {name for name, value in vars(module).items() if isinstance(value, Operator)}
+    assert {name for module in FAMILIES for name in module.__all__} == {
+        name for name, value in vars(ops).items() if isinstance(value, Operator)
+    }
+    own = {"ENTRIES", "Operator", "Trait", "named", "operator", "registry", "with_traits"}
+    modules = {name for name, value in vars(ops).items() if isinstance(value, ModuleType)}
+    assert {n for n in vars(ops) if not n.startswith("__")} <= {n for m in FAMILIES for n in m.__all__} | own | modules
 
 
 def test_no_entry_is_of_an_operator_that_nobody_knows() -> None:

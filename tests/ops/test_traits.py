@@ -7,10 +7,12 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from onnxfuse import ops
-from onnxfuse.ops import Trait
-from onnxfuse.ops.inputs import ELEMENTS
+from onnxfuse.graph.meanings import computed
+from onnxfuse.ops import Operator, Trait
+from onnxfuse.ops.inputs import CONDITION, ELEMENTS
 
 OPSET = 21
 X = np.arange(1, 25, dtype=np.float32).reshape(2, 3, 4)
@@ -135,3 +137,125 @@ def test_casts_keep_numbers() -> None:
     for name in sorted(ops.named(Trait.CASTS)):
         feeds, attributes = ([X], {"to": TensorProto.FLOAT16}) if name == "Cast" else ([X, narrow[:1]], {})
         np.testing.assert_array_equal(run(name, feeds, attributes)[0], narrow)
+
+
+WITH_NEUTRAL = [e for e in ops.ENTRIES.values() if e.neutral is not None]
+
+
+@pytest.mark.parametrize("entry", WITH_NEUTRAL, ids=str)
+def test_with_the_neutral_operand_the_other_one_is_the_result(entry: Operator) -> None:
+    """As the second operand, and as the first one if the operator commutes; no other number is neutral."""
+    x = X > 7 if entry.role(0) == CONDITION else X
+    for position in range(2):
+        neutral, other = (np.array(n, x.dtype) for n in (entry.neutral, not entry.neutral))
+        ours, theirs = ([x, n] if position else [n, x] for n in (neutral, other))
+        alike = entry.neutral_at(position) is not None
+        assert np.array_equal(run(entry, ours, {})[0], x) == alike
+        assert not np.array_equal(run(entry, theirs, {})[0], x)
+
+
+WHOLE = np.array([[3, -2], [5, 7]], np.int64)
+INTEGERS: dict[str, tuple[list[np.ndarray], dict[str, Any]]] = {
+    "Cast": ([WHOLE], {"to": TensorProto.INT32}), "CastLike": ([WHOLE, WHOLE[:1].astype(np.int32)], {}),
+    "Abs": ([WHOLE], {}), "Neg": ([WHOLE], {}), "Mod": ([WHOLE, WHOLE[:1]], {}), "BitwiseAnd": ([WHOLE, WHOLE[:1]], {}),
+    "BitwiseOr": ([WHOLE, WHOLE[:1]], {}), "BitwiseXor": ([WHOLE, WHOLE[:1]], {}),
+    **{n: ([WHOLE, WHOLE[:1]], {}) for n in ops.named(Trait.ARITHMETIC)},
+    **{n: ([WHOLE], {}) for n in ops.named(Trait.REDUCTION) & ops.named(Trait.INTEGRAL)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.NONZERO) - ops.named(Trait.CARRIES)))
+def test_of_integers_other_than_zero_come_others(name: str) -> None:
+    """What carries elements does so anyway."""
+    assert run(name, *INTEGERS[name])[0].all()
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.INTEGRAL) - ops.named(Trait.CARRIES)))
+def test_integers_of_a_wider_type_give_the_same(name: str) -> None:
+    """By the entry's meaning: ONNX Runtime has not all of them on the CPU for int32."""
+    entry, (inputs, attributes) = ops.operator(name), INTEGERS[name]
+    assert entry is not None
+    narrow = [x.astype(np.int32) for x in inputs]
+    if entry.meaning is None:
+        results = [reduced(name, x) for x in (narrow[0], inputs[0])]
+    else:
+        results = [computed(entry, OPSET, x, attributes)[0] for x in (narrow, inputs)]
+        assert [r.dtype for r in results] == [np.int32, np.int64]
+    np.testing.assert_array_equal(*results)
+
+
+def reduced(name: str, x: np.ndarray) -> np.ndarray:
+    """Return the reduction of all axes in onnx's reference."""
+    node, imports = helper.make_node(name, ["x"], ["y"]), [helper.make_opsetid("", OPSET)]
+    function = helper.make_function("f", "f", ["x"], ["y"], [node], imports)
+    return np.asarray(ReferenceEvaluator(function).run(None, {"x": x}, attributes={})[0])
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.UNIT_AXES)))
+def test_axes_of_one_come_and_go(name: str) -> None:
+    """The other extents stay, in order."""
+    (inputs, attributes) = SAMPLES[name]
+    before, after = inputs[0].shape, run(name, inputs, attributes)[0].shape
+    assert before != after
+    assert [n for n in before if n != 1] == [n for n in after if n != 1]
+
+
+def axes_named(name: str, axis: int) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Return operands and attributes, of three axes, with which an operator works along one of them."""
+    along = np.eye(3, dtype=np.int64)[axis]
+    more = {
+        "Concat": [X], "Split": [], "Softmax": [], "LogSoftmax": [], "Slice": [whole(1), whole(3), whole(axis)],
+        "Pad": [np.concatenate([along, 2 * along])], "Resize": [X[:0, 0, 0], (1 + along).astype(np.float32)],
+    }.get(name)  # fmt: skip
+    if more is None:
+        return [X, whole(axis)], {}
+    named = "axis" in onnx.defs.get_schema(name).attributes
+    return [X, *more], ({"axis": axis} if named else {}) | ({"num_outputs": 2} if name == "Split" else {})
+
+
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.NAMES_AXES) - {"Upsample"}))
+def test_with_permuted_axes_permuted_data_give_the_same(name: str) -> None:
+    """The last two axes change places, and the operator works along the other one."""
+    inputs, attributes = axes_named(name, 1)
+    turned, others = axes_named(name, 2)
+    operands = [x.transpose(0, 2, 1) if x is X else x for x in turned]
+    outputs = 2 if name == "Split" else 1
+    for one, other in zip(run(name, inputs, attributes, outputs), run(name, operands, others, outputs), strict=True):
+        assert one.shape != X.shape or "oftmax" in name
+        np.testing.assert_allclose(one, other.transpose(0, 2, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("entry", [e for e in ops.ENTRIES.values() if e.reduction], ids=str)
+def test_a_global_pool_is_a_reduction(entry: Operator) -> None:
+    """Over the axes after the channels."""
+    (pooled,), (reduced,) = run(entry, [IMAGE], {}), run(entry.reduction, [IMAGE, whole(2, 3)], {})
+    np.testing.assert_allclose(pooled, reduced, rtol=1e-6)
+
+
+@pytest.mark.parametrize("entry", [e for e in ops.ENTRIES.values() if e.cell], ids=str)
+def test_cells_have_these_gates_states_and_activations(entry: Operator) -> None:
+    """ONNX Runtime takes weights of as many gates, returns as many states, and the activations are the default."""
+    assert entry.cell is not None
+    rng = np.random.default_rng(0)
+    rows = 5 * entry.cell.gates
+    x, w, r = (rng.standard_normal(s).astype(np.float32) for s in ((3, 2, 4), (1, rows, 4), (1, rows, 5)))
+    outputs = 1 + entry.cell.states
+    usual = run(entry, [x, w, r], {"hidden_size": 5}, outputs)
+    stated = run(entry, [x, w, r], {"hidden_size": 5, "activations": [*entry.cell.activations]}, outputs)
+    np.testing.assert_array_equal(usual[0], stated[0])
+
+
+def test_pools_and_convolutions_slide_windows() -> None:
+    """A convolution has a weight, a pool none."""
+    for name in ops.named(Trait.POOL, Trait.CONVOLUTION):
+        inputs = [p.name for p in onnx.defs.get_schema(name).inputs]
+        assert name in ops.named(Trait.SLIDES)
+        assert inputs[1:2] == (["W"] if name in ops.named(Trait.CONVOLUTION) else [])
+
+
+def test_what_computes_with_quantized_values_takes_no_floats() -> None:
+    """Its first input is of 8 bits."""
+    for name in ops.named(Trait.QUANTIZED):
+        schema = onnx.defs.get_schema(name)
+        allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+        assert all("8" in t for t in allowed[schema.inputs[0].type_str])

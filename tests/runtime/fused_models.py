@@ -109,14 +109,32 @@ READS_ON_HOST = {
     "Squeeze": "n = Size (x)  z = Sub (n, n)  a = Unsqueeze (z, first)  o = Squeeze (one, a)  f = Cast <to = 1> (o)",
     "Unsqueeze": "n = Size (x)  z = Sub (n, n)  a = Unsqueeze (z, first)  o = Unsqueeze (s, a)  f = Cast <to = 1> (o)",
     "Tile": "n = Size (x)  t = Unsqueeze (n, first)  o = Tile (s, t)  f = Cast <to = 1> (o)",
-}
-"""For each operator whose CUDA kernel reads a shape in host memory, nodes that make a float of it."""
+    "TopK": "n = Size (x)  d = Div (n, n)  k = Unsqueeze (d, first)  o, i = TopK (one, k)  f = Cast <to = 1> (o)",
+    "Trilu": "n = Size (x)  o = Trilu (one, n)  f = Cast <to = 1> (o)",
+    "OneHot": "n = Size (x)  o = OneHot (first, n, ends)  f = Cast <to = 1> (o)",
+    "CumSum": "n = Size (x)  z = Sub (n, n)  o = CumSum (one, z)  f = Cast <to = 1> (o)",
+    "NonMaxSuppression": "n = Size (x)  o = NonMaxSuppression (box, score, n)  f = Cast <to = 1> (o)",
+    "Pad": "p = Sub (s, s)  f = Pad (real, p)",
+    "Resize": "f = Resize (real, , , s)",
+    **{
+        op: f"n = Size (x)  z = Sub (n, n)  a = Unsqueeze (z, first)  o = {op} (one, a)  f = Cast <to = 1> (o)"
+        for op in ("ReduceSum", "ReduceMax", "ReduceMin")
+    },
+    **{
+        op: f"n = Size (x)  z = Sub (n, n)  a = Unsqueeze (z, first)  f = {op} (real, a)"
+        for op in (
+            "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp",
+        )
+    },
+}  # fmt: skip
+"""For each operator whose CUDA kernel reads an input in host memory, nodes that make a float of a shape with it."""
 
 
 def divide_by_what_reads_on_host(op: str) -> onnx.ModelProto:
     """A fused op that reads a graph input and what `op` makes of a shape."""
     graph = f"""mean (float[N, 8] x) => (float y)
-      <int64[1] first = {{0}}, int64[1, 1] one = {{1}}, int64 zero = {{0}}> {{
+      <int64[1] first = {{0}}, int64[1, 1] one = {{1}}, int64 zero = {{0}}, int64[2] ends = {{0, 1}},
+       float[1, 1] real = {{1}}, float[1, 1, 4] box = {{0, 0, 1, 1}}, float[1, 1, 1] score = {{1}}> {{
       s = Shape (x)
       {READS_ON_HOST[op]}
       y = onnxfuse.Divide_6 (x, f)

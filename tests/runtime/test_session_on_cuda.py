@@ -18,11 +18,10 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from onnxfuse import runtime
+from onnxfuse import ops, runtime
 from onnxfuse.cuda import Arch, TensorMapSpec, TileTuning
 from onnxfuse.cuda import plan as real_plan
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.model.host_values import READ_ON_HOST
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.support.errors import DeviceError, KernelError, UsageError
@@ -539,7 +538,7 @@ def test_arithmetic_on_shapes_keeps_its_body(on_fake_cuda: FakeCuda) -> None:
 
 def read_on_host() -> Any:
     stand_in_kernels.install()
-    made = {op: models.divide_by_what_reads_on_host(op) for op in READ_ON_HOST} | {
+    made = {op: models.divide_by_what_reads_on_host(op) for op in models.READS_ON_HOST} | {
         "half": models.divide_halves_by_size()
     }
     return {name: [p.runs_as for p in runtime.session(m, CUDA).fused] for name, m in made.items()}
@@ -548,7 +547,8 @@ def read_on_host() -> Any:
 def test_what_cuda_makes_of_a_shape_is_read_by_kernels(on_fake_cuda: FakeCuda) -> None:
     """ONNX Runtime opens the sessions: it leaves on the device what a CUDA kernel computes of a shape that it reads in
     host memory, and what reads a half type."""
-    assert on_fake_cuda(read_on_host) == {name: ["kernel"] for name in (*READ_ON_HOST, "half")}
+    assert {*models.READS_ON_HOST, "Upsample"} == {entry for entry in ops.ENTRIES.values() if entry.on_host}
+    assert on_fake_cuda(read_on_host) == {name: ["kernel"] for name in (*models.READS_ON_HOST, "half")}
 
 
 # ---- errors

@@ -16,6 +16,7 @@ from onnxfuse.fusion.region.make_op import make_op, structure
 from onnxfuse.fusion.steps.pointwise import MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.ops import Trait
 from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.types import Dim, ValueType
 from onnxfuse.symbolic.integer import Int
@@ -211,7 +212,7 @@ def read_as_it_stands(graph: Graph, node: Node) -> bool:
     perm = graph.attributes(node).get("perm") if node.op == ops.Transpose else None
     swaps = isinstance(perm, list) and len(perm) > 1 and [*perm[:-2], perm[-1], perm[-2]] == list(range(len(perm)))
     readers = graph.readers(node.outputs[0])
-    return swaps and not graph.is_output(node.outputs[0]) and all(r.op in (ops.MatMul, ops.Gemm) for r in readers)
+    return swaps and not graph.is_output(node.outputs[0]) and all(r.has(Trait.MATRIX_PRODUCT) for r in readers)
 
 
 def _bytes(graph: Graph, value: str) -> int:

@@ -7,18 +7,19 @@ prevents CUDA graph capture. With Concat they stay on the GPU; only the amounts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import helper
 
 from onnxfuse import ops
 from onnxfuse.graph.constant_folding import read_extent
+from onnxfuse.graph.evaluate import REFUSALS, evaluate
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.index_facts import WHOLE
-from onnxfuse.graph.mask_facts import constant_axes
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.ops import Trait
 
 SINCE = 11
 """First operator set in which Pad reads its amounts as an input."""
@@ -47,7 +48,7 @@ def _beside(node: Node, to: Rewriter) -> bool:
         return False
     try:
         found = _entries(graph, amounts, DEPTH)
-    except (IndexError, ValueError):  # inputs do not match the node: it cannot run (it may be in a dead branch)
+    except REFUSALS:  # inputs do not match the node: it cannot run (it may be in a dead branch)
         return False
     if found is None or found.shape != (2 * kind.rank,) or all(isinstance(e, int) for e in found):
         return False
@@ -107,60 +108,26 @@ def _entries(graph: Graph, value: str, depth: int) -> Entries | None:
         array = graph.constant(value)
         return array.astype(object) if array is not None and array.size <= MOST else None
     node = graph.producer(value)
-    if node is not None and not node.domain and node.op in _READ and depth:
-        return _READ[node.op](graph, node, depth - 1)
+    moves = node is not None and node.has(Trait.CARRIES, Trait.CASTS) and not node.has(Trait.BROADCASTS)
+    if node is not None and moves and depth and (graph.element_count(value) or 0) <= MOST:
+        found = _moved(graph, node, value, depth - 1)
+        if found is not None:
+            return found
     shape = graph.type(value).shape
     return np.full(shape, value, object) if shape in ((), (1,)) else None
 
 
-def _joined(graph: Graph, node: Node, depth: int) -> Entries | None:
-    each = [found for v in node.inputs if (found := _entries(graph, v, depth)) is not None]
-    axis = int(str(graph.attributes(node)["axis"]))
-    return np.concatenate(each, axis) if len(each) == len(node.inputs) and all(e.ndim for e in each) else None
-
-
-def _passed(graph: Graph, node: Node, depth: int) -> Entries | None:
-    return _entries(graph, node.inputs[0], depth)
-
-
-def _reshaped(graph: Graph, node: Node, depth: int) -> Entries | None:
-    found, target = _entries(graph, node.inputs[0], depth), graph.constant(node.inputs[1])
-    if found is None or target is None or 0 in target or not found.size:
-        return None
-    return found.reshape([int(n) for n in target])
-
-
-def _with_axes(graph: Graph, node: Node, depth: int) -> Entries | None:
-    found = _entries(graph, node.inputs[0], depth)
-    axes = constant_axes(graph, node)
-    if found is None or axes is None:
-        return None
-    return (np.expand_dims if node.op == ops.Unsqueeze else np.squeeze)(found, tuple(axes))
-
-
-def _turned(graph: Graph, node: Node, depth: int) -> Entries | None:
-    found = _entries(graph, node.inputs[0], depth)
-    perm = node.written.get("perm")
-    return None if found is None else np.transpose(found, None if perm is None else np.asarray(perm).tolist())
-
-
-def _cut(graph: Graph, node: Node, depth: int) -> Entries | None:
-    found = _entries(graph, node.inputs[0], depth)
-    numbers = [graph.constant(v) for v in node.inputs[1:]]
-    if found is None or any(n is None for n in numbers):
-        return None
-    starts, ends, *more = ([int(i) for i in n.reshape(-1)] for n in numbers if n is not None)
-    axes = more[0] if more else range(len(starts))
-    steps = more[1] if len(more) > 1 else [1] * len(starts)
-    places = [slice(None)] * found.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # With a negative step ONNX clamps the end to before the first element, where Python would count from the end.
-        places[axis] = slice(start, None if step < 0 and end < -found.shape[axis] else end, step)
-    return found[tuple(places)]
-
-
-_READ: Mapping[str, Callable[[Graph, Node, int], Entries | None]] = {
-    ops.Cast: _passed, ops.Concat: _joined, ops.Identity: _passed, ops.Reshape: _reshaped, ops.Slice: _cut,
-    ops.Squeeze: _with_axes, ops.Transpose: _turned, ops.Unsqueeze: _with_axes,
-}  # fmt: skip
-"""Operators that move integers without computing any."""
+def _moved(graph: Graph, node: Node, value: str, depth: int) -> Entries | None:
+    """Return the elements that a node moves, by running it on their indices; None if one is unknown."""
+    elements, inputs, data = list[int | str](), dict[str, np.ndarray](), node.data
+    for position, name in enumerate(node.inputs):
+        found = _entries(graph, name, depth) if position in data else graph.constant(name)
+        if name and found is None:
+            return None
+        if found is not None and position in data:
+            inputs[name] = np.arange(len(elements), len(elements) + found.size).reshape(found.shape)
+            elements += found.reshape(-1).tolist()
+        elif found is not None:
+            inputs[name] = found
+    (indices,) = evaluate([node.proto], inputs, [value], graph.opset)
+    return np.asarray(np.array(elements, object)[indices.reshape(-1)].reshape(indices.shape))

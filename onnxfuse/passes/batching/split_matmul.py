@@ -20,6 +20,7 @@ from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
+from onnxfuse.ops import Trait
 from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 from onnxfuse.shapes.types import Dim, ValueType, differ
 
@@ -89,7 +90,7 @@ def split_matmul(graph: Graph) -> bool:
     """Splits a product whose columns are sliced apart into one product per slice."""
     if graph.opset < SINCE:
         return False
-    found = [cut for n in graph.nodes if n.op in (ops.MatMul, ops.Gemm) and (cut := _cut(graph, n)) is not None]
+    found = [cut for n in graph.nodes if n.has(Trait.MATRIX_PRODUCT) and (cut := _cut(graph, n)) is not None]
     for cut in found:
         _apart(graph, cut)
     return bool(found)
@@ -197,14 +198,16 @@ def _split_into(graph: Graph, reshape: Node, view: _View) -> tuple[int, ...] | N
     return tuple(int(str(n)) for n in after[rows:])
 
 
+Selecting = Callable[[Graph, Node, _View], tuple[int, list[_Part]] | None]
+
 Cutting = tuple[int, list[Node], list[_Part]]
 """The sliced axis of a value, the nodes that slice it, and the ranges that they keep."""
 
 
 def _cutting(graph: Graph, node: Node, value: str, view: _View) -> Cutting | None:
-    if node.op not in _KEPT or node.domain or not _reads_first(node, value):
+    if not node.has(Trait.SELECTS) or node.domain or not _reads_first(node, value):
         return None
-    found = _KEPT[node.op](graph, node, view)
+    found = _selected(graph, node, view)
     if found is None or view.axes[found[0]] is None:
         return None
     axis, parts = found
@@ -226,6 +229,12 @@ def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
         if node.domain or axes is None or [int(a) % rank for a in axes.reshape(-1)] != [axis]:
             return []
     return readers if len(readers) == 1 else []
+
+
+def _selected(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
+    """Return the axis along which a node selects ranges, and these; None if it does not."""
+    own: dict[str, Selecting] = {ops.Split: _split, ops.Slice: _slice, ops.Gather: _gather}
+    return own[node.op](graph, node, view) if node.op in own else None
 
 
 def _split(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
@@ -253,13 +262,6 @@ def _gather(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | 
         return None
     place = int(index.reshape(-1)[0]) % view.extents[columns]
     return axis, [_Part(node.outputs[0], place, 1, gone=index.ndim == 0)]
-
-
-_KEPT: dict[str, Callable[[Graph, Node, _View], tuple[int, list[_Part]] | None]] = {
-    ops.Split: _split,
-    ops.Slice: _slice,
-    ops.Gather: _gather,
-}
 
 
 def _axis(graph: Graph, node: Node, view: _View) -> int:

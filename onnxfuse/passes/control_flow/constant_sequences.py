@@ -13,7 +13,7 @@ import numpy as np
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.graph.rewriter import Rewrite, Rewriter, rewrite_each
+from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 
 LONGEST = 256
 """Maximum number of pieces of a Split."""
@@ -22,7 +22,10 @@ LONGEST = 256
 @graph_pass
 def constant_sequences(graph: Graph) -> bool:
     """Replaces reads of a sequence at a known index by the value inserted there."""
-    return rewrite_each(graph, _WRITTEN)
+    return rewrite_each(graph, {
+        ops.SequenceAt: _element, ops.SequenceLength: _length, ops.ConcatFromSequence: _concatenated,
+        ops.SplitToSequence: _pieces,
+    })  # fmt: skip
 
 
 def _element(node: Node, to: Rewriter) -> bool:
@@ -70,12 +73,6 @@ def _pieces(node: Node, to: Rewriter) -> bool:
 def along_one(to: Rewriter, op: str, values: Sequence[str], axis: int, base: str) -> list[str]:
     """Add a unit axis to each value (Unsqueeze) or remove it (Squeeze), and return the results."""
     return [to.add(op, value, axes=[axis], hint=f"{base}.apart_{i}") for i, value in enumerate(values)]
-
-
-_WRITTEN: dict[str, Rewrite] = {
-    ops.SequenceAt: _element, ops.SequenceLength: _length, ops.ConcatFromSequence: _concatenated,
-    ops.SplitToSequence: _pieces,
-}  # fmt: skip
 
 
 def _lengths(graph: Graph, node: Node) -> list[int] | None:

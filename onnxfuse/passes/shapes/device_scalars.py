@@ -16,32 +16,20 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.fusion.steps.pointwise import host_values
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
-from onnxfuse.model.host_values import READ_ON_HOST, SHAPE_READERS, SMALL
-from onnxfuse.ops import Trait, named
-from onnxfuse.ops.inputs import ELEMENTS
+from onnxfuse.model.host_values import SHAPE_READERS, SMALL
+from onnxfuse.ops import Trait
+from onnxfuse.ops.inputs import ELEMENTS, Extents
 
 SINCE = 11
 """First operator set with Range."""
 
 RANGED = frozenset({TensorProto.INT32, TensorProto.INT64})
 """Element types of shapes that Range supports; values computed from them in other types are computed on the GPU."""
-
-EITHER = frozenset({ops.Clip})
-"""Elementwise operators with inputs that CUDA kernels read on the GPU or on the CPU: the limits of ONNX Runtime 1.31's
-Clip are read on the GPU, those of older versions on the CPU.
-"""
-
-MOVING = frozenset({ops.Concat, ops.Expand, ops.Flatten, ops.Reshape, ops.Squeeze, ops.Transpose, ops.Unsqueeze})
-"""Operators, besides elementwise ones, between integers and what is computed from them: RoPE's angles of a position."""
-
-VIEWS = named(Trait.VIEW) | {ops.Expand}
-"""Operators that pass a scalar through unchanged."""
 
 FARTHEST = 24
 """Maximum nodes between a kernel's operand, of another type or of several elements, and the integers that it is
@@ -109,11 +97,11 @@ def _is_data(graph: Graph, node: Node, index: int, host: frozenset[str]) -> bool
 
 def _reads_data(node: Node, index: int) -> bool:
     """Return whether the operator's CUDA kernel reads this input on the GPU."""
-    if node.domain or node.op in EITHER:
+    entry = node.entry
+    # The limits of ONNX Runtime 1.31's Clip are read on the GPU, those of older versions on the CPU.
+    if entry is None or node.domain or node.op == ops.Clip:
         return False
-    entry = ops.operator(node.op)
-    moves = entry is not None and Trait.SHAPES_ON_CUDA in entry.traits and isinstance(entry.role(index), ELEMENTS)
-    return moves or is_pointwise(node.op)
+    return node.is_elementwise or (Trait.SHAPES_ON_CUDA in entry.traits and isinstance(entry.role(index), ELEMENTS))
 
 
 def _may_be_large(graph: Graph, value: str) -> bool:
@@ -136,7 +124,9 @@ def _and_after(graph: Graph, node: Node, host: frozenset[str]) -> Iterator[Node]
 def _is_argument(graph: Graph, value: str, host: frozenset[str]) -> bool:
     """Return whether a kernel may read it on the CPU: shapes, axes and counts follow an operator's data inputs."""
     return any(
-        v == value and not _reads_data(reader, i) and (i > 0 or i in READ_ON_HOST.get(reader.op, ()))
+        v == value
+        and not _reads_data(reader, i)
+        and (i > 0 or (reader.entry is not None and i in reader.entry.on_host))
         for reader in graph.readers(value)
         if not any(o in host for o in reader.outputs)
         for i, v in enumerate(reader.inputs)
@@ -215,7 +205,7 @@ class _Drawing:
 def _number(graph: Graph, value: str) -> str:
     """Return the value that this one is a view of: the same scalar with other axes, or with 0 added."""
     while (node := graph.producer(value)) is not None and not node.domain:
-        if node.op in VIEWS:
+        if node.has(Trait.KEEPS_ELEMENTS):
             source = node.inputs[0]
         elif node.op == ops.Add:
             sides = (node.inputs, node.inputs[::-1])
@@ -230,17 +220,25 @@ def _number(graph: Graph, value: str) -> str:
 
 
 def _is_computed(graph: Graph, node: Node) -> bool:
-    """Return whether a node may run on the GPU: its arguments, if any, are constants or a target."""
-    if is_pointwise(node.op, node.domain):
-        return is_repeatable(node)
-    if node.domain or node.op not in MOVING:
+    """Return whether a node may run on the GPU: its arguments, if any, are constants or a target.
+
+    Such nodes stand between integers and what is computed from them, as RoPE's angles are of a position.
+    """
+    entry = node.entry
+    if entry is None or node.is_elementwise:
+        return entry is not None and is_repeatable(node)
+    if len(node.outputs) > 1 or not entry.traits >= {Trait.CARRIES, Trait.SHAPES_ON_CUDA}:
         return False
-    return node.op in (ops.Concat, ops.Expand) or all(graph.is_constant(v) for v in node.inputs[1:] if v)
+    arguments = {v: entry.role(i) for i, v in enumerate(node.inputs) if v and not isinstance(entry.role(i), ELEMENTS)}
+    return all(graph.is_constant(v) or isinstance(role, Extents) for v, role in arguments.items())
 
 
 def _operands(node: Node) -> tuple[str, ...]:
     """Return the inputs that a node running on the GPU reads there."""
-    return node.inputs if is_pointwise(node.op, node.domain) or node.op == ops.Concat else node.inputs[:1]
+    entry = node.entry
+    if entry is None or node.is_elementwise:
+        return node.inputs
+    return tuple(v for i, v in enumerate(node.inputs) if isinstance(entry.role(i), ELEMENTS))
 
 
 def _constant(graph: Graph, name: str, array: npt.NDArray[Any]) -> str:

@@ -12,13 +12,11 @@ from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.ops.shapes.windows import Window, pool_windows
 
-POOLS = (ops.MaxPool, ops.AveragePool)
-
 
 @graph_pass
 def exact_pools(graph: Graph) -> bool:
     """Gives pools explicit pads where ONNX's inference counts other windows than ONNX Runtime computes."""
-    return rewrite_each(graph, dict.fromkeys(POOLS, _write))
+    return rewrite_each(graph, dict.fromkeys(ops.named(ops.Trait.POOL), _write))
 
 
 def _write(node: Node, to: Rewriter) -> bool:

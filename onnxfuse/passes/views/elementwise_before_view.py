@@ -15,8 +15,6 @@ from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.shapes.types import ValueType
 
-CONVOLUTIONS = frozenset({ops.Conv, ops.ConvTranspose})
-
 
 @graph_pass
 def elementwise_before_view(graph: Graph) -> bool:
@@ -38,7 +36,7 @@ def _of_a_convolution(graph: Graph, view: Node) -> bool:
         maker = _made_for(graph, maker)
     if maker is not None and maker.op == ops.Transpose:  # to channels last
         maker = _made_for(graph, maker)
-    return maker is not None and maker.op in CONVOLUTIONS
+    return maker is not None and maker.has(ops.Trait.CONVOLUTION)
 
 
 def _made_for(graph: Graph, reader: Node) -> Node | None:

@@ -7,7 +7,7 @@ fuses across a scatter. The parts of a Concat are read in place by movement kern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,8 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.index_facts import LARGEST, WHOLE, growth
 from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
-from onnxfuse.graph.rewriter import Rewrite, Rewriter, rewrite_each
+from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.ops import Trait
 from onnxfuse.shapes.types import Dim
 
 DEPTH = 20
@@ -61,7 +62,7 @@ class _Span:
 @graph_pass
 def scatter_to_concat(graph: Graph) -> bool:
     """Rewrites ScatterND over a contiguous slice as Concat(before, update, after)."""
-    return rewrite_each(graph, _WRITTEN)
+    return rewrite_each(graph, {ops.ScatterND: _by_tuples, ops.ScatterElements: _by_elements})
 
 
 def _by_tuples(node: Node, to: Rewriter) -> bool:
@@ -104,9 +105,6 @@ def _by_elements(node: Node, to: Rewriter) -> bool:
         return False
     _between(node, updates, spans, to)
     return True
-
-
-_WRITTEN: dict[str, Rewrite] = {ops.ScatterND: _by_tuples, ops.ScatterElements: _by_elements}
 
 
 def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list[_Span] | None:
@@ -200,9 +198,25 @@ def _run(graph: Graph, value: str, depth: int) -> _Run | None:
         array = graph.constant(value)
         return _of_numbers(array) if array is not None and _fits(array) else None
     node = graph.producer(value)
-    if node is None or node.domain or depth == 0 or node.op not in _READ:
+    if node is None or node.domain or depth == 0:
         return None
-    return _READ[node.op](graph, node, depth - 1)
+    if node.op == ops.Range:
+        return _counted(graph, node)
+    run = _run(graph, node.inputs[0], depth - 1) if node.has(Trait.CARRIES, Trait.CASTS) else None
+    if run is None or node.is_elementwise:
+        return run if len(node.inputs) == 1 else None
+    return _moved(graph, node, run)
+
+
+def _moved(graph: Graph, node: Node, run: _Run) -> _Run | None:
+    """Return the range of indices that a node moves; None if it is unknown."""
+    if node.op == ops.Slice:
+        return _cut(graph, node, run)
+    if node.op == ops.Expand:
+        return _expanded(graph, node, run)
+    if node.op == ops.Unsqueeze:
+        return _unsqueezed(graph, node, run)
+    return _reshaped(graph, node, run) if node.has(Trait.VIEW) else None
 
 
 def _fits(array: np.ndarray) -> bool:
@@ -217,7 +231,7 @@ def _of_numbers(array: np.ndarray) -> _Run | None:
     return _Run(along[0], first, first + array.shape[along[0]]) if along else _Run(None, first, first + 1)
 
 
-def _counted(graph: Graph, node: Node, depth: int) -> _Run | None:
+def _counted(graph: Graph, node: Node) -> _Run | None:
     start, end, step = (graph.constant(v) for v in node.inputs)
     if start is None or step is None or step != 1:
         return None
@@ -225,11 +239,10 @@ def _counted(graph: Graph, node: Node, depth: int) -> _Run | None:
     return None if limit is None else _Run(0, int(start.reshape(())), limit)
 
 
-def _cut(graph: Graph, node: Node, depth: int) -> _Run | None:
+def _cut(graph: Graph, node: Node, run: _Run) -> _Run | None:
     """Indices without the first or the last ones; one-dimensional only."""
-    run = _run(graph, node.inputs[0], depth)
     numbers = [graph.constant(v) if v else None for v in node.inputs[1:]]
-    if run is None or run.axis != 0 or graph.type(node.inputs[0]).rank != 1 or any(n is None for n in numbers[:2]):
+    if run.axis != 0 or graph.type(node.inputs[0]).rank != 1 or any(n is None for n in numbers[:2]):
         return None
     start, end, *rest = (1 if n is None else int(n.reshape(-1)[0]) for n in numbers)
     if start < 0 or (len(rest) > 1 and rest[1] != 1):
@@ -241,23 +254,18 @@ def _cut(graph: Graph, node: Node, depth: int) -> _Run | None:
     return replace(run, first=run.first + start) if end >= END >> 1 else None
 
 
-def _passed(graph: Graph, node: Node, depth: int) -> _Run | None:
-    return _run(graph, node.inputs[0], depth)
-
-
-def _unsqueezed(graph: Graph, node: Node, depth: int) -> _Run | None:
-    run, rank = _run(graph, node.inputs[0], depth), graph.type(node.inputs[0]).rank
+def _unsqueezed(graph: Graph, node: Node, run: _Run) -> _Run | None:
+    rank = graph.type(node.inputs[0]).rank
     axes = None if rank is None else unsqueezed_axes(graph, node, rank)
-    if run is None or axes is None:
+    if axes is None:
         return None
     return run if run.axis is None else replace(run, axis=axes.index(run.axis))
 
 
-def _reshaped(graph: Graph, node: Node, depth: int) -> _Run | None:
+def _reshaped(graph: Graph, node: Node, run: _Run) -> _Run | None:
     """A list reshaped to one axis of a tensor with that many elements."""
-    run, rank = _run(graph, node.inputs[0], depth), graph.type(node.inputs[0]).rank
-    shape = graph.type(node.outputs[0]).shape
-    if run is None or run.axis is None:
+    rank, shape = graph.type(node.inputs[0]).rank, graph.type(node.outputs[0]).shape
+    if run.axis is None:
         return run
     if rank != 1 or shape is None:
         return None
@@ -265,10 +273,9 @@ def _reshaped(graph: Graph, node: Node, depth: int) -> _Run | None:
     return replace(run, axis=wide[0] if wide else None) if len(wide) < 2 else None
 
 
-def _expanded(graph: Graph, node: Node, depth: int) -> _Run | None:
-    run = _run(graph, node.inputs[0], depth)
+def _expanded(graph: Graph, node: Node, run: _Run) -> _Run | None:
     inner, outer = (graph.type(v).shape for v in (node.inputs[0], node.outputs[0]))
-    if run is None or inner is None or outer is None:
+    if inner is None or outer is None:
         return None
     if run.axis is None:
         return run
@@ -276,10 +283,3 @@ def _expanded(graph: Graph, node: Node, depth: int) -> _Run | None:
     if inner[run.axis] == 1:
         return replace(run, axis=None)
     return replace(run, axis=axis) if inner[run.axis] is not None and inner[run.axis] == outer[axis] else None
-
-
-_READ: dict[str, Callable[[Graph, Node, int], _Run | None]] = {
-    ops.Range: _counted, ops.Slice: _cut, ops.Identity: _passed, ops.Cast: _passed, ops.Unsqueeze: _unsqueezed,
-    ops.Reshape: _reshaped, ops.Expand: _expanded,
-}  # fmt: skip
-"""Operators that compute indices."""

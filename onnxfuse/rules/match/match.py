@@ -12,6 +12,7 @@ from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
+from onnxfuse.ops import Trait, named
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.refusal import Refusal as Refusal
 from onnxfuse.rules.match.refusal import nearness
@@ -318,9 +319,12 @@ express.
 """
 
 
+WINDOWS = named(Trait.SLIDES)
+
+
 def _fills(op: str, name: str, value: schema.AttributeValue) -> bool:
     """Return whether an attribute without a schema default has its default value."""
-    number = _FILLED.get(name) if op.startswith((ops.Conv, ops.MaxPool, ops.AveragePool, ops.LpPool)) else None
+    number = _FILLED.get(name) if op in WINDOWS else None
     return number is not None and isinstance(value, list) and all(v == number for v in value)
 
 

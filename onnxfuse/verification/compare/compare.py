@@ -63,9 +63,6 @@ from onnxfuse.verification.variants.float32_twin import Float32Comparison, step_
 from onnxfuse.verification.variants.perturbed import on_perturbed_tables, on_perturbed_weights, selects
 from onnxfuse.verification.variants.variant import Arrays
 
-NOTHING_IN = {ops.SequenceEmpty: LENGTH, ops.Optional: PRESENT}
-"""Operators whose omitted input yields an empty value, and the message for it."""
-
 
 def compare(
     original: Source,
@@ -222,8 +219,10 @@ def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
     types = value_types(inferred(model).graph)
     none = {o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ())}
     for node in model.graph.node:
-        if node.op_type in NOTHING_IN and not any(node.input):
-            none.add(f"{node.output[0]}{NOTHING_IN[node.op_type]}")
+        if node.op_type == ops.SequenceEmpty:
+            none.add(f"{node.output[0]}{LENGTH}")
+        if node.op_type == ops.Optional and not any(node.input):
+            none.add(f"{node.output[0]}{PRESENT}")
     return frozenset(none)
 
 

@@ -15,12 +15,10 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.files.external import is_external
-from onnxfuse.ops import Trait, named
+from onnxfuse.ops import Trait
 from onnxfuse.verification.compare.near_bounds import LEAST, MOST
 from onnxfuse.verification.inputs.inputs import Array, Case
 
-SIGNS = {**dict.fromkeys(named(Trait.COMPARISON), 1.0), ops.Add: -1.0, ops.Sub: 1.0, ops.Min: 1.0, ops.Max: 1.0}
-"""Operators of a value and a constant, and the factor to the constant where the value is near it."""
 SMALL_CONSTANT = 4096
 """Largest element count of a constant that is looked at."""
 SITES = 4
@@ -78,10 +76,20 @@ def _targets(node: onnx.NodeProto, constants: dict[str, Array]) -> Iterator[tupl
         for attribute in node.attribute:
             yield node.input[0], np.array(attribute.f, np.float64)
         yield from ((node.input[0], constants[bound]) for bound in node.input[1:] if bound in constants)
-    elif node.op_type in SIGNS and len(node.input) == 2:
+    elif _meets(node.op_type) and len(node.input) == 2:
         for value, other in (node.input, node.input[::-1]):
             if other in constants and value not in constants:
-                yield value, SIGNS[node.op_type] * constants[other]
+                yield value, -constants[other] if node.op_type == ops.Add else constants[other]
+
+
+def _meets(op: str) -> bool:
+    """Return whether an operator compares two values, returns one of them, adds or subtracts: where they meet, what it
+    gives is decided by rounding, or is nearly 0.
+    """
+    entry = ops.operator(op)
+    if entry is None or Trait.BROADCASTS not in entry.traits:
+        return False
+    return not entry.traits.isdisjoint({Trait.COMPARISON, Trait.CARRIES}) or entry.neutral == 0
 
 
 def case_reaching(

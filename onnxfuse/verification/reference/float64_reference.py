@@ -20,8 +20,8 @@ import onnx
 from onnx import TensorProto
 from threadpoolctl import ThreadpoolController
 
-from onnxfuse import ops
 from onnxfuse.graph.randomness import random_node
+from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
 from onnxfuse.support.error_text import first_line
@@ -35,6 +35,8 @@ from onnxfuse.verification.run.tensors import innermost, tensors_of, type_name
 
 Arrays = dict[str, npt.NDArray[Any]]
 Choice = Literal["auto", "float64", "float32"]
+
+PRODUCTS, CONVOLUTIONS = named(Trait.MATRIX_PRODUCT), named(Trait.CONVOLUTION)
 
 FLOAT64_PARAMETERS = 400_000_000
 """Float64 weights of this many parameters take 3.2 GB."""
@@ -184,10 +186,10 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
     total = 0
     for node in typed.graph.node:
         output = math.prod(extents.get(node.output[0], ()))
-        if node.op_type in (ops.MatMul, ops.Gemm) and extents.get(node.input[0]):
+        if node.op_type in PRODUCTS and extents.get(node.input[0]):
             transposed = any(a.name == "transA" and a.i for a in node.attribute)
             total += 2 * output * extents[node.input[0]][0 if transposed else -1]
-        elif node.op_type in (ops.Conv, ops.ConvTranspose):
+        elif node.op_type in CONVOLUTIONS:
             weight = extents.get(node.input[1], [1])
             total += 2 * output * math.prod(weight[1:])
     return total

@@ -34,8 +34,7 @@ ACTIVATIONS: dict[str, tuple[float, float, Callable[[Array, float, float], Any]]
 class _Recurrent(ReferenceOperator):
     """Common base: directions, lengths, layouts."""
 
-    defaults: tuple[str, ...] = ()
-    gates = 1
+    operator: ops.Operator
 
     def _run(
         self,
@@ -58,21 +57,23 @@ class _Recurrent(ReferenceOperator):
         linear_before_reset: int = 0,
         output_sequence: int = 0,
     ) -> tuple[Array, ...]:
+        cell = self.operator.cell
+        assert cell is not None
         x = x.swapaxes(0, 1) if layout else x
         steps, batch, _ = x.shape
         directions, size = r.shape[0], r.shape[2]
-        bias = np.zeros((directions, 2 * self.gates * size)) if bias is None else bias
+        bias = np.zeros((directions, 2 * cell.gates * size)) if bias is None else bias
         peepholes = np.zeros((directions, 3 * size)) if peepholes is None else peepholes
         ends = np.full(batch, steps) if lengths is None else lengths
-        states = [s.swapaxes(0, 1) if layout and s is not None else s for s in (h, c)[: 2 if self.gates == 4 else 1]]
-        named = list(activations) if self.says("activations") and activations else list(self.defaults) * directions
+        states = [s.swapaxes(0, 1) if layout and s is not None else s for s in (h, c)[: cell.states]]
+        named = list(activations) if self.says("activations") and activations else list(cell.activations) * directions
         chosen = _activations(named, list(activation_alpha or ()), list(activation_beta or ()))
         every, last = np.zeros((steps, directions, batch, size), x.dtype), []
         for index in range(directions):
             reverse = direction == "reverse" or index == 1
-            first = index * len(self.defaults)
+            first = index * len(cell.activations)
             step = self.step(
-                (w[index], r[index], bias[index], peepholes[index]), chosen[first : first + len(self.defaults)],
+                (w[index], r[index], bias[index], peepholes[index]), chosen[first : first + len(cell.activations)],
                 (lambda z: z) if clip is None else (lambda z: np.clip(z, -clip, clip)),
                 bool(input_forget), bool(linear_before_reset),
             )  # fmt: skip
@@ -100,7 +101,7 @@ class _Recurrent(ReferenceOperator):
 class RNN(_Recurrent):
     """f(x W + h R + b)."""
 
-    defaults = (ops.Tanh,)
+    operator = ops.RNN
 
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
@@ -114,7 +115,7 @@ class RNN(_Recurrent):
 class GRU(_Recurrent):
     """Gates z and r, and the candidate state; reset applied before or after the product."""
 
-    defaults, gates = (ops.Sigmoid, ops.Tanh), 3
+    operator = ops.GRU
 
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool
@@ -135,7 +136,7 @@ class GRU(_Recurrent):
 class LSTM(_Recurrent):
     """Gates i, o, f and the cell, with peepholes."""
 
-    defaults, gates = (ops.Sigmoid, ops.Tanh, ops.Tanh), 4
+    operator = ops.LSTM
 
     def step(
         self, weights: tuple[Array, ...], f: list[Activation], clip: Activation, coupled: bool, linear: bool

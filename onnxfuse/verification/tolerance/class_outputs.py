@@ -19,7 +19,7 @@ from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_types
 
-SOFTMAX = named(Trait.SOFTMAX)
+SOFTMAX, PRODUCTS = named(Trait.SOFTMAX), named(Trait.MATRIX_PRODUCT)
 CARRIERS = named(Trait.CASTS, Trait.QUANTIZES) | {ops.Identity}
 """Operators that forward scores unchanged, or nearly, whatever is known of their shape."""
 MOVERS = named(Trait.RESHAPE)
@@ -46,7 +46,7 @@ def _are_scores(name: str, makers: dict[str, NodeProto], types: dict[str, ValueT
     while (node := makers.get(name)) is not None:
         if node.op_type in SOFTMAX:
             return _over_the_last_axis(node, _rank(types, name))
-        if node.op_type in (ops.MatMul, ops.Gemm):
+        if node.op_type in PRODUCTS:
             columns, read = _columns(types, name), _columns(types, node.input[0])
             if columns is None or columns < LINEAR_COLUMNS:
                 return False

@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.model.fused import FusedOp, Meaning
+from onnxfuse.ops.registry import Cell
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -18,25 +19,6 @@ TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 """Supported element types."""
 
 
-@dataclass(frozen=True)
-class CellKind:
-    """A kind of cell."""
-
-    cell: str
-    """The struct of cells.cuh that computes it."""
-    gates: int
-    states: int
-    """Number of states: 1 for h; 2 for h and c."""
-    activations: tuple[str, ...]
-    """Default activations per direction, in lower case."""
-
-
-KINDS = {
-    ops.LSTM: CellKind("Lstm", 4, 2, ("sigmoid", "tanh", "tanh")),
-    ops.GRU: CellKind("Gru", 3, 1, ("sigmoid", "tanh")),
-    ops.RNN: CellKind("Rnn", 1, 1, ("tanh",)),
-}
-"""By operator."""
 DIRECTIONS = {"forward": (1, False), "reverse": (1, True), "bidirectional": (2, False)}
 """Number of directions, and whether the first one is reversed; the second one always is."""
 X, W, R, BIAS, LENGTHS, H, C, PEEPHOLES = range(8)
@@ -51,7 +33,7 @@ USUAL = {
 class Layer:
     """A parsed body: the locations of its tensors among the op's, and its configuration."""
 
-    kind: CellKind
+    operator: ops.Operator
     dtype: int
     hidden: int
     """Hidden size per direction."""
@@ -71,7 +53,13 @@ class Layer:
     @property
     def rows(self) -> int:
         """Rows of a direction's weights."""
-        return self.kind.gates * self.hidden
+        return self.cell.gates * self.hidden
+
+    @property
+    def cell(self) -> Cell:
+        """Its gates, states and activations."""
+        assert self.operator.cell is not None
+        return self.operator.cell
 
 
 def take_apart(op: FusedOp) -> Layer:
@@ -83,13 +71,13 @@ def take_apart(op: FusedOp) -> Layer:
 def _taken_apart(meaning: Meaning) -> Layer:
     body = meaning.op().body
     nodes = [n for n in body.node if n.op_type != ops.Constant]
-    if len(nodes) != 1 or nodes[0].op_type not in KINDS or nodes[0].domain not in ("", "ai.onnx"):
-        raise UnsupportedError(f"{plural(nodes, 'node')}, expected one of {', '.join(KINDS)}")
+    entry = ops.operator(nodes[0].op_type, nodes[0].domain) if len(nodes) == 1 else None
+    if entry is None or entry.cell is None:
+        raise UnsupportedError(f"{plural(nodes, 'node')}, expected a recurrent layer alone")
     (node,) = nodes
-    kind = KINDS[node.op_type]
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     ways, reverse = _direction(attributes)
-    _require_usual(node.op_type, kind, ways, attributes)
+    _require_usual(entry, entry.cell, ways, attributes)
     inputs, outputs = list(body.input), list(body.output)
     if not set(filter(None, node.input)) <= set(inputs):
         raise UnsupportedError(f"{node.op_type} of a constant of the body")
@@ -106,8 +94,8 @@ def _taken_apart(meaning: Meaning) -> Layer:
     hidden = int(attributes.get("hidden_size", 0))
     if hidden < 1:
         raise UnsupportedError(f"{node.op_type} without hidden_size")
-    states, given = (places[H], places[C])[: kind.states], tuple(made[: 1 + kind.states])
-    return Layer(kind, dtype, hidden, ways, reverse, x, w, r, places[BIAS], states, given)
+    states, given = (places[H], places[C])[: entry.cell.states], tuple(made[: 1 + entry.cell.states])
+    return Layer(entry, dtype, hidden, ways, reverse, x, w, r, places[BIAS], states, given)
 
 
 def _direction(attributes: dict[str, object]) -> tuple[int, bool]:
@@ -118,12 +106,12 @@ def _direction(attributes: dict[str, object]) -> tuple[int, bool]:
     return DIRECTIONS[direction]
 
 
-def _require_usual(op_type: str, kind: CellKind, ways: int, attributes: dict[str, object]) -> None:
+def _require_usual(op_type: str, cell: Cell, ways: int, attributes: dict[str, object]) -> None:
     """Raise if an attribute has an unsupported value."""
     said = attributes.get("activations") or []
     assert isinstance(said, list)
     activations = tuple(a.decode().lower() for a in said)
-    if activations not in ((), kind.activations * ways):
+    if activations not in ((), tuple(a.lower() for a in cell.activations) * ways):
         raise UnsupportedError(f"the activations {', '.join(activations)}")
     if "clip" in attributes:
         raise UnsupportedError(f"{op_type} with clip")

@@ -223,7 +223,7 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
     facts = {
         "THREADS": shared.warps * 32, "CLUSTER": shared.cluster, "WARPS": shared.warps, "TILES": shared.tiles,
         "SLICES": shared.slices, "HELD": shared.held, "WIDTH": shared.width, "ROWS": sequences,
-        "SHARED_BYTES": shared.shared_bytes(sequences), "HIDDEN": layer.hidden, "GATES": layer.kind.gates,
+        "SHARED_BYTES": shared.shared_bytes(sequences), "HIDDEN": layer.hidden, "GATES": layer.cell.gates,
         "WAYS": layer.ways, "REVERSE": layer.reverse, "PAIRED": aligned and layer.hidden % 2 == 0,
     }  # fmt: skip
     stored, entry, fields = element_types.TYPES[layer.dtype].stored, identifier(op.name), _pointers(layer)
@@ -233,7 +233,7 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
         (
             *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh", AMPERE)),
             template("recurrent/cells.cuh"),
-            generated(entry, f"{text}using Cell = {layer.kind.cell};\n"),
+            generated(entry, f"{text}using Cell = {layer.operator.capitalize()};\n"),
             template("recurrent/recurrent.cu"),
             generated(entry, entry_point(entry, "recurrent", op, fields, 0, shared.cluster)),
         ),
