@@ -132,8 +132,7 @@ def results_of(known: ValueFacts, node: NodeProto) -> tuple[Sequence[Shape], Who
     reads_shape = Trait.READS_SHAPE in entry.traits
     if shape is None or not (reads_shape or any(known.numbers.get(v) is not None for v in node.input)):
         return shapes, None
-    found = _told(_whole, asked)
-    return shapes, found and Whole(np.asarray(_UNNAMED(found.array), object).reshape(shape), found.floats)
+    return shapes, _told(lambda asked: _whole(asked, shape), asked)
 
 
 def _few(shapes: Sequence[Shape]) -> list[int] | None:
@@ -163,7 +162,13 @@ def _unnamed(extent: object) -> Any:
 _UNNAMED = np.frompyfunc(_unnamed, 1, 1)
 
 
-def _whole(node: KnownNode) -> Whole:
+def _whole(node: KnownNode, shape: list[int]) -> Whole:
+    """Return the elements of a node's output of this shape."""
+    found = _computed(node)
+    return Whole(np.asarray(_UNNAMED(found.array), object).reshape(shape), found.floats)
+
+
+def _computed(node: KnownNode) -> Whole:
     entry, reals = node.entry, [v in node.known.reals for v in node.proto.input]
     if entry.value is not None:
         return Whole(entry.value(node), any(reals) and Trait.READS_SHAPE not in entry.traits)
