@@ -30,6 +30,7 @@ from onnxfuse.passes.fold.common_subexpressions import (
     common_position_subexpressions,
     common_subexpressions,
 )
+from onnxfuse.passes.fold.merge_clips import merge_clips
 from onnxfuse.passes.fold.simplified_norms import expand_simplified_norms
 from onnxfuse.passes.fold.standardized_weights import standardize_weights
 from onnxfuse.passes.layout.all_axes import explicit_axes
@@ -116,6 +117,7 @@ REWRITE = Phase(
         cancel_split_concat,
         pad_integer_inputs,
         tile_to_expand,
+        merge_clips,
         split_many_operands,
         expand_simplified_norms,
         einsum_to_matmul,
