@@ -30,6 +30,7 @@ from onnxfuse.passes.fold.common_subexpressions import (
     common_position_subexpressions,
     common_subexpressions,
 )
+from onnxfuse.passes.fold.merge_clips import merge_clips
 from onnxfuse.passes.layout.all_axes import explicit_axes
 from onnxfuse.passes.layout.layout_min_cut import assign_layout
 from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
@@ -113,6 +114,7 @@ REWRITE = Phase(
         cancel_split_concat,
         pad_integer_inputs,
         normal_form("tile_to_expand"),
+        merge_clips,
         split_many_operands,
         normal_form("simplified_norms"),
         einsum_to_matmul,

@@ -34,5 +34,20 @@ class DictVectorizer(OpRun):
         return (np.array([[values.get(word, 0) for word in words]], np.float64),)
 
 
+class CastMap(OpRun):
+    """A map's values as one row, in the order of their keys or each at its key; onnx has no implementation."""
+
+    op_domain = "ai.onnx.ml"
+
+    def _run(
+        self, values: Mapping[int, float], cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
+    ) -> tuple[Array]:
+        if cast_to == "TO_STRING":
+            raise NotImplementedError("CastMap to texts")
+        keys = sorted(values) if map_form == "DENSE" else range(max_map)
+        row = [[values.get(key, 0) for key in keys]]
+        return (np.array(row, np.int64 if cast_to == "TO_INT64" else np.float64),)
+
+
 OPERATORS: tuple[type[OpRun], ...] = (SequenceInsert,)
-OF_MAPS: tuple[type[OpRun], ...] = (DictVectorizer,)
+OF_MAPS: tuple[type[OpRun], ...] = (DictVectorizer, CastMap)
