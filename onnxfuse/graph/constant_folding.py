@@ -4,8 +4,7 @@ Extents are read from the first value that has them: exporters take the Shape of
 would force those values to memory instead of inside a kernel.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -42,12 +41,6 @@ FILLED = 1 << 28
 WEIGHED = named(Trait.CONTRACTION)
 """Operators whose weights rules inspect."""
 
-ALONE = named(Trait.IDENTITY_OF_ONE)
-"""Such as `torch.cat([x], 1)` at the start of a dense block."""
-
-BEYOND = 1_000_000_000
-"""Slice end that means the end of the axis: exporters write a type's largest integer, tf2onnx this one."""
-
 FEW = 64
 """Elements. Constants up to this size are equal if their values are: axes, targets of Reshape, scalars."""
 
@@ -55,31 +48,14 @@ Home = tuple[str, int]
 """A value and an axis: the first location of an extent."""
 
 
-_NUMPYS: Mapping[int, np.dtype[Any]] = {
-    one: onnx.helper.tensor_dtype_to_np_dtype(one)
-    for one in (
-        TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL,
-        TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
-        TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
-    )
-}  # fmt: skip
-"""Element types whose casts NumPy knows to be exact or not."""
-
-
 @graph_pass
 def identity_elimination(graph: Graph) -> bool:
-    """Removes Identity, products with 1 and Casts to the same type.
-
-    Also identities: a product with or a quotient by 1, a Concat or Sum of one value, a Cast to the same type, and a
-    Slice of the whole value.
-    """
+    """Removes Identity: what reads one reads its operand, or the operand is computed under its name."""
     changed = False
-    for node in graph.nodes[:]:
-        # A node that read a removed identity was replaced: its replacement is visited in the next iteration.
-        source = _passed_on(graph, node) if node.order >= 0 else None
-        if source is None:
-            continue
-        value = node.outputs[0]
+    for node in [n for n in graph.nodes if n.op == ops.Identity and not n.domain]:
+        if node.order < 0:
+            continue  # it read a removed identity, and was replaced: its replacement is visited in the next iteration
+        value, source = node.outputs[0], node.inputs[0]
         producer = graph.producer(source)
         if graph.reroute(value, source):
             graph.replace([node], [])
@@ -91,72 +67,6 @@ def identity_elimination(graph: Graph) -> bool:
             continue
         changed = True
     return changed
-
-
-def _passed_on(graph: Graph, node: Node) -> str | None:
-    """Return the value that `node` forwards unchanged, None if it does not."""
-    if node.domain:
-        return None
-    if node.op == ops.Identity or (node.op in ALONE and len(node.inputs) == 1):
-        return node.inputs[0]
-    if node.op == ops.Cast:
-        return _cast_back(graph, node)
-    if node.op == ops.Slice:
-        return node.inputs[0] if _takes_all(graph, node) else None
-    if node.op in (ops.Mul, ops.Div):
-        sides = [node.inputs, node.inputs[::-1]] if node.op == ops.Mul else [node.inputs]
-        return next((x for x, one in sides if _is_one(graph, one, graph.type(x).rank)), None)
-    return None
-
-
-def _cast_back(graph: Graph, node: Node) -> str | None:
-    """Return the value whose type a Cast restores: its input, or the input of a Cast to a type that held all of it."""
-    source, to = node.inputs[0], graph.attributes(node)["to"]
-    assert isinstance(to, int)
-    if graph.type(source).dtype == to:
-        return source
-    widening = graph.producer(source)
-    if widening is None or widening.domain or widening.op != node.op:
-        return None
-    first = widening.inputs[0]
-    return first if graph.type(first).dtype == to and holds_all(graph.type(source).dtype, to) else None
-
-
-def holds_all(wide: int, narrow: int) -> bool:
-    """Return whether a type holds every number of another one exactly."""
-    if narrow == TensorProto.BFLOAT16:
-        return wide in (TensorProto.FLOAT, TensorProto.DOUBLE)
-    if narrow not in _NUMPYS or wide not in _NUMPYS:
-        return False
-    return np.can_cast(_NUMPYS[narrow], _NUMPYS[wide], "safe")
-
-
-def _is_one(graph: Graph, value: str, rank: int | None) -> bool:
-    """Return whether `value` is the constant 1, of a rank that does not broadcast a value of `rank`."""
-    if graph.element_count(value) != 1:
-        return False
-    array = graph.constant(value)
-    return array is not None and array.ndim <= (rank or 0) and bool(array.reshape(()) == 1)
-
-
-def _takes_all(graph: Graph, node: Node) -> bool:
-    """Return whether a Slice selects each axis completely, with step 1."""
-    if len(node.inputs) < 3:  # before operator set 10
-        return False
-    starts, ends = (graph.constant(v) for v in node.inputs[1:3])
-    axes, steps = (graph.constant(v) if v else None for v in (*node.inputs[3:5], "", "")[:2])
-    if starts is None or ends is None or any(v and graph.constant(v) is None for v in node.inputs[3:]):
-        return False
-    if starts.any() or (steps is not None and (steps != 1).any()):
-        return False
-    shape = graph.type(node.inputs[0]).shape or ()
-    along = list(range(ends.size)) if axes is None else [int(a) % max(len(shape), 1) for a in axes.reshape(-1)]
-    if len(along) != ends.size:
-        return False
-    extents = [shape[axis] if axis < len(shape) else None for axis in along]
-    return all(
-        end >= (extent if isinstance(extent, int) else BEYOND) for end, extent in zip(ends, extents, strict=True)
-    )
 
 
 @graph_pass

@@ -90,6 +90,7 @@ REWRITE = Phase(
     "rewrite",
     (
         keep_declared_extents,
+        normal_form("identities"),
         identity_elimination,
         constant_control_flow,
         constant_sequences,

@@ -12,6 +12,7 @@ from onnxfuse.graph.constant_folding import (
     reuse_extents,
 )
 from onnxfuse.graph.graph import Graph
+from onnxfuse.rules.rewriting.normal_forms import normal_form
 from onnxfuse.shapes import inference
 from tests.rewrite.small import assert_same_numbers, ops, optimize, parse
 
@@ -122,20 +123,24 @@ def test_a_chain_of_identities_goes() -> None:
     )
     model = parse(text)
     graph = Graph(model.graph, inference.infer(model).graph, 17)
-    while identity_elimination(graph):
-        pass
+    eliminate_identities(graph)
     graph.commit()
     assert ops(model) == ["Exp", "Neg", "Relu"]
     onnx.checker.check_model(model, full_check=True)
     assert_same_numbers(parse(text), model)
 
 
+def eliminate_identities(graph: Graph) -> None:
+    """Write what is an identity as one, and eliminate them, to a fixed point."""
+    while normal_form("identities")(graph) | identity_elimination(graph):
+        pass
+
+
 def same(text: str) -> list[str]:
     """Return the operators left of a model without its identities, which computes the same."""
     model = parse(HEAD + text)
     graph = Graph(model.graph, inference.infer(model).graph, 17)
-    while identity_elimination(graph):
-        pass
+    eliminate_identities(graph)
     graph.commit()
     onnx.checker.check_model(model, full_check=True)
     assert_same_numbers(parse(HEAD + text), model)
@@ -272,7 +277,6 @@ def test_a_cast_back_from_a_type_that_held_all_of_a_value_goes(own: str, wide: s
           a = Cast <to = {types[wide]}> (x)  b = Cast <to = {types[own]}> (a)  y = Identity (b) }}"""
     )
     graph = Graph(model.graph, inference.infer(model).graph, 17)
-    for _ in range(3):
-        identity_elimination(graph)
-        graph.eliminate_dead_code()
+    eliminate_identities(graph)
+    graph.eliminate_dead_code()
     assert [n.op for n in graph.nodes] == (["Identity"] if gone else ["Cast", "Cast"])

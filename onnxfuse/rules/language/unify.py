@@ -26,7 +26,22 @@ def unify(line: ShapeLine, graph: Graph, match: Match, evaluate: Callable[[Tree]
         found, wanted = shape[axis.index], evaluate(axis.wanted)
         if found is None or not (found == wanted or (axis.or_one and found == 1)):
             return _cause(line, axis, found, wanted)
-    return None
+    return _unequal(line, shape, graph, match) if line.runs else None
+
+
+def _unequal(line: ShapeLine, shape: tuple[Dim, ...], graph: Graph, match: Match) -> Cause | None:
+    """Return None if a run of axes is known to be equal to that of another value, else the cause."""
+    run, other = line.runs
+    whole = shape_of(graph, match.values[other.value])
+    if whole is None:
+        return Cause("unknown", f"shape({other.value})", wanted=str(line))
+    found, wanted = run.of(shape), other.of(whole)
+    if found == wanted and None not in found:
+        return None
+    if None in found or None in wanted:
+        return Cause("unknown", f"{run.name}... of {run.value if None in found else other.value}", wanted=str(line))
+    seen, expected = (f"[{', '.join(map(str, extents))}]" for extents in (found, wanted))
+    return Cause("extent", f"{run.name}... of {run.value}", seen, f"of {other.value} {expected}")
 
 
 def _cause(line: ShapeLine, axis: Axis, found: Dim, wanted: Values) -> Cause:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.graph.constant_folding import FEW, holds_all
+from onnxfuse.graph.constant_folding import FEW
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.index_facts import in_order
 from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
@@ -26,6 +27,17 @@ Values = Value | tuple[Value, ...]
 
 DTYPES = {name.lower(): int(value) for name, value in TensorProto.DataType.items()}
 DTYPES["float32"], DTYPES["float64"] = DTYPES["float"], DTYPES["double"]
+
+
+_NUMPYS: Mapping[int, np.dtype[Any]] = {
+    one: onnx.helper.tensor_dtype_to_np_dtype(one)
+    for one in (
+        TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL,
+        TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64,
+        TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+    )
+}  # fmt: skip
+"""Element types whose casts NumPy knows to be exact or not."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +91,17 @@ def _let_go(graph: Graph, match: Match, name: str) -> Cause | None:
 
 
 def _exact(graph: Graph, match: Match, narrow: str, wide: str) -> Cause | None:
-    types = [graph.type(v).dtype if isinstance(v := match.values[name], str) else 0 for name in (narrow, wide)]
-    return None if holds_all(*types) else Cause("inexact", narrow, wanted=wide)
+    types = [graph.type(v).dtype if isinstance(v := match.values[name], str) else 0 for name in (wide, narrow)]
+    return None if _holds_all(*types) else Cause("inexact", narrow, wanted=wide)
+
+
+def _holds_all(wide: int, narrow: int) -> bool:
+    """Return whether a type holds every number of another one exactly."""
+    if narrow == TensorProto.BFLOAT16:
+        return wide in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    if narrow not in _NUMPYS or wide not in _NUMPYS:
+        return False
+    return np.can_cast(_NUMPYS[narrow], _NUMPYS[wide], "safe")
 
 
 def _rank(graph: Graph, match: Match, name: str) -> int | None:

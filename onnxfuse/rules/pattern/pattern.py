@@ -31,6 +31,7 @@ NEWEST = onnx.defs.onnx_opset_version()
 
 CLASSES: dict[str, frozenset[str]] = {
     "Pointwise": cuda.pointwise_ops(),
+    "Variadic": ops.named(ops.Trait.IDENTITY_OF_ONE),
     "Reduction": frozenset(s.name for s in onnx.defs.get_all_schemas() if not s.domain and s.name.startswith("Reduce")),
 }
 """Words for operator classes; in `to`, under the same label, the matched operator."""

@@ -1,9 +1,9 @@
 """Shapes of a pattern's values: a line of axes for each, whose names stand for the same extents in all of them.
 
-    q = "B H S D"    k = "B H T D"    mask = "B|1 H|1 S|1 T"    y = "B S H*D"    bias = "... D"
+    q = "B H S D"    k = "B H T D"    mask = "B|1 H|1 S|1 T"    y = "B S H*D"    bias = "... D"    x y = "L... C"
 
 An axis is a name, a number, an expression of both by + - * // %, or `_`, which is any extent. `D|1` is D or 1. `...`,
-once in a line, is any number of axes.
+once in a line, is any number of axes, and `L...` any number that is the same wherever it stands.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from functools import cache
 
 from onnxfuse.rules.pattern import expression
 from onnxfuse.rules.pattern.expression import Arithmetic, Extent, NumberLiteral, Tree, Word
+from onnxfuse.shapes.types import Dim
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
 
 ANY, REST, OR_ONE = "_", "...", "|1"
 
 TEXTS = (
-    'shapes = { q = "B H S D", mask = "B|1 _ 1 T", "x y" = "... H*D" }: the axes of values; a name is one extent',
+    'shapes = { q = "B H S D", mask = "B|1 _ 1 T", "x y" = "L... H*D" }: the axes of values; a name is one extent',
     "H % 8 == 0, D <= 256: an axis that `shapes` names, as dim(q, 1)",
 )
 """Description for `onnxfuse rules --predicates`."""
@@ -42,6 +43,21 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Run:
+    """The axes of a value for which `L...` stands."""
+
+    name: str
+    value: str
+    before: int
+    """Number of axes before it."""
+    behind: int
+
+    def of(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Return its extents in the shape of the value."""
+        return shape[self.before : len(shape) - self.behind]
+
+
+@dataclass(frozen=True)
 class ShapeLine:
     """The shape of one value."""
 
@@ -53,6 +69,8 @@ class ShapeLine:
     """Whether there may be more: the line has `...`."""
     axes: tuple[Axis, ...]
     """Those that are compared: `_` and an axis that gives a name its extent fit always."""
+    runs: tuple[Run, ...] = ()
+    """A run of this value and the one of another value to which it is equal; empty if there is none."""
 
     def __str__(self) -> str:
         return f"{self.value} = [{self.text}]"
@@ -89,30 +107,46 @@ NO_SHAPES = Shapes()
 def read(written: tuple[WrittenShape, ...]) -> Shapes:
     """Return the shapes in these lines; raises RuleError. The names of values are not checked here."""
     axes: dict[str, Extent] = {}
+    runs: dict[str, Run] = {}
     for one in written:
         for index, token in _indexed(one):
             if token.isidentifier() and token != ANY:
                 axes.setdefault(token, Extent(token, one.value, index))
-    return Shapes(written, tuple(_line(one, axes) for one in written), axes)
+        for run in _runs(one):
+            runs.setdefault(run.name, run)
+    return Shapes(written, tuple(_line(one, axes, runs) for one in written), axes)
 
 
 def _indexed(one: WrittenShape) -> list[tuple[int, str]]:
     """Return the axes of a line with their indices, negative behind `...`."""
     tokens = one.text.split()
-    behind = tokens.index(REST) if REST in tokens else len(tokens)
-    return [(i if i < behind else i - len(tokens), token) for i, token in enumerate(tokens) if token != REST]
+    behind = next((i for i, token in enumerate(tokens) if token.endswith(REST)), len(tokens))
+    indexed = enumerate(tokens)
+    return [(i if i < behind else i - len(tokens), token) for i, token in indexed if not token.endswith(REST)]
 
 
-def _line(one: WrittenShape, names: expression.Axes) -> ShapeLine:
+def _runs(one: WrittenShape) -> list[Run]:
+    """Return the named runs of a line."""
     tokens = one.text.split()
+    named = [(i, token.removesuffix(REST)) for i, token in enumerate(tokens) if token.endswith(REST) and token != REST]
+    return [Run(name, one.value, i, len(tokens) - i - 1) for i, name in named]
+
+
+def _line(one: WrittenShape, names: expression.Axes, runs: Mapping[str, Run]) -> ShapeLine:
+    tokens, own = one.text.split(), _runs(one)
+    several = [token for token in tokens if token.endswith(REST)]
     try:
-        if tokens.count(REST) > 1:
+        odd = next((run.name for run in own if not run.name.isidentifier() or run.name in {ANY, *names}), None)
+        if odd is not None:
+            raise RuleError(f"'{odd}{REST}' is no run of axes: a name that no single axis has, and '{REST}'", SEE)
+        if len(several) > 1:
             raise RuleError(f"'{one.text}' has '{REST}' twice: the axes between have no place", SEE)
         found = [_axis(index, token, names) for index, token in _indexed(one) if token != ANY]
     except RuleError as error:
         raise RuleError(f"{one.place}: shape of {one.value}: {error}", error.hint) from None
     compared = tuple(a for a in found if a.or_one or a.wanted != Extent(a.text, one.value, a.index))
-    return ShapeLine(one.value, " ".join(tokens), len(tokens) - tokens.count(REST), REST in tokens, compared)
+    equal = tuple(pair for run in own if (other := runs[run.name]) != run for pair in (run, other))
+    return ShapeLine(one.value, " ".join(tokens), len(tokens) - len(several), bool(several), compared, equal)
 
 
 def _axis(index: int, token: str, names: expression.Axes) -> Axis:

@@ -51,6 +51,8 @@ def reason(lines: dict[str, str], text: str = MODEL) -> str | None:
         {"q": "_ 12 _ 64"}, {"q": "_ _ _ _"}, {"q": "..."}, {"q": "_ 12 ..."}, {"q": "... 64"}, {"q": "_ _ ... _ _"},
         {"q": "B ... D", "k": "B ... D _"}, {"q": "_ H _ D", "k": "_ D-52 H+52 _"},
         {"q": "_ _ _ D", "k": "_ 3*D//16 D|1 _"},
+        {"q": "L... _ _", "k": "L... D T", "mask": "_ _ ..."}, {"s": "R...", "y": "R..."},
+        {"q": "_ A... _ D", "k": "_ A... _ _"},
         {"q": "_ _ _ D", "k": "_ D%26 _ _"}, {"q": "_ _ _ unused", "k": "also free ..."}, {"q": "_ 3*4 _ _"},
     ],
 )  # fmt: skip
@@ -69,6 +71,8 @@ def test_shapes_that_fit(lines: dict[str, str]) -> None:
         ({"q": "... 32"}, "dim -1 of q is 64, expected 32 (q is 'a')"),
         ({"q": "_ H _ _", "k": "_ _ 4*H _"}, "dim 2 of k is 64, expected 4*H = 48 (k is 'b')"),
         ({"q": "_ H _ _", "k": "_ _ H|1 _"}, "dim H of k is 64, expected 1 or H = 12 (k is 'b')"),
+        ({"q": "L... _", "k": "L... _"}, "L... of k is [N, 12, 64], of q [N, 12, S] (k is 'b', q is 'a')"),
+        ({"q": "L... _", "k": "L... _ _"}, "L... of k is [N, 12], of q [N, 12, S] (k is 'b', q is 'a')"),
         ({"q": "N _ _ _", "k": "_ 2*N _ _"}, "dim 1 of k is 12, expected 2*N (k is 'b')"),
     ],
 )
