@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from onnxfuse.graph.graph import Graph
 from onnxfuse.rules.language.unify import unify
@@ -58,9 +58,9 @@ EXTENT_OPERATORS: dict[str, Callable[[IntLike, IntLike], IntLike]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Predicate:
-    """One condition, parsed and checked."""
+    """One condition, parsed and checked; equal ones are one object."""
 
     text: str
     tree: Tree | ShapeLine
@@ -69,6 +69,25 @@ class Predicate:
     """Message if it does not hold, in place of the values found."""
     axes: tuple[Extent, ...] = ()
     """The named axes that the condition uses."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of values and labels on whose bindings it depends."""
+        if isinstance(self.tree, ShapeLine):
+            trees = [axis.wanted for axis in self.tree.axes]
+            found = {self.tree.value: None}
+        else:
+            trees, found = [self.tree], {}
+        for argument in (a for tree in trees for call in expression.calls(tree) for a in call.arguments):
+            if isinstance(argument, str):
+                found[argument] = None
+            else:
+                trees.append(argument)
+        found.update((extent.value, None) for tree in trees for extent in expression.extents(tree))
+        return tuple(found)
+
+
+_predicate = cache(Predicate)
 
 
 @dataclass(frozen=True)
@@ -98,7 +117,7 @@ def parse(text: str, pattern: Pattern, place: str, why: Cause | None = None, sha
         tree = expression.with_axes(tree, axes)
     except RuleError as error:
         raise RuleError(f"{place}: {error}", error.hint) from None
-    return Predicate(text, tree, why, tuple(dict.fromkeys(expression.extents(tree))))
+    return _predicate(text, tree, why, tuple(dict.fromkeys(expression.extents(tree))))
 
 
 def parse_shapes(shapes: Shapes, pattern: Pattern) -> tuple[Predicate, ...]:
@@ -107,7 +126,7 @@ def parse_shapes(shapes: Shapes, pattern: Pattern) -> tuple[Predicate, ...]:
         if one.value not in pattern.values:
             near = did_you_mean(one.value, pattern.values)
             raise RuleError(f"{one.place}: shapes: '{one.value}' is not a value of the pattern.{near}", SEE_SHAPES)
-    return tuple(Predicate(str(line), line) for line in shapes.lines)
+    return tuple(_predicate(str(line), line) for line in shapes.lines)
 
 
 def parse_let(label: str, text: str, pattern: Pattern, place: str, shapes: Shapes | None = None) -> Binding:
@@ -222,6 +241,27 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
     if cause is None:
         return None
     return predicate.why or (cause._replace(axes=predicate.axes) if predicate.axes else cause)
+
+
+class Outcomes:
+    """The outcomes of predicates for the matches of one attempt, each evaluated once for the same bindings.
+
+    The spellings of a pattern's parts multiply its matches: of 54 of one attention most differ in other bindings than
+    those that a condition mentions.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Predicate | str | int, ...], tuple[Cause | None, object]] = {}
+
+    def holds(self, predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
+        """Return the same as `holds`."""
+        names = predicate.names
+        bindings = [*(match.values.get(name) for name in names), *(match.labels.get(name, ...) for name in names)]
+        # Arrays by identity, as they have no hash; those of a known outcome are kept alive with it.
+        key = predicate, *(b if isinstance(b, str) else id(b) for b in bindings)
+        if key not in self._known:
+            self._known[key] = holds(predicate, graph, match), bindings
+        return self._known[key][0]
 
 
 def bind(binding: Binding, graph: Graph, match: Match) -> float | list[float] | Cause:
