@@ -1,5 +1,6 @@
 """Facts about values, collected in one pass over a graph: shapes, integer tensors, small constants."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +54,7 @@ class ValueFacts:
 
     def remember(self, name: str, tensor: onnx.TensorProto) -> None:
         """Record the shape of a constant, and its elements if there are few."""
-        size = int(np.prod(tensor.dims))
+        size = math.prod(tensor.dims)
         external = tensor.data_location == onnx.TensorProto.EXTERNAL  # its data was not loaded
         if not external and tensor.data_type in _FOLLOWED and size <= LIMIT:
             array = numpy_helper.to_array(tensor)

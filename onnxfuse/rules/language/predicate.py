@@ -295,10 +295,12 @@ def _holds(tree: Tree, graph: Graph, match: Match) -> Cause | None:
 
 def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
     """Compare the values of both sides; with several on the right any may satisfy."""
-    left, right = _side(tree.left, graph, match), [_side(side, graph, match) for side in tree.right]
-    known = [r for r in right if r is not None]
-    if left is not None and any(_related(left, tree.relation, r) for r in known):
-        return None
+    left, right = _side(tree.left, graph, match), list[Values]()
+    for side in tree.right:
+        value = _side(side, graph, match)
+        if left is not None and value is not None and _related(left, tree.relation, value):
+            return None
+        right.append(value)
     left, right = _decided(tree.left, left), [_decided(*side) for side in zip(tree.right, right, strict=True)]
     known = [r for r in right if r is not None]
     asked = next((side for side in (tree.left, *tree.right) if isinstance(side, Call)), tree.left)
@@ -348,9 +350,13 @@ def _extents_related(left: Values, relation: str, right: Values) -> bool:
 
 def _side(tree: Tree, graph: Graph, match: Match) -> Values:
     """Return the value of a comparison's side: a number, word or list; None if the model does not determine it."""
-    if isinstance(tree, Word):
-        return next(n for n, t in DTYPES.items() if t == DTYPES[tree.text]) if tree.text in DTYPES else tree.text
-    return _evaluate(tree, graph, match)
+    return _word(tree.text) if isinstance(tree, Word) else _evaluate(tree, graph, match)
+
+
+@cache
+def _word(text: str) -> str:
+    """Return a word, or the first name of the element type that it names."""
+    return next(name for name, element in DTYPES.items() if element == DTYPES[text]) if text in DTYPES else text
 
 
 def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:
