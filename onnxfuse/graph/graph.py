@@ -3,6 +3,7 @@
 Protobuf messages are parsed once on load and written back once (`Graph.commit`).
 """
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -133,6 +134,8 @@ class Graph:
         self._freed: dict[str, list[int]] = {}
         self._constants: dict[str, np.ndarray | None] = {}
         self._kept = 0
+        self.queried: set[str] = set()
+        """Values that queries were about since this set was replaced: what the answers depend on."""
         self.reserved: set[str] = set()
         """Names of values that a rewriter is about to define."""
         self._check_order()
@@ -141,18 +144,22 @@ class Graph:
 
     def producer(self, value: str) -> Node | None:
         """Return the node of this graph that computes `value`; None for inputs, weights and captured values."""
+        self.queried.add(value)
         return self.producers.get(value)
 
     def readers(self, value: str) -> list[Node]:
         """Return the nodes that read `value`, in topological order, each once."""
+        self.queried.add(value)
         return sorted(self._readers.get(value, ()), key=lambda n: n.order)
 
     def is_read(self, value: str) -> bool:
         """Return whether a node reads `value`."""
+        self.queried.add(value)
         return bool(self._readers.get(value))
 
     def only_reader(self, value: str) -> Node | None:
         """Return the only reader of `value`, which reads it once; None for a graph output."""
+        self.queried.add(value)
         readers = self._readers.get(value, {})
         if len(readers) != 1 or self.is_output(value):
             return None
@@ -165,6 +172,7 @@ class Graph:
 
     def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
         """Return whether nodes other than `nodes` read `value`, or it is a graph output."""
+        self.queried.add(value)
         return self.is_output(value) or any(r not in nodes for r in self._readers.get(value, ()))
 
     def inputs_of(self, nodes: Collection[Node]) -> list[str]:
@@ -181,12 +189,14 @@ class Graph:
 
     def type(self, value: str) -> ValueType:
         """Return the type of `value`, as far as known."""
+        self.queried.add(value)
         if value in self.types:
             return self.types[value]
         return self.parent.type(value) if self.parent is not None else UNKNOWN
 
     def is_constant(self, value: str) -> bool:
         """Return whether `value` is a weight or the output of a Constant node, here or in an outer graph."""
+        self.queried.add(value)
         if value in self.initializers:
             return value not in self.inputs
         node = self.producers.get(value)
@@ -214,6 +224,7 @@ class Graph:
 
     def constant_tensor(self, value: str) -> TensorProto | None:
         """Return the tensor of a constant, exactly as stored in the model."""
+        self.queried.add(value)
         if value in self.initializers:
             return self.initializers[value]
         node = self.producers.get(value)
@@ -226,7 +237,7 @@ class Graph:
         if not value or not self.is_constant(value):
             return None
         tensor = self.constant_tensor(value)
-        return None if tensor is None else int(np.prod(tensor.dims, dtype=np.int64))
+        return None if tensor is None else math.prod(tensor.dims)
 
     def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
         """Return the attributes of `node`, with the schema's defaults; a Transpose reverses the axes by default."""

@@ -220,6 +220,7 @@ def _first(
     graph: Graph, anchors: Sequence[Anchor], root: Node, free: set[Node], trace: Trace
 ) -> tuple[Anchor, Realization] | None:
     """Return the first anchor that matches at `root` within the unclaimed nodes."""
+    outcomes = predicate.Outcomes()
     for anchor in anchors:
         assert anchor.realize is not None
         if root.op not in anchor.pattern.root.operators:
@@ -231,7 +232,7 @@ def _first(
                 continue
             form_of_kernel = anchor.realizable if not anchor.kernel else ()
             asked = (*anchor.where, *form_of_kernel, *predicate.spelling_conditions(match.pattern))
-            failed = next((r for p in asked if (r := predicate.holds(p, graph, match)) is not None), None)
+            failed = next((r for p in asked if (r := outcomes.holds(p, graph, match)) is not None), None)
             bound = bind(anchor.let, graph, match) if failed is None else None
             if isinstance(bound, Match):
                 return anchor, Realization(realized(anchor.realize, match.pattern), bound)

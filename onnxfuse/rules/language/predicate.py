@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from onnxfuse.graph.graph import Graph
 from onnxfuse.model import schema
@@ -62,9 +62,9 @@ EXTENT_OPERATORS: dict[str, Callable[[IntLike, IntLike], IntLike]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Predicate:
-    """One condition, parsed and checked."""
+    """One condition, parsed and checked; equal ones are one object."""
 
     text: str
     tree: Tree | ShapeLine
@@ -73,6 +73,25 @@ class Predicate:
     """Message if it does not hold, in place of the values found."""
     axes: tuple[Extent, ...] = ()
     """The named axes that the condition uses."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of values and labels on whose bindings it depends."""
+        if isinstance(self.tree, ShapeLine):
+            trees = [axis.wanted for axis in self.tree.axes]
+            found = {self.tree.value: None}
+        else:
+            trees, found = [self.tree], {}
+        for argument in (a for tree in trees for call in expression.calls(tree) for a in call.arguments):
+            if isinstance(argument, str):
+                found[argument] = None
+            else:
+                trees.append(argument)
+        found.update((extent.value, None) for tree in trees for extent in expression.extents(tree))
+        return tuple(found)
+
+
+_predicate = cache(Predicate)
 
 
 @dataclass(frozen=True)
@@ -102,7 +121,7 @@ def parse(text: str, pattern: Pattern, place: str, why: Cause | None = None, sha
         tree = expression.with_axes(tree, axes)
     except RuleError as error:
         raise RuleError(f"{place}: {error}", error.hint) from None
-    return Predicate(text, tree, why, tuple(dict.fromkeys(expression.extents(tree))))
+    return _predicate(text, tree, why, tuple(dict.fromkeys(expression.extents(tree))))
 
 
 def parse_shapes(shapes: Shapes, pattern: Pattern) -> tuple[Predicate, ...]:
@@ -111,7 +130,7 @@ def parse_shapes(shapes: Shapes, pattern: Pattern) -> tuple[Predicate, ...]:
         if one.value not in pattern.values:
             near = did_you_mean(one.value, pattern.values)
             raise RuleError(f"{one.place}: shapes: '{one.value}' is not a value of the pattern.{near}", SEE_SHAPES)
-    return tuple(Predicate(str(line), line) for line in shapes.lines)
+    return tuple(_predicate(str(line), line) for line in shapes.lines)
 
 
 def parse_let(label: str, text: str, pattern: Pattern, place: str, shapes: Shapes | None = None) -> Binding:
@@ -232,6 +251,27 @@ def holds(predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
     return predicate.why or (cause._replace(axes=predicate.axes) if predicate.axes else cause)
 
 
+class Outcomes:
+    """The outcomes of predicates for the matches of one attempt, each evaluated once for the same bindings.
+
+    The spellings of a pattern's parts multiply its matches: of 54 of one attention most differ in other bindings than
+    those that a condition mentions.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Predicate | str | int, ...], tuple[Cause | None, object]] = {}
+
+    def holds(self, predicate: Predicate, graph: Graph, match: Match) -> Cause | None:
+        """Return the same as `holds`."""
+        names = predicate.names
+        bindings = [*(match.values.get(name) for name in names), *(match.labels.get(name, ...) for name in names)]
+        # Arrays by identity, as they have no hash; those of a known outcome are kept alive with it.
+        key = predicate, *(b if isinstance(b, str) else id(b) for b in bindings)
+        if key not in self._known:
+            self._known[key] = holds(predicate, graph, match), bindings
+        return self._known[key][0]
+
+
 def bind(binding: Binding, graph: Graph, match: Match) -> float | list[float] | Cause:
     """Return the value of a binding for `match`, or the reason why it has none."""
     listed = None if binding.many else _evaluate(binding.trees[0], graph, match)
@@ -285,10 +325,12 @@ def _each(tree: Each, graph: Graph, match: Match) -> Cause | None:
 
 def _compare(tree: Compare, graph: Graph, match: Match) -> Cause | None:
     """Compare the values of both sides; with several on the right any may satisfy."""
-    left, right = _side(tree.left, graph, match), [_side(side, graph, match) for side in tree.right]
-    known = [r for r in right if r is not None]
-    if left is not None and any(_related(left, tree.relation, r) for r in known):
-        return None
+    left, right = _side(tree.left, graph, match), list[Values]()
+    for side in tree.right:
+        value = _side(side, graph, match)
+        if left is not None and value is not None and _related(left, tree.relation, value):
+            return None
+        right.append(value)
     left, right = _decided(tree.left, left), [_decided(*side) for side in zip(tree.right, right, strict=True)]
     known = [r for r in right if r is not None]
     asked = next((side for side in (tree.left, *tree.right) if isinstance(side, Call)), tree.left)
@@ -338,9 +380,13 @@ def _extents_related(left: Values, relation: str, right: Values) -> bool:
 
 def _side(tree: Tree, graph: Graph, match: Match) -> Values:
     """Return the value of a comparison's side: a number, word or list; None if the model does not determine it."""
-    if isinstance(tree, Word):
-        return next(n for n, t in DTYPES.items() if t == DTYPES[tree.text]) if tree.text in DTYPES else tree.text
-    return _evaluate(tree, graph, match)
+    return _word(tree.text) if isinstance(tree, Word) else _evaluate(tree, graph, match)
+
+
+@cache
+def _word(text: str) -> str:
+    """Return a word, or the first name of the element type that it names."""
+    return next(name for name, element in DTYPES.items() if element == DTYPES[text]) if text in DTYPES else text
 
 
 def _evaluate(tree: Tree, graph: Graph, match: Match) -> Values:

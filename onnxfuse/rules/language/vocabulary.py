@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,11 @@ def _size(graph: Graph, match: Match, name: str) -> Value:
 
 def _dtype(graph: Graph, match: Match, name: str) -> Value:
     value = match.values[name]
-    number = graph.type(value).dtype if isinstance(value, str) else 0
+    return _type_name(graph.type(value).dtype) if isinstance(value, str) else None
+
+
+@cache
+def _type_name(number: int) -> str | None:
     return TensorProto.DataType.Name(number).lower().replace("undefined", "") or None
 
 

@@ -1,7 +1,7 @@
 """Match a pattern at a node: return a Match, or a Refusal with the furthest progress and its cause."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -17,6 +17,7 @@ from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.refusal import Refusal as Refusal
 from onnxfuse.rules.match.refusal import nearness
 from onnxfuse.rules.match.trace import Bound as Bound
+from onnxfuse.rules.match.trace import Labels
 from onnxfuse.rules.match.trace import Match as Match
 from onnxfuse.rules.match.trace import Trace as Trace
 from onnxfuse.rules.pattern.pattern import NEWEST, Pattern, PatternNode, choices
@@ -138,22 +139,22 @@ def _match_node(wanted: PatternNode, graph: Graph, node: Node, match: Match, tra
     if node in match.nodes.values() or trace.steps > STEPS:
         return
     if node.domain != wanted.domain or node.op not in wanted.operators:
-        if trace.stop(node, Cause("operator", seen=node.op, wanted=wanted.op), match):
+        if trace.stop(node, Cause("operator", "", node.op, wanted.op), match):
             trace.missed = wanted, match
         return
     bound = _match_outputs(wanted, graph, node, match, trace)
     if bound is None:
         return
     operands = operands_of(graph, node)
-    if len([o for o in operands[len(wanted.inputs) :] if not _absent(o)]) > 0:
+    if len(operands) > len(wanted.inputs):
         trace.stop(node, Cause("arity", "", plural(operands, "input"), str(len(wanted.inputs))), match)
         return
     operands += [""] * (len(wanted.inputs) - len(operands))
-    orders = [operands]
-    if node.op in schema.COMMUTATIVE and node.domain == "":
-        orders = [list(p) for p in permutations(operands)] if len(operands) <= 3 else [operands]
-    for order in orders:
-        yield from _match_operands(wanted.inputs, graph, node, order, bound, trace)
+    if node.op in schema.COMMUTATIVE and node.domain == "" and len(operands) <= 3:
+        for order in permutations(operands):
+            yield from _match_operands(wanted.inputs, graph, node, order, bound, trace)
+    else:
+        yield from _match_operands(wanted.inputs, graph, node, operands, bound, trace)
 
 
 def _match_outputs(wanted: PatternNode, graph: Graph, node: Node, match: Match, trace: Trace) -> Match | None:
@@ -161,93 +162,113 @@ def _match_outputs(wanted: PatternNode, graph: Graph, node: Node, match: Match, 
 
     The lenient node of the trace fits whatever its attributes are, and its outputs if none is lacking.
     """
-    bound = _match_attributes(wanted, graph, node, match)
-    if isinstance(bound, Cause):
-        if trace.stop(node, bound, match, there=True):
+    labels = _match_attributes(wanted, graph, node, match)
+    if isinstance(labels, Cause):
+        if trace.stop(node, labels, match, there=True):
             trace.unlike = wanted, match
         if wanted is not trace.lenient:
             return None
-        bound = match.copy()
-    needed = set(match.pattern.outputs) - match.pattern.optional
-    lacks = not needed.isdisjoint(wanted.outputs[len(node.outputs) :])
-    if lacks or any(v for v in node.outputs[len(wanted.outputs) :]):
+        labels = match.labels
+    lacking = wanted.outputs[len(node.outputs) :]
+    lacks = bool(lacking) and not match.pattern.needed.isdisjoint(lacking)
+    if lacks or any(node.outputs[len(wanted.outputs) :]):
         cause = Cause("arity", "", plural(node.outputs, "output"), str(len(wanted.outputs)))
         if trace.stop(node, cause, match, there=True):
             trace.unlike = wanted, match
         if lacks or wanted is not trace.lenient:
             return None
+    bound = Match(match.pattern, {**match.nodes, wanted: node}, {**match.values}, labels)
     for name, value in zip(wanted.outputs, node.outputs, strict=False):
         if name:
             bound.values[name] = value
-    bound.nodes[wanted] = node
     return bound
 
 
 def _match_operands(
-    names: tuple[str, ...], graph: Graph, reader: Node, operands: list[Bound], match: Match, trace: Trace
+    names: Sequence[str], graph: Graph, reader: Node, operands: Sequence[Bound], match: Match, trace: Trace
 ) -> Iterator[Match]:
-    if not names:
-        yield match
+    """Yield extensions of a match in which the operands are what the pattern names by `names`.
+
+    Only operands that the pattern computes can be matched in several ways: the others are bound in the loop.
+    """
+    for index, (name, operand) in enumerate(zip(names, operands, strict=True)):
+        wanted = match.pattern.producer(name)
+        if not name or name in match.values or wanted is None or wanted.op == ops.Constant:
+            found = _match_leaf(wanted, name, graph, reader, operand, match, trace)
+            if found is None:
+                return
+            match = found
+            continue
+        rest = names[index + 1 :], graph, reader, operands[index + 1 :]
+        for found in _match_computed(wanted, name, graph, reader, operand, match, trace):
+            if rest[0]:
+                yield from _match_operands(*rest, found, trace)
+            else:
+                yield found
         return
-    for found in _match_value(names[0], graph, reader, operands[0], match, trace):
-        yield from _match_operands(names[1:], graph, reader, operands[1:], found, trace)
+    yield match
 
 
-def _match_value(name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace) -> Iterator[Match]:
+def _match_leaf(
+    wanted: PatternNode | None, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
+) -> Match | None:
+    """Return a match with an operand bound that is bound already, an input of the pattern, or a constant."""
     if not name:
         if _absent(operand):
-            yield match
-        else:
-            trace.stop(reader, Cause("arity", "", f"the optional input {_show(operand)}", "none"), match)
-        return
-    if name in match.values:
+            return match
+        cause = Cause("arity", "", f"the optional input {_show(operand)}", "none")
+    elif name in match.values:
         if _same(graph, match.values[name], operand):
-            yield match
-        else:
-            seen, again = _show(operand), _show(match.values[name])
-            trace.stop(reader, Cause("other value", name, seen, again), match)
-        return
-    wanted = match.pattern.producer(name)
-    if wanted is not None and wanted.alternatives:
+            return match
+        cause = Cause("other value", name, _show(operand), _show(match.values[name]))
+    elif _absent(operand) and name not in match.pattern.optional:
+        cause = Cause("missing", name)
+    elif wanted is None:
+        return match.binding(name, operand)
+    else:
+        bound = _match_constant(wanted, name, graph, operand, match)
+        if isinstance(bound, Match):
+            return bound
+        cause = bound
+    trace.stop(reader, cause, match)
+    return None
+
+
+def _match_computed(
+    wanted: PatternNode, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
+) -> Iterator[Match]:
+    """Yield extensions of a match by an operand that the pattern computes, in each of its spellings."""
+    if wanted.alternatives:
         for spelled in choices(match.pattern, wanted):
             other = Match(spelled, match.nodes, match.values, match.labels)
-            yield from _match_value(name, graph, reader, operand, other, trace)
+            yield from _match_operands((name,), graph, reader, (operand,), other, trace)
     elif _absent(operand) and name not in match.pattern.optional:
         trace.stop(reader, Cause("missing", name), match)
-    elif wanted is None:
-        yield match.binding(name, operand)
-    elif wanted.op == ops.Constant:
-        yield from _match_constant(wanted, name, graph, reader, operand, match, trace)
     elif isinstance(operand, str) and (producer := graph.producer(operand)) is not None:
-        found = _match_node(wanted, graph, producer, match, trace)
-        yield from (m for m in found if m.values.get(name) == operand)
+        for found in _match_node(wanted, graph, producer, match, trace):
+            if found.values.get(name) == operand:
+                yield found
     else:
         constant = isinstance(operand, np.ndarray) or graph.is_constant(operand)
         what = "a constant" if constant else "an input of the graph"
         trace.stop(reader, Cause("operand", _show(operand), what, wanted.op), match)
 
 
-def _match_constant(
-    wanted: PatternNode, name: str, graph: Graph, reader: Node, operand: Bound, match: Match, trace: Trace
-) -> Iterator[Match]:
+def _match_constant(wanted: PatternNode, name: str, graph: Graph, operand: Bound, match: Match) -> Match | Cause:
     array = array_of(graph, operand)
     if array is None:
-        trace.stop(reader, Cause("not constant", str(operand)), match)
-        return
+        return Cause("not constant", str(operand))
     bound = match.binding(name, operand)
     expected = wanted.constant
     if expected is None:
         if array.size != 1:
-            trace.stop(reader, Cause("number", name, str(list(array.shape))), match)
-            return
+            return Cause("number", name, str(list(array.shape)))
         (label,) = wanted.open.values()
-        yield replace(bound, labels={**match.labels, label: array.reshape(-1)[0].item()})
-        return
+        return replace(bound, labels={**match.labels, label: array.reshape(-1)[0].item()})
     if array.size != expected.size or not _are_these(array.reshape(-1), expected.reshape(-1)):
         one = array.size == expected.size == 1
-        trace.stop(reader, Cause("constant" if one else "list", name, _number(array), _number(expected)), match)
-        return
-    yield bound
+        return Cause("constant" if one else "list", name, _number(array), _number(expected))
+    return bound
 
 
 def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
@@ -266,14 +287,13 @@ def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
     return bool(np.all(kept & (have == rounded)))
 
 
-def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Match | Cause:
-    """Return a match with the node's attributes bound, or the cause of the mismatch."""
-    moved = schema.moved(node.op, node.domain, graph.opset)
-    have = graph.attributes(node)
+def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Labels | Cause:
+    """Return the match's labels and those of the node's attributes, or the cause of the mismatch."""
+    have, moved = graph.attributes(node), schema.moved(node.op, node.domain, graph.opset)
     if moved:
         have = {k: v for k, v in have.items() if k not in moved}
     newest = schema.defaults(node.op, node.domain, NEWEST)
-    labels = dict(match.labels)
+    labels = match.labels if not wanted.open and wanted.rest is None else {**match.labels}
     for name, value in wanted.attributes.items():
         plain = _letters if name == "equation" else _itself
         if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
@@ -287,7 +307,7 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
     others = {k: v for k, v in have.items() if k not in wanted.attributes and k not in wanted.open}
     if wanted.rest is not None:
         labels[wanted.rest] = tuple(a for a in node.proto.attribute if a.name in others)
-        return Match(match.pattern, {**match.nodes}, {**match.values}, labels)
+        return labels
     for name, value in others.items():
         if node.op == ops.Transpose and name not in node.written:
             continue  # the default order, which the rank tells
@@ -295,7 +315,7 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         if not _equal(default, value) and not _fills(node.op, name, value):
             default_text = "no such attribute" if default is None else _plain(default)
             return Cause("attribute", name, _plain(value), default_text, node.op)
-    return Match(match.pattern, {**match.nodes}, {**match.values}, labels)
+    return labels
 
 
 def _itself(value: schema.AttributeValue | None) -> object:
@@ -338,7 +358,7 @@ def operands_of(graph: Graph, node: Node) -> list[Bound]:
             if name in attributes:
                 operands += [""] * (index + 1 - len(operands))
                 operands[index] = schema.as_constant(attributes[name])
-    while operands and _absent(operands[-1]):
+    while operands and isinstance(operands[-1], str) and not operands[-1]:
         operands.pop()
     return operands
 

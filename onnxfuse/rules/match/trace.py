@@ -17,6 +17,9 @@ Bound = str | np.ndarray
 attribute.
 """
 
+Labels = dict[str, schema.AttributeValue | tuple[onnx.AttributeProto, ...] | None]
+"""Bindings of attribute labels."""
+
 
 @dataclass(slots=True)
 class Match:
@@ -27,16 +30,11 @@ class Match:
     nodes: dict[PatternNode, Node] = field(default_factory=dict)
     values: dict[str, Bound] = field(default_factory=dict)
     """Bindings of the pattern's names."""
-    labels: dict[str, schema.AttributeValue | tuple[onnx.AttributeProto, ...] | None] = field(default_factory=dict)
-    """Bindings of attribute labels."""
+    labels: Labels = field(default_factory=dict)
 
     def binding(self, name: str, operand: Bound) -> "Match":
-        """Return a copy with one more binding. Written out, as `copy` is: 5,000 nodes create half a million."""
+        """Return a copy with one more binding. Written out, as 5,000 nodes create half a million."""
         return Match(self.pattern, self.nodes, {**self.values, name: operand}, self.labels)
-
-    def copy(self) -> "Match":
-        """Return a copy with mutable nodes and values."""
-        return Match(self.pattern, {**self.nodes}, {**self.values}, self.labels)
 
     @property
     def replaced(self) -> list[Node]:

@@ -50,7 +50,7 @@ class Line:
     """The shapes of its table, whose axes it may use."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PatternNode:
     """One operator of a pattern."""
 
@@ -87,9 +87,6 @@ class PatternNode:
             return None
         (value,) = self.attributes.values()
         return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +151,11 @@ class Pattern:
     def values(self) -> frozenset[str]:
         """Every name that a match binds; until all spellings are chosen, also the inputs of calls."""
         return frozenset(self.outputs) | {v for n in self.nodes for v in (*n.inputs, *n.outputs) if v}
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """Outputs that a match must have."""
+        return frozenset(self.outputs) - self.optional
 
     @cached_property
     def calls(self) -> tuple[PatternNode, ...]:

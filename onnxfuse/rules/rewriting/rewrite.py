@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from onnx import ModelProto
 
@@ -19,6 +20,7 @@ from onnxfuse.rules.match.replace import instantiate
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
 from onnxfuse.rules.pattern.pattern import Pattern
 from onnxfuse.rules.rewriting import type_mismatch
+from onnxfuse.rules.rewriting.attempts import Attempts
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from onnxfuse.support.errors import RuleError
 from onnxfuse.support.plurals import plural
@@ -57,11 +59,19 @@ def settle(
     removes a node. `last` runs once the rules make no more changes with all types known, and the rules continue if it
     changed anything; it must terminate, too. Raises RuleError for rules that do not converge.
     """
-    rounds = 0
+    rounds, of_main = 0, Attempts()
+
+    def act(graph: Graph) -> bool:
+        attempts = Attempts() if graph.parent is not None else of_main
+        attempts.resume(graph)
+        changed = rewrite(graph, simplify, rules, report, last, attempts)
+        attempts.observe(graph)
+        return changed
+
     while rounds < MAX_ROUNDS:
         before = len(report.applied)
         report.forget()
-        if not any(for_every_graph(model, lambda graph: rewrite(graph, simplify, rules, report, last))):
+        if not any(for_every_graph(model, act)):
             return
         rounds += len(report.applied) > before
     raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
@@ -73,11 +83,14 @@ def rewrite(
     rules: Sequence[Rule],
     report: OptimizeReport,
     last: Sequence[Simplify] = (),
+    attempts: Attempts | None = None,
 ) -> bool:
     """Rewrite until nothing changes; return whether anything did, so that types can be inferred anew.
 
-    If nothing did, `last` may change the graph. Raises RuleError for rules that do not converge.
+    If nothing did, `last` may change the graph. `attempts` are those of earlier calls for the same graph. Raises
+    RuleError for rules that do not converge.
     """
+    attempts = Attempts() if attempts is None else attempts
     rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
     most = GROWTH * len(graph.nodes) + ROOM
     states = Counter[bytes]()
@@ -96,12 +109,19 @@ def rewrite(
         near = {}
         begun = indexed = len(report.applied)
         of_op = _by_op(graph)
-        for rule, one in rewrites:
+        attempts.begin(graph)
+        for number, (rule, one) in enumerate(rewrites):
             if len(report.applied) > indexed:
                 of_op, indexed = _by_op(graph), len(report.applied)
             for node in _at_root(of_op, one):
+                if node.order < 0:
+                    continue
                 known = near.get((rule.name, node))
-                outcome = _apply(graph, rule, one, node, known) if node.order >= 0 else None
+                before = None if known is None else known.refusal
+                search = partial(find, graph, one.source, one.where, node, before, one.about)
+                outcome: Match | Applied | Refusal | None = attempts.find(number, graph, node, search)
+                if isinstance(outcome, Match):
+                    outcome = _apply(graph, rule, one, outcome, attempts)
                 if isinstance(outcome, Applied):
                     report.applied.append(outcome)
                     if len(graph.nodes) > most:
@@ -179,11 +199,7 @@ def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, re
         near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
 
 
-def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near | None) -> Applied | Refusal | None:
-    before = known.refusal if known is not None else None
-    match = find(graph, rewrite.source, rewrite.where, node, before, rewrite.about)
-    if not isinstance(match, Match):
-        return match
+def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, match: Match, attempts: Attempts) -> Applied | Refusal:
     bound = bind(rewrite.let, graph, match)
     new = instantiate(rewrite.target, graph, bound, rewrite.optional) if isinstance(bound, Match) else bound
     if isinstance(new, Refusal):
@@ -191,6 +207,7 @@ def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, node: Node, known: Near |
     old = match.replaced
     type_mismatch.check(graph, rule, old, new)
     graph.replace(old, new)
+    attempts.changed([*old, *new])
     return Applied(rule.name, "", names(old))
 
 
@@ -220,11 +237,11 @@ def find(
     """
     if known is not None and is_beaten(pattern, graph, node, known):
         return None
-    trace, concerned = Trace(), not about
+    trace, concerned, outcomes = Trace(), not about, predicate.Outcomes()
     for match in matches(pattern, graph, node, trace):
         asked = (*about, *where, *predicate.spelling_conditions(match.pattern))
         for held, one in enumerate(asked):
-            failed = predicate.holds(one, graph, match)
+            failed = outcomes.holds(one, graph, match)
             if failed is not None:
                 trace.stop(_owner(failed, match) or node, failed, match, whole=True, held=held)
                 concerned |= held >= len(about)
@@ -237,6 +254,8 @@ def find(
 
 def _owner(failed: Cause, match: Match) -> Node | None:
     """Return the node whose attribute a condition inspects, None for other conditions."""
+    if "value(" not in failed.subject:
+        return None
     words = set(re.findall(r"value\((\w+)\)", failed.subject))
     return next((n for wanted, n in match.nodes.items() if words.intersection(wanted.open.values())), None)
 
