@@ -74,15 +74,17 @@ def identity_elimination(graph: Graph) -> bool:
     Slice of the whole value.
     """
     changed = False
+    removed: dict[str, str] = {}
     for node in graph.nodes[:]:
-        # A node that read a removed identity was replaced: its replacement is visited in the next iteration.
-        source = _passed_on(graph, node) if node.order >= 0 else None
+        # A node that reads a removed identity is replaced: its replacement is visited in the next iteration.
+        stays = node.order < 0 or not removed.keys().isdisjoint(node.reads)
+        source = None if stays else _passed_on(graph, node)
         if source is None:
             continue
         value = node.outputs[0]
         producer = graph.producer(source)
-        if graph.reroute(value, source):
-            graph.replace([node], [])
+        if graph.is_reroutable(value):
+            removed[value] = source
         elif producer is not None and not graph.is_output(source) and graph.readers(source) == [node]:
             to = Rewriter(graph, producer, node)
             to.copy(producer, output=[value if o == source else o for o in producer.outputs])
@@ -90,6 +92,9 @@ def identity_elimination(graph: Graph) -> bool:
         else:
             continue
         changed = True
+    graph.reroute_all(removed)
+    for value in removed:
+        graph.replace([graph.producers[value]], [])
     return changed
 
 

@@ -3,11 +3,13 @@
 Protobuf messages are parsed once on load and written back once (`Graph.commit`).
 """
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
+from operator import attrgetter
 
 import numpy as np
 import onnx
@@ -72,6 +74,9 @@ class Node:
         return f"<{self.op} {self.name}>"
 
 
+_order = attrgetter("order")
+
+
 class Graph:
     """A main graph or the body of an If, Loop or Scan, with def-use indices.
 
@@ -123,7 +128,8 @@ class Graph:
 
     def readers(self, value: str) -> list[Node]:
         """Return the nodes that read `value`, in topological order, each once."""
-        return sorted(self._readers.get(value, ()), key=lambda n: n.order)
+        readers = self._readers.get(value, ())
+        return sorted(readers, key=_order) if len(readers) > 1 else [*readers]
 
     def is_read(self, value: str) -> bool:
         """Return whether a node reads `value`."""
@@ -143,19 +149,19 @@ class Graph:
 
     def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
         """Return whether nodes other than `nodes` read `value`, or it is a graph output."""
-        return self.is_output(value) or any(r not in nodes for r in self._readers.get(value, ()))
+        return value in self._output_set or not all(map(nodes.__contains__, self._readers.get(value, ())))
 
     def inputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values that `nodes` read from outside, each once, in order of first use."""
-        ordered = sorted(nodes, key=lambda n: n.order)
+        ordered = sorted(nodes, key=_order)
         inside = {o for n in ordered for o in n.outputs}
         return list(dict.fromkeys(v for n in ordered for v in n.reads if v not in inside))
 
     def outputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
         members = set(nodes)
-        values = (v for n in sorted(members, key=lambda n: n.order) for v in n.outputs if v)
-        return [v for v in values if self.is_read_outside(v, members)]
+        ordered = sorted(members, key=_order)
+        return [v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members)]
 
     def type(self, value: str) -> ValueType:
         """Return the type of `value`, as far as known."""
@@ -204,7 +210,7 @@ class Graph:
         if not value or not self.is_constant(value):
             return None
         tensor = self.constant_tensor(value)
-        return None if tensor is None else int(np.prod(tensor.dims, dtype=np.int64))
+        return None if tensor is None else math.prod(tensor.dims)
 
     def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
         """Return the attributes of `node`, with the schema's defaults."""
@@ -271,9 +277,10 @@ class Graph:
         gone = set(old)
         low, high = min(n.order for n in gone), max(n.order for n in gone)
         needed = self._ancestors({v for n in new for v in n.reads}, floor=low) - gone
-        before = sorted((n for n in needed if n.order <= high), key=lambda n: n.order)
+        before = sorted((n for n in needed if n.order <= high), key=_order)
         indices = sorted((bisect_left(self.nodes, n.order, key=_order) for n in (*gone, *before)), reverse=True)
-        for index in indices:
+        first = indices[-1]
+        for index in indices[:-1]:
             del self.nodes[index]
         for node in gone:
             self._unindex(node)
@@ -281,8 +288,7 @@ class Graph:
         for node in new:
             self._name(node)
             self._index(node)
-        first = indices[-1]
-        self.nodes[first:first] = placed = [*before, *new]
+        self.nodes[first : first + 1] = placed = [*before, *new]
         for index in range(first, len(self.nodes)):
             node = self.nodes[index]
             if index >= first + len(placed) and node.order >= low:
@@ -430,10 +436,6 @@ class Graph:
         if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor)
-
-
-def _order(node: Node) -> int:
-    return node.order
 
 
 def _numbered(base: str, count: int) -> str:
