@@ -16,6 +16,7 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.files import detached
 from onnxfuse.model import schema
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies as bodies
@@ -255,7 +256,11 @@ class Graph:
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
         """Add a weight called `name`, which must be unused."""
-        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
+        if array.nbytes > detached.LEAST and detached.is_detaching() and self.parent is None:
+            dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            self.initializers[name] = detached.detach(name, dtype, array.shape, lambda: array)
+        else:
+            self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         self.types[name] = ValueType(self.initializers[name].data_type, tuple(array.shape))
 
     def retype(self, value: str, known: ValueType) -> None:
@@ -433,9 +438,7 @@ class Graph:
     def _read_constant(self, value: str) -> np.ndarray | None:
         tensor = self.constant_tensor(value)
         # Strings are not numeric, and ONNX Runtime does not require them to be UTF-8.
-        if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
-            return None
-        return numpy_helper.to_array(tensor)
+        return None if tensor is None or tensor.data_type == TensorProto.STRING else detached.array_of(tensor)
 
 
 def _numbered(base: str, count: int) -> str:

@@ -1,5 +1,6 @@
 """Report what fuses in a model, what does not, and the node and reason at which each attempt stopped."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options, Progress, silent
 from onnxfuse.api.rules import node_lookup
 from onnxfuse.api.rules.node_lookup import Inside, RequestedNodes, Rows
-from onnxfuse.files import external, io
+from onnxfuse.files import detached, external, io
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph import lost_types
 from onnxfuse.graph.graph import Node
@@ -210,17 +211,19 @@ def explain(
 
 def _explain(model: Model, options: Options, at: Sequence[str], progress: Progress) -> Explained:
     rules = options.chosen()
-    origin = Origin(path_or_proto(model), options.strict_fp32)
-    ours = origin.fresh()
-    origin, done = converted(ours, origin, options, rules, progress)
-    inside = node_lookup.fused_ops_by_node(ours, {r.name for r in pack.select(options.rules)})
-    asked = options.tuning
-    found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
-    if at:
-        # Fused ops of the file are examined as the nodes that they replaced.
-        unfuse(ours, node_lookup.undoable(ours))
-    names = node_lookup.Names(ours, inside, origin.source)
-    report, lost = _run(OptimizePipeline(origin, options.freeze_initializers, found), ours, rules, progress)
+    origin, asked = Origin(path_or_proto(model), options.strict_fp32), options.tuning
+    # Conversion to lower precision and measuring read every weight, planning a few.
+    reads_all = options.precision is not None or (asked is not None and asked.measure)
+    with contextlib.nullcontext() if reads_all else detached.detaching():
+        ours = origin.fresh()
+        origin, done = converted(ours, origin, options, rules, progress)
+        inside = node_lookup.fused_ops_by_node(ours, {r.name for r in pack.select(options.rules)})
+        found = tuning.carried(ours, rules, progress) if asked is None else tuning.find(ours, asked, rules, progress)
+        if at:
+            # Fused ops of the file are examined as the nodes that they replaced.
+            unfuse(ours, node_lookup.undoable(ours))
+        names = node_lookup.Names(ours, inside, origin.source)
+        report, lost = _run(OptimizePipeline(origin, options.freeze_initializers, found), ours, rules, progress)
     compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     left = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     # Weights may be gigabytes: those of this model are let go before another one is loaded.

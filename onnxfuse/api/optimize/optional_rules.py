@@ -7,6 +7,7 @@ import onnx
 
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Progress
+from onnxfuse.files import detached
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language.rule_file import Rule
 
@@ -40,7 +41,8 @@ def optional_rule_matches(
         if not one.optional or one.name in names or one.name in skipped or not _may_begin(one, left):
             continue
         progress(f"with {one.name}")
-        report = way.run(way.origin.fresh(), [*chosen, one], lambda _: None)
+        with detached.detaching():
+            report = way.run(way.origin.fresh(), [*chosen, one], lambda _: None)
         found += [OptionalRuleMatch(one.name, a.nodes, one.optional) for a in report.applied if a.rule == one.name]
     return found
 
