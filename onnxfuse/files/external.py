@@ -5,11 +5,12 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
@@ -27,6 +28,9 @@ SMALL = 1024
 
 DIGITS = 16
 """Digits of the hash in a data file's name."""
+
+DETACHED = "detached"
+"""Key of the external-data entry of a detached weight (see `files.detached`)."""
 
 _follow: ContextVar[bool] = ContextVar("follow_links", default=False)
 
@@ -66,9 +70,14 @@ def is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL
 
 
+def is_detached(tensor: TensorProto) -> bool:
+    """Return whether the tensor is a reference to a weight in memory, or read on request (see `files.detached`)."""
+    return is_external(tensor) and any(e.key == DETACHED for e in tensor.external_data)
+
+
 def location(tensor: TensorProto) -> str:
     """Return the data file name of an external tensor."""
-    return _fact(tensor, "location")
+    return fact(tensor, "location")
 
 
 def end_of(tensor: TensorProto) -> int:
@@ -88,23 +97,65 @@ def fetch(model: onnx.ModelProto, path: Path, *, small: bool = False) -> None:
 
 def read(selected: Iterable[TensorProto], path: Path, *, as_far_as_there: bool = False) -> None:
     """Load these external tensors of the model in the file `path`, like `fetch`."""
-    opened: dict[str, BinaryIO] = {}
-    with contextlib.ExitStack() as files:
+    with _opening(path) as opened:
         for tensor in selected:
-            location = _fact(tensor, "location")
-            if location not in opened:
-                try:
-                    opened[location] = files.enter_context(_open(path, location, tensor))
-                except ModelError:
-                    if as_far_as_there:
-                        continue
-                    raise
-            _read(tensor, opened[location], location)
+            try:
+                file = opened(tensor)
+            except ModelError:
+                if as_far_as_there:
+                    continue
+                raise
+            tensor.raw_data = _data(tensor, file)
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+            check_tensor(tensor)
+
+
+def array(tensor: TensorProto, path: Path) -> np.ndarray:
+    """Return the data of one external tensor of the model in the file `path`. Raises what `fetch` raises."""
+    with _opening(path) as opened:
+        data = _data(tensor, opened(tensor))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if bits(tensor.data_type) == 8 * dtype.itemsize:
+        return np.frombuffer(data, dtype).reshape(tensor.dims)
+    return numpy_helper.to_array(TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=data))
+
+
+def require_files(model: onnx.ModelProto, path: Path) -> None:
+    """Raise ModelError unless the data files of the model in the file `path` exist."""
+    absent = missing(model, path)
+    if absent:
+        raise ModelError(
+            f"its weights are in {absent[0]}, which is not there",
+            "Copy the data file beside the model, under the name it had at export.",
+        )
+
+
+def require_data(model: onnx.ModelProto, path: Path) -> None:
+    """Raise what `fetch` raises for the external data of the model in the file `path`, without reading it."""
+    with _opening(path) as opened:
+        for tensor in filter(is_external, tensors(model)):
+            _range(tensor, opened(tensor))
+
+
+@contextlib.contextmanager
+def _opening(path: Path) -> Iterator[Callable[[TensorProto], BinaryIO]]:
+    """Yield a function that returns the open data file of a tensor; each file is opened once."""
+    files: dict[str, BinaryIO] = {}
+    with contextlib.ExitStack() as closing:
+
+        def opened(tensor: TensorProto) -> BinaryIO:
+            name = location(tensor)
+            if name not in files:
+                files[name] = closing.enter_context(_open(path, name, tensor))
+            return files[name]
+
+        yield opened
 
 
 def missing(model: onnx.ModelProto, path: Path) -> list[Path]:
     """Return the data files that do not exist."""
-    locations = dict.fromkeys(_fact(t, "location") for t in tensors(model) if is_external(t))
+    locations = dict.fromkeys(fact(t, "location") for t in tensors(model) if is_external(t))
     return [path.parent / name for name in locations if not os.path.lexists(path.parent / name)]
 
 
@@ -134,13 +185,15 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
         ) from None
 
 
-def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
+def _range(tensor: TensorProto, file: BinaryIO) -> tuple[int, int]:
+    """Return offset and length of a tensor's data in its file. Raises ModelError where they do not fit."""
     offset, length = _number(tensor, "offset") or 0, _number(tensor, "length")
     check_tensor(tensor)
     expected = bytes_of(tensor)
     if length is not None and length != expected:
         raise ModelError(
-            f"weight '{tensor.name}' has {plural(length, 'byte')} of {location}, and its shape wants {expected}",
+            f"weight '{tensor.name}' has {plural(length, 'byte')} of {location(tensor)}, and its shape wants "
+            f"{expected}",
             "Export it again.",
         )
     length = expected
@@ -150,24 +203,26 @@ def _read(tensor: TensorProto, file: BinaryIO, location: str) -> None:
         other_format = formats.of(file.read(formats.HEAD))
         it_is = f", and is {other_format.what}" if other_format else ""
         raise ModelError(
-            f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location}, which has {available}"
-            f"{it_is}",
+            f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location(tensor)}, which has "
+            f"{available}{it_is}",
             other_format.hint if other_format else "The data file is cut, or another model's: copy or export it again.",
         )
+    return offset, length
+
+
+def _data(tensor: TensorProto, file: BinaryIO) -> bytes:
+    offset, length = _range(tensor, file)
     file.seek(offset)
-    tensor.raw_data = file.read(length)
-    tensor.data_location = TensorProto.DEFAULT
-    del tensor.external_data[:]
-    check_tensor(tensor)
+    return file.read(length)
 
 
-def _fact(tensor: TensorProto, key: str) -> str:
+def fact(tensor: TensorProto, key: str) -> str:
     """Return an external-data entry of a tensor, empty if absent."""
     return next((e.value for e in tensor.external_data if e.key == key), "")
 
 
 def _number(tensor: TensorProto, key: str) -> int | None:
-    text = _fact(tensor, key)
+    text = fact(tensor, key)
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", text):
@@ -182,7 +237,7 @@ def _number(tensor: TensorProto, key: str) -> int | None:
 
 def without_data(weight: TensorProto) -> TensorProto:
     """Return a large weight without its data, like one in a file that is not read; a small one as it is."""
-    if is_external(weight) or bytes_of(weight) <= SMALL:
+    if (is_external(weight) and not is_detached(weight)) or bytes_of(weight) <= SMALL:
         return weight
     return TensorProto(
         name=weight.name, data_type=weight.data_type, dims=weight.dims, data_location=TensorProto.EXTERNAL

@@ -51,13 +51,8 @@ def load(path: str | Path, *, weights: bool = True) -> onnx.ModelProto:
         if not weights:
             external.fetch(model, path, small=True)
             return model
-        missing, needed = external.missing(model, path), external.needed(model)
-        if missing:
-            raise ModelError(
-                f"its weights are in {missing[0]}, which is not there",
-                "Copy the data file beside the model, under the name it had at export.",
-            )
-        _check_room(path, needed)
+        external.require_files(model, path)
+        _check_room(path, external.needed(model))
         external.fetch(model, path)
     except ModelError as error:
         raise ModelError(f"{path}: {error}", error.hint) from None
@@ -309,6 +304,8 @@ def tensor_bytes(tensor: TensorProto) -> int:
 
     Computed from its shape where possible: protobuf copies all of the data to return its length.
     """
+    if external.is_detached(tensor):
+        return external.bytes_of(tensor)
     if tensor.HasField("raw_data") and tensor.data_type in ELEMENT_BYTES:
         elements: int = math.prod(tensor.dims)
         return elements * ELEMENT_BYTES[tensor.data_type]

@@ -229,6 +229,7 @@ def _fuse_from(
 ) -> tuple[Attempt, Outcome]:
     """Fuse a region grown from `start` by all of the rule's steps but one; `even`: siblings must have equal columns."""
     attempt, refusal = grown(graph, rule.name, how, start, around, without, even=even)
+    given = attempt.given
     outcome = refusal or _made(attempt)
     if isinstance(outcome, Refusal):
         _give_back(graph, attempt.nodes, attempt.given)
@@ -236,6 +237,7 @@ def _fuse_from(
     op, fused = outcome
     replaced = names([*start.kept, *attempt.given])
     graph.replace(attempt.nodes, [fused])
+    around.fused((*given, *attempt.given))
     kept = tuple(o for n in start.kept for o in n.outputs if o)
     library = bool(start.fallback) and op.template != start.fallback
     applied = Applied(rule.name, op.name, replaced, attempt.stops(), fused.outputs, kept, start.cost, library)

@@ -52,13 +52,15 @@ Home = tuple[str, int]
 def identity_elimination(graph: Graph) -> bool:
     """Removes Identity: what reads one reads its operand, or the operand is computed under its name."""
     changed = False
+    removed: dict[str, str] = {}
     for node in [n for n in graph.nodes if n.op == ops.Identity and not n.domain]:
-        if node.order < 0:
-            continue  # it read a removed identity, and was replaced: its replacement is visited in the next iteration
+        # A node that reads a removed identity is replaced: its replacement is visited in the next iteration.
+        if node.order < 0 or not removed.keys().isdisjoint(node.reads):
+            continue
         value, source = node.outputs[0], node.inputs[0]
         producer = graph.producer(source)
-        if graph.reroute(value, source):
-            graph.replace([node], [])
+        if graph.is_reroutable(value):
+            removed[value] = source
         elif producer is not None and not graph.is_output(source) and graph.readers(source) == [node]:
             to = Rewriter(graph, producer, node)
             to.copy(producer, output=[value if o == source else o for o in producer.outputs])
@@ -66,6 +68,9 @@ def identity_elimination(graph: Graph) -> bool:
         else:
             continue
         changed = True
+    graph.reroute_all(removed)
+    for value in removed:
+        graph.replace([graph.producers[value]], [])
     return changed
 
 

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
+from operator import attrgetter
 
 import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.files import detached
 from onnxfuse.model import schema
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.nested import bodies as bodies
@@ -95,6 +97,9 @@ class Node:
         return f"<{self.op} {self.name}>"
 
 
+_order = attrgetter("order")
+
+
 class Graph:
     """A main graph or the body of an If, Loop or Scan, with def-use indices.
 
@@ -150,7 +155,8 @@ class Graph:
     def readers(self, value: str) -> list[Node]:
         """Return the nodes that read `value`, in topological order, each once."""
         self.queried.add(value)
-        return sorted(self._readers.get(value, ()), key=lambda n: n.order)
+        readers = self._readers.get(value, ())
+        return sorted(readers, key=_order) if len(readers) > 1 else [*readers]
 
     def is_read(self, value: str) -> bool:
         """Return whether a node reads `value`."""
@@ -173,19 +179,19 @@ class Graph:
     def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
         """Return whether nodes other than `nodes` read `value`, or it is a graph output."""
         self.queried.add(value)
-        return self.is_output(value) or any(r not in nodes for r in self._readers.get(value, ()))
+        return value in self._output_set or not all(map(nodes.__contains__, self._readers.get(value, ())))
 
     def inputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values that `nodes` read from outside, each once, in order of first use."""
-        ordered = sorted(nodes, key=lambda n: n.order)
+        ordered = sorted(nodes, key=_order)
         inside = {o for n in ordered for o in n.outputs}
         return list(dict.fromkeys(v for n in ordered for v in n.reads if v not in inside))
 
     def outputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
         members = set(nodes)
-        values = (v for n in sorted(members, key=lambda n: n.order) for v in n.outputs if v)
-        return [v for v in values if self.is_read_outside(v, members)]
+        ordered = sorted(members, key=_order)
+        return [v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members)]
 
     def type(self, value: str) -> ValueType:
         """Return the type of `value`, as far as known."""
@@ -286,7 +292,11 @@ class Graph:
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
         """Add a weight called `name`, which must be unused."""
-        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
+        if array.nbytes > detached.LEAST and detached.is_detaching() and self.parent is None:
+            dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            self.initializers[name] = detached.detach(name, dtype, array.shape, lambda: array)
+        else:
+            self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
         self.types[name] = ValueType(self.initializers[name].data_type, tuple(array.shape))
 
     def retype(self, value: str, known: ValueType) -> None:
@@ -308,9 +318,10 @@ class Graph:
         gone = set(old)
         low, high = min(n.order for n in gone), max(n.order for n in gone)
         needed = self._ancestors({v for n in new for v in n.reads}, floor=low) - gone
-        before = sorted((n for n in needed if n.order <= high), key=lambda n: n.order)
+        before = sorted((n for n in needed if n.order <= high), key=_order)
         indices = sorted((bisect_left(self.nodes, n.order, key=_order) for n in (*gone, *before)), reverse=True)
-        for index in indices:
+        first = indices[-1]
+        for index in indices[:-1]:
             del self.nodes[index]
         for node in gone:
             self._unindex(node)
@@ -318,8 +329,7 @@ class Graph:
         for node in new:
             self._name(node)
             self._index(node)
-        first = indices[-1]
-        self.nodes[first:first] = placed = [*before, *new]
+        self.nodes[first : first + 1] = placed = [*before, *new]
         for index in range(first, len(self.nodes)):
             node = self.nodes[index]
             if index >= first + len(placed) and node.order >= low:
@@ -464,13 +474,7 @@ class Graph:
     def _read_constant(self, value: str) -> np.ndarray | None:
         tensor = self.constant_tensor(value)
         # Strings are not numeric, and ONNX Runtime does not require them to be UTF-8.
-        if tensor is None or tensor.data_type == TensorProto.STRING or tensor.data_location == TensorProto.EXTERNAL:
-            return None
-        return numpy_helper.to_array(tensor)
-
-
-def _order(node: Node) -> int:
-    return node.order
+        return None if tensor is None or tensor.data_type == TensorProto.STRING else detached.array_of(tensor)
 
 
 def _numbered(base: str, count: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from onnx import GraphProto, ModelProto, TensorProto
 
+from onnxfuse.files import detached
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.model.nested import bodies, defined, graphs_in
 
@@ -50,6 +51,7 @@ def _weights(graph: GraphProto) -> Iterator[TensorProto]:
 
 def _content(tensor: TensorProto) -> bytes:
     """Return a key of a weight's data, independent of its name."""
+    tensor = detached.attached(tensor)
     digest = hashlib.sha256(repr((tensor.data_type, list(tensor.dims))).encode())
     if tensor.HasField("raw_data"):
         digest.update(tensor.raw_data)

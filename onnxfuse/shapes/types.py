@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import onnx
 from onnx import TensorProto
@@ -112,6 +113,13 @@ def write_extent(dim: onnx.TensorShapeProto.Dimension, extent: IntLike) -> None:
 
 def type_of(proto: onnx.TypeProto) -> ValueType:
     """Return the type of a declaration; `UNKNOWN` if it is not a tensor."""
+    return _type_of(proto.SerializeToString())
+
+
+@lru_cache(1 << 14)
+def _type_of(data: bytes) -> ValueType:
+    """Return the type of a serialized declaration: the values of a model share a few."""
+    proto = onnx.TypeProto.FromString(data)
     if not proto.HasField("tensor_type"):
         return UNKNOWN
     shape = declared_shape(proto)

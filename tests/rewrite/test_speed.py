@@ -79,6 +79,44 @@ def equal_operands(count: int) -> ModelProto:
     return model([*nodes, make_node("Concat", [f"r{i}" for i in range(count)], ["y"], axis=1)], ["y"])
 
 
+def shared_weight(count: int) -> ModelProto:
+    """Return a chain of MatMul, Add and Relu that all read one weight and one bias."""
+    nodes, value = list[NodeProto](), "x"
+    for i in range(count // 3):
+        nodes.append(make_node("MatMul", [value, "w1"], [f"m{i}"]))
+        nodes.append(make_node("Add", [f"m{i}", "b"], [f"a{i}"]))
+        nodes.append(make_node("Relu", [f"a{i}"], [value := f"r{i}"]))
+    return model(nodes, [value], [weight(1), numpy_helper.from_array(np.ones(8, np.float32), "b")])
+
+
+def every_value(count: int) -> ModelProto:
+    """Return a chain of activations whose values are all outputs."""
+    values = ["x", *(f"v{i}" for i in range(count))]
+    nodes = [make_node("Relu" if i % 2 else "Tanh", [values[i]], [values[i + 1]]) for i in range(count)]
+    return model(nodes, values[1:])
+
+
+def parts(count: int) -> ModelProto:
+    """Return a Split, and an activation of each part; at the second size of more parts than a fused op may have."""
+    nodes = [make_node("Split", ["x", "sizes"], [f"s{i}" for i in range(count)], axis=0)]
+    nodes += [make_node("Sigmoid" if i % 2 else "Tanh", [f"s{i}"], [f"y{i}"]) for i in range(count)]
+    sizes = numpy_helper.from_array(np.full(count, 4, np.int64), "sizes")
+    return model(nodes, [f"y{i}" for i in range(count)], [sizes])
+
+
+def forwarded_operands(count: int) -> ModelProto:
+    """Return a Concat that reads different values through an Identity each."""
+    kinds = ["Relu", "Tanh", "Sigmoid", "Softplus"]
+    nodes = [make_node(kinds[i % 4], ["x" if i < 4 else f"r{i - 4}"], [f"r{i}"]) for i in range(count)]
+    nodes += [make_node("Identity", [f"r{i}"], [f"i{i}"]) for i in range(count)]
+    return model([*nodes, make_node("Concat", [f"i{i}" for i in range(count)], ["y"], axis=1)], ["y"])
+
+
+FORMS = [
+    chain, layers, tree, branches, equal_operands, shared_weight, every_value, parts, forwarded_operands,
+]  # fmt: skip
+
+
 def calls_to_optimize(built: ModelProto) -> int:
     """Return how many Python functions are called while a model is optimized."""
     count = 0
@@ -96,7 +134,7 @@ def calls_to_optimize(built: ModelProto) -> int:
     return count
 
 
-@pytest.mark.parametrize("form", [chain, layers, tree, branches, equal_operands])
+@pytest.mark.parametrize("form", FORMS)
 def test_work_grows_with_the_graph(form: Callable[[int], ModelProto]) -> None:
     """Twice the nodes take little more than twice the calls."""
     sizes = (192, 384)

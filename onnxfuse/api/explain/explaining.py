@@ -1,5 +1,6 @@
 """Report what fuses in a model, what does not, and the node and reason at which each attempt stopped."""
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
 from onnxfuse.api.rules import node_lookup
 from onnxfuse.api.rules.node_lookup import FusedNode, RequestedNodes, Rows
-from onnxfuse.files import external, io
+from onnxfuse.files import detached, external, io
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph import lost_types
 from onnxfuse.graph.graph import Node
@@ -224,19 +225,24 @@ def explain(
 
 def _explain(model: Model, options: Options, at: Sequence[str], progress: Steps) -> Explained:
     rules = options.chosen()
-    origin = Origin(path_or_proto(model), options.strict_fp32)
-    ours = origin.fresh()
-    origin, record = converted(ours, origin, options, rules, progress)
-    inside = node_lookup.fused_ops_by_node(ours, {r.name for r in pack.select(options.rules)})
-    measuring = options.tuning
-    tuned = (
-        tuning.carried(ours, rules, progress) if measuring is None else tuning.find(ours, measuring, rules, progress)
-    )
-    if at:
-        # Fused ops of the file are examined as the nodes that they replaced.
-        unfuse(ours, node_lookup.undoable(ours))
-    names = node_lookup.NodeNames(ours, inside, origin.source)
-    report, lost_types = _run(OptimizePipeline(origin, options.freeze_initializers, tuned), ours, rules, progress)
+    origin, measuring = Origin(path_or_proto(model), options.strict_fp32), options.tuning
+    # Conversion to lower precision and measuring read every weight, planning a few.
+    reads_all = options.precision is not None or (measuring is not None and measuring.measure)
+    with contextlib.nullcontext() if reads_all else detached.detaching():
+        ours = origin.fresh()
+        origin, record = converted(ours, origin, options, rules, progress)
+        inside = node_lookup.fused_ops_by_node(ours, {r.name for r in pack.select(options.rules)})
+        tuned = (
+            tuning.carried(ours, rules, progress)
+            if measuring is None
+            else tuning.find(ours, measuring, rules, progress)
+        )
+        if at:
+            # Fused ops of the file are examined as the nodes that they replaced.
+            unfuse(ours, node_lookup.undoable(ours))
+        names = node_lookup.NodeNames(ours, inside, origin.source)
+        pipeline = OptimizePipeline(origin, options.freeze_initializers, tuned)
+        report, lost_types = _run(pipeline, ours, rules, progress)
     compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     remaining = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     # Weights may be gigabytes: those of this model are let go before another one is loaded.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
+from onnxfuse.files import detached
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.support.progress import Steps
@@ -40,7 +41,8 @@ def optional_rule_matches(
         if not rule.optional or rule.name in names or rule.name in skipped or not _may_match(rule, remaining):
             continue
         progress(f"with {rule.name}")
-        report = pipeline.run(pipeline.origin.fresh(), [*chosen, rule], lambda _: None)
+        with detached.detaching():
+            report = pipeline.run(pipeline.origin.fresh(), [*chosen, rule], lambda _: None)
         matches += [OptionalRuleMatch(rule.name, a.nodes, rule.optional) for a in report.applied if a.rule == rule.name]
     return matches
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
+from onnxfuse.files import detached
 from onnxfuse.rules.language import order
 from onnxfuse.rules.language.rule_file import Rule, shipped_files
 from onnxfuse.rules.match.report import OptimizeReport
@@ -38,7 +39,8 @@ def rule_conflicts(
             [] if rule.fuse is None else [a.pattern for a in rule.fuse.anchors]
         )
         operators = {op for pattern in patterns for node in chosen(pattern).nodes for op in node.operators}
-        alone = pipeline.run(pipeline.origin.fresh(), [rule], lambda _: None)
+        with detached.detaching():
+            alone = pipeline.run(pipeline.origin.fresh(), [rule], lambda _: None)
         for applied in alone.applied:
             core = {n for n in applied.nodes if n.split()[0] in operators}  # fusions grown around it were lost with it
             overlapping = [a for a in report.applied if not core.isdisjoint(a.nodes)]

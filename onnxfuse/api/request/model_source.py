@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
-from onnxfuse.files import io
+from onnxfuse.files import detached, io
 from onnxfuse.graph.frozen_shapes import Shapes, freeze_shapes
 from onnxfuse.model import custom_ops
 from onnxfuse.model.tf32 import set_strict_fp32
@@ -44,11 +44,15 @@ def path_or_proto(model: Model) -> Source:
 
 
 def owned_copy(source: Source) -> onnx.ModelProto:
-    """Return a copy of the model that may be modified. Raises ModelError for an invalid one."""
-    if isinstance(source, str | Path):
-        return io.load(source)
-    validate(source)
-    return copied(source)
+    """Return a copy of the model that may be modified, its large weights detached where they may be.
+
+    Raises ModelError for an invalid model.
+    """
+    if isinstance(source, onnx.ModelProto):
+        validate(source)
+    if detached.is_detaching():
+        return detached.load(source)
+    return copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)
 
 
 def copied(model: onnx.ModelProto) -> onnx.ModelProto:

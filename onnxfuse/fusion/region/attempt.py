@@ -35,10 +35,16 @@ class GraphContext:
     """The graph's weights by their transposes."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that measured faster unfused."""
-    siblings: dict[tuple[str, tuple[Dim, ...] | None, bool], list[Node]] = field(default_factory=dict)
-    """While one rule is tried: anchors that read a value, by that value, the shape of the first one's result, and
-    whether all must have it.
+    siblings: dict[str, dict[tuple[tuple[Dim, ...] | None, bool], dict[Node, None]]] = field(default_factory=dict)
+    """While one rule is tried: unfused anchors that read a value, by that value, then by the shape of the first one's
+    result and whether all must have it.
     """
+
+    def fused(self, nodes: Sequence[Node]) -> None:
+        """Drop nodes that are fused now from the anchors that may still join another one."""
+        for node in nodes:
+            for candidates in (c for v in node.reads for c in self.siblings.get(v, {}).values()):
+                candidates.pop(node, None)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from onnx import FunctionProto, NodeProto, TensorProto
 from onnxfuse import cuda, ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
+from onnxfuse.model.bodies import overfull
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.rules.match.match import Match
 from onnxfuse.rules.match.replace import node_proto, not_in_opset
@@ -94,6 +95,8 @@ def make_op(
     library = None if realization is None else library_form(body, [realization], formal, graph.opset)
     if isinstance(library, str):
         return library
+    if (reason := overfull(body)) is not None:
+        return reason
     digest = digest_of(body, library, template, types_in, types_out)
     body.name = op_name(rule, [n.op for n in nodes], digest, known)
     op = FusedOp(body.name, rule, template, types_in, types_out, body, library)

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.files import detached
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.fusion.region.weight_index import SUFFIX, WeightIndex
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
@@ -127,7 +128,9 @@ def _turn_one_back(
     elif any(t.name == own for t in holder.initializer):
         holder.initializer.remove(maker)
     else:
-        maker.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(maker).T), own))
+        maker.CopyFrom(
+            numpy_helper.from_array(np.ascontiguousarray(numpy_helper.to_array(detached.attached(maker)).T), own)
+        )
     for graph, node in readers:
         if node.op_type == ops.Gemm:
             node.input[1] = own

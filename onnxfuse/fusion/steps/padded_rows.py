@@ -10,6 +10,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.files import detached
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter
@@ -92,7 +93,7 @@ def _cut_one_back(
     if any(t.name == own for t in holder.initializer):
         holder.initializer.remove(tensor)
     else:
-        rows = np.ascontiguousarray(numpy_helper.to_array(tensor)[:, :terms])
+        rows = np.ascontiguousarray(numpy_helper.to_array(detached.attached(tensor))[:, :terms])
         tensor.CopyFrom(numpy_helper.from_array(rows, own))
     for graph, node in readers:
         for _, reader in list(readers_of(graph, node.output[0])):

@@ -81,7 +81,9 @@ def take_pointwise(attempt: Attempt) -> None:
 def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
     """Return why a node stays that ONNX Runtime folds on load: a kernel would recompute it in each run."""
     graph, once = attempt.graph, attempt.around.once
-    readers = (r for o in node.outputs if o in once for r in graph.readers(o) if r not in attempt.region.nodes)
+    if next(filter(None, node.outputs), "") not in once:  # where one output of a node is, all are
+        return None
+    readers = (r for o in node.outputs for r in graph.readers(o) if r not in attempt.region.nodes)
     other = next((r for r in readers if not once.isdisjoint(r.outputs)), None)
     return None if other is None else f"is computed before the first run, and {other.op} {other.name} of it"
 

@@ -1,6 +1,7 @@
 """Growth step: absorb anchors that read the same value, so that products of one input share a launch."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
+from itertools import islice
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
@@ -19,26 +20,26 @@ def take_siblings(attempt: Attempt) -> None:
     graph, around = attempt.graph, attempt.around
     shared = attempt.input(Growth.SIBLINGS)
     own = graph.type(attempt.start.value).shape
-    key = (shared, own, attempt.even)
-    known = around.siblings.get(key)
-    chosen = None if known is None else _chosen(attempt, known)
+    of_value, key = around.siblings.setdefault(shared, {}), (own, attempt.even)
+    chosen = _chosen(attempt, of_value[key]) if key in of_value else None
     # What was fused since may have changed a match: only those that join are matched again.
     if chosen is None or not all(_matches(attempt, n, shared) for n in chosen):
-        around.siblings[key] = [
-            n for n in graph.readers(shared) if _may_join(attempt, n) and _matches(attempt, n, shared)
-        ]
-        chosen = _chosen(attempt, around.siblings[key])
+        of_value[key] = {
+            n: None for n in graph.readers(shared) if _may_join(attempt, n) and _matches(attempt, n, shared)
+        }
+        chosen = _chosen(attempt, of_value[key])
     attempt.region.siblings = tuple(chosen)
     attempt.region.nodes.update(dict.fromkeys(attempt.region.siblings))
     works = (graph.type(n.outputs[0]) for n in attempt.region.siblings)
     attempt.region.uneven = tuple(w for w in works if shapes_differ(w.shape, own))
 
 
-def _chosen(attempt: Attempt, candidates: Sequence[Node]) -> list[Node]:
-    """Return the candidates that join: the first of those still in the graph, as many as make equal launches."""
-    found = [n for n in candidates if n.order >= 0 and n is not attempt.start.root and n not in attempt.around.alone]
-    parts = -(-(1 + len(found)) // cuda.TEMPLATES[attempt.how.template].beside)
-    return found[: -(-(1 + len(found)) // parts) - 1]
+def _chosen(attempt: Attempt, candidates: Collection[Node]) -> list[Node]:
+    """Return the candidates that join: the first ones, as many as make equal launches."""
+    left = {attempt.start.root, *attempt.around.alone}
+    whole = 1 + len(candidates) - sum(n in candidates for n in left)
+    parts = -(-whole // cuda.TEMPLATES[attempt.how.template].beside)
+    return list(islice((n for n in candidates if n not in left), -(-whole // parts) - 1))
 
 
 def _may_join(attempt: Attempt, node: Node) -> bool:

@@ -15,7 +15,7 @@ import onnx
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from onnxfuse.files import io
+from onnxfuse.files import detached, io
 from onnxfuse.files.trial import is_utf8
 from onnxfuse.graph.validity import Refused
 from onnxfuse.model import custom_ops
@@ -119,7 +119,7 @@ def refusal(model: onnx.ModelProto) -> Refused | None:
         or io.size(model) > io.PROTOBUF_LIMIT
     ):
         return refused
-    return _refusal(model)
+    return _refusal(io.without_weights(model, detached.attached))
 
 
 def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
