@@ -1,10 +1,10 @@
-"""What makes models of models, as `import onnxfuse` offers it: every argument is looked at before anything is done."""
+"""Functions of `import onnxfuse` that make models: every argument is validated before anything is done."""
 
 from __future__ import annotations
 
 from onnxfuse.support.errors import RequirementError
 
-TYPE_CHECKING = False  # what `typing` calls so, without importing it
+TYPE_CHECKING = False  # as in `typing`, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -43,30 +43,29 @@ def optimize(
     custom_ops: Sequence[str | Path] = (),
     progress: Callable[[str], Any] | bool | None = None,
 ) -> onnx.ModelProto:
-    """Return the optimized model; the one given is left as it is.
+    """Return the optimized model; `model` is not changed.
 
     `model`: a ModelProto, the path of an .onnx file, or an onnx-graphsurgeon Graph. `rules`: folders of rule files
     beside the shipped ones. `only`, `skip`: names of rules that apply alone, or not at all. `also`: optional rules,
-    which apply only where they are asked for. `guard`: each fusion is checked by itself on `inputs`, and taken back
-    where it leaves the error budget; a warning names it. `require`: what has to be fused, as `"gemm>=3"` or
-    `"gemm==3"`. `shapes`: numbers for dynamic dimensions, or shapes of inputs, that the model is made for alone.
-    `tuning`: a file of `onnxfuse optimize --tune`, whose times then decide; where they are not of this GPU, driver and
-    ONNX Runtime, a warning says so and the rules decide. `strict_fp32`: no kernel is made that rounds float32 to TF32,
-    and the model says so: `session`, `verify`, `bench` and `profile` then set ONNX Runtime's CUDA option `use_tf32` to
-    0, without which its own products round. A model that says so keeps to it. `freeze_initializers`: weights that are
-    graph inputs, too, become constants; without it a caller may replace them, and a warning says so. A warning also
-    names what was left alone because an op made of it would not be valid. `precision`: "float16", "bfloat16" or
-    "mixed": converted to that first; what leaves its range, and the fewest nodes without which an output leaves the
-    contract of lower precision, stay float32, and a warning says how many. `inputs`: files or arrays by name to measure
-    that on, by default made-up ones. `tolerance`: the relative RMS error that outputs may have. `io_precision`: the
-    type of float32 inputs and outputs. `keep_fp32`: nodes that stay float32 whatever was measured: names, values,
-    operators, or patterns of these. `seconds`: for measuring, and as much for trying what may be converted, by default
-    300. `custom_ops`: libraries with operators of your own, for ONNX Runtime to load: they tell the types of what these
-    give, and run them for `guard`. `progress`: True shows a bar, False none, None one in a notebook alone; a function
-    is called with each step. The full account is `.lowered` of what `onnxfuse.api.optimize.optimizing.optimize`
-    returns. Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not,
-    UsageError for an argument that is not what is expected, RequirementError where less is fused than `require` says,
-    and why.
+    which apply only on request. `guard`: each fusion is checked by itself on `inputs`, and reverted if it exceeds the
+    error budget; a warning names it. `require`: what has to be fused, as `"gemm>=3"` or `"gemm==3"`. `shapes`: numbers
+    for dynamic dimensions, or shapes of inputs, that the model is made for alone. `tuning`: a file of `onnxfuse
+    optimize --tune`, whose times then decide; where they are not of this GPU, driver and ONNX Runtime, a warning says
+    so and the rules decide. `strict_fp32`: no kernel is made that rounds float32 to TF32, and the model says so:
+    `session`, `verify`, `bench` and `profile` then set ONNX Runtime's CUDA option `use_tf32` to 0, without which its
+    own products round. A model that says so keeps to it. `freeze_initializers`: weights that are graph inputs, too,
+    become constants; without it a caller may replace them, and a warning says so. A warning also names what was left
+    alone because an op made of it would not be valid. `precision`: "float16", "bfloat16" or "mixed": converted to that
+    first; what exceeds its range, and the fewest nodes without which an output breaks the contract of lower precision,
+    stay float32, and a warning says how many. `inputs`: files or arrays by name to measure that on, by default
+    generated ones. `tolerance`: the relative RMS error that outputs may have. `io_precision`: the type of float32
+    inputs and outputs. `keep_fp32`: nodes that stay float32 whatever was measured: names, values, operators, or
+    patterns of these. `seconds`: for measuring, and as much for trying what may be converted, by default 300.
+    `custom_ops`: libraries with operators of your own, for ONNX Runtime to load: it infers the types of their results,
+    and runs them for `guard`. `progress`: True shows a bar, False none, None one in a notebook alone; a function is
+    called with each step. Every fact is in `.lowered` of what `onnxfuse.api.optimize.optimizing.optimize` returns.
+    Raises ModelError for a model or tuning file that is not valid, RuleError for a rule file that is not, UsageError
+    for an argument that is not what is expected, RequirementError where less is fused than `require` says, and why.
     """
     arguments = locals()
     import warnings
@@ -113,11 +112,10 @@ def guard(
     *,
     progress: Callable[[str], Any] | bool | None = None,
 ) -> Optimized:
-    """Return what `optimize` makes of the model without what leaves the error budget: each fusion checked by itself.
+    """Return the optimized model without the fusions that exceed the error budget, each checked by itself.
 
-    `.model`, `.guarded.undone` (each with rule, nodes and fault), `.report`. `inputs`: real ones, in
-    files or as arrays by name, by default made-up ones of every kind. `options`: an `onnxfuse.Options`. `progress`: as
-    for `optimize`.
+    `.model`, `.guarded.undone` (each with rule, nodes and fault), `.report`. `inputs`: real ones, in files or as arrays
+    by name, by default generated ones of every kind. `options`: an `onnxfuse.Options`. `progress`: as for `optimize`.
     Raises ModelError, RuleError, UsageError where the model runs on none of the inputs.
     """
     arguments = locals()
@@ -142,7 +140,7 @@ def dump(
     options: Options | None = None,
     progress: Callable[[str], Any] | bool | None = None,
 ) -> Optimized:
-    """Return what `optimize` makes of the model, with every phase and every kernel of it as files in a new `folder`.
+    """Return the optimized model, and write every phase and kernel as files into a new `folder`.
 
     `.model`, `.dumped.ops` (each with folder, registers, spilled bytes, and why it has no kernel). `arch`: what kernels
     are compiled for, as sm_90a, by default the GPU here, or an H200. `shapes`: sizes of dynamic dimensions.
@@ -171,10 +169,10 @@ def tune(
     options: Options | None = None,
     progress: Callable[[str], Any] | bool | None = None,
 ) -> Tuned:
-    """Return every way to do each fused op's work with its time on this GPU, all kept in `file`, and what it decides.
+    """Return the time of every candidate for each fused op on this GPU, stored in `file`, and the decisions.
 
     `optimize(model, tuning=file)` then chooses by it, on any machine. `sizes`: the sets of sizes of the dynamic
-    dimensions. What the file tells of this GPU already is not measured again. `options`: an `onnxfuse.Options`.
+    dimensions. What the file already has for this GPU is not measured again. `options`: an `onnxfuse.Options`.
     `progress`: as for `optimize`. Raises DeviceError without a GPU, UsageError for a dynamic dimension without a size.
     """
     arguments = locals()
@@ -198,7 +196,7 @@ def compile(
     target: str | Path | None = None,
     progress: Callable[[str, int, int], Any] | bool | None = None,
 ) -> Compiled:
-    """Write the kernel pack of a fused model, which its sessions find: they plan and compile nothing in its ranges.
+    """Write the kernel pack of a fused model, which its sessions find: within its ranges they plan and compile nothing.
 
     `model`: an optimized one; beside its file is the pack, or in `target`. `archs`: as sm_90a; by default the GPU here,
     without one all that kernels are made for. `shapes`: of each dimension of the inputs a number or (least, greatest);
@@ -255,7 +253,7 @@ def export_library(
 
 
 def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Sequence[str | Path] = ()) -> OptimizeReport:
-    """Return what `optimize` would do to the model, what it would not, and why; the model is left as it is.
+    """Return what `optimize` would do to the model, what it would not, and why; the model is not changed.
 
     Where the model carries what was measured of it, that decides. `rules`, `custom_ops`: as for `optimize`. Raises
     ModelError, RuleError, UsageError.
@@ -270,9 +268,9 @@ def explain(model: Model, *, rules: Sequence[str | Path] = (), custom_ops: Seque
 
 
 def unfuse(model: Model) -> onnx.ModelProto:
-    """Return the model with every fused op replaced by the nodes that it stands for; the one given is left as it is.
+    """Return the model with every fused op replaced by the nodes of its body; `model` is not changed.
 
-    What was folded into weights or rewritten stays so: it is the same computation, and a warning says what and how
+    Folded weights and rewritten nodes remain: they compute the same, and a warning says which and how
     often (`.undone` of what `onnxfuse.api.optimize.optimizing.undo` returns has every fact). The result needs no
     onnxfuse and holds no functions of its domain. Raises ModelError where ONNX Runtime opens `model` and not
     the result.

@@ -1,8 +1,8 @@
-"""What runs models, as `import onnxfuse` offers it: every argument is looked at before anything is done."""
+"""Functions of `import onnxfuse` that run models: every argument is validated before anything is done."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # what `typing` calls so, without importing it
+TYPE_CHECKING = False  # as in `typing`, without importing it
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -37,7 +37,7 @@ def session(
 ) -> Session:
     """Return an `onnxruntime.InferenceSession` in which the fused ops of `model` run as kernels on CUDA.
 
-    Its attribute `fused` tells for each op whether it runs as a kernel or through its body, and why. `providers`,
+    Its attribute `fused` says for each op whether it runs as a kernel or through its body, and why. `providers`,
     `session_options`, `provider_options` and `disabled_optimizers` are ONNX Runtime's own; without `providers`, CUDA is
     taken where it works and the CPU elsewhere. `rules`: the folders of your own rules that made the model, if they have
     a `realize`. `kernels`: the kernel pack that `compile` wrote, by default the one beside a model in a file; False
@@ -138,23 +138,23 @@ def verify(
     isolate: bool = True,
     progress: Callable[[str, int, int], Any] | bool | None = None,
 ) -> VerifyReport:
-    """Return the report of running both models on the same inputs: `.ok` where `fused` is as exact as `original`.
+    """Return the report of running both models on the same inputs: `.ok` if `fused` is as accurate as `original`.
 
-    `inputs`: real ones (.npz, .npy, .json, .pb, test_data_set_*, or arrays by name), one or a list, in place of made-up
-    ones for each of `seeds`. `shapes`: what dynamic dimensions are, as `{"batch": (1, 7)}`, or an input and its shape.
-    `providers`: ONNX Runtime's, by default CUDA where it works; there every fused op must run as its kernel;
+    `inputs`: real ones (.npz, .npy, .json, .pb, test_data_set_*, or arrays by name), one or a list, in place of
+    generated ones for each of `seeds`. `shapes`: what dynamic dimensions are, as `{"batch": (1, 7)}`, or an input and
+    its shape. `providers`: ONNX Runtime's, by default CUDA where it works; there every fused op must run as its kernel;
     `fused_providers`: where the fused model runs, if elsewhere. `truth`: the precision that errors are measured
-    against. `rtol`, `atol`: in place of the error budget, for all outputs or by name or type. `nan="fail"` faults what
-    is not finite. `top_k`: how often these many best of the last axis agree. `use_tf32`: ONNX Runtime's CUDA option,
-    for both. `seconds` for the cases, by default 300, and as much again where there is doubt; `memory`: bytes that the
-    values of one may take, by default half of what is free. `save_inputs`: a folder or an .npz for the inputs.
-    `bisect`: after a mismatch, a folder for the smallest failing model; the report names the op or the rule at fault.
-    `rules`: folders of your own rules that made the fused model. `custom_ops`: libraries with operators of your own;
-    the truth has there what they give themselves, and the report says so.
-    `isolate`: they run in a new process, which takes a second to start, so that a crash of ONNX Runtime or of the GPU
-    is a report that names the op, as `onnxfuse verify` gives it, and leaves this process and its GPU as they are.
-    False runs them here. `progress`: True shows a bar, False none, None one in a notebook alone; a function is called
-    with each step, how much of it is done and of what. Raises ModelError, UsageError, DeviceError.
+    against. `rtol`, `atol`: in place of the error budget, for all outputs or by name or type. `nan="fail"` makes a
+    value that is not finite a fault. `top_k`: how often these many best of the last axis agree. `use_tf32`: ONNX
+    Runtime's CUDA option, for both. `seconds` for the cases, by default 300, and as much again for doubtful ones;
+    `memory`: bytes that the values of one may take, by default half of what is free. `save_inputs`: a folder or an .npz
+    for the inputs. `bisect`: after a mismatch, a folder for the smallest failing model; the report names the op or the
+    rule at fault. `rules`: folders of your own rules that made the fused model. `custom_ops`: libraries with operators
+    of your own; the truth has there what they give themselves, and the report says so. `isolate`: they run in a new
+    process, which takes a second to start, so that a crash of ONNX Runtime or of the GPU is a report that names the op,
+    as `onnxfuse verify` gives it, and leaves this process and its GPU as they are. False runs them here. `progress`:
+    True shows a bar, False none, None one in a notebook alone; a function is called with each step, how much of it is
+    done and of what. Raises ModelError, UsageError, DeviceError.
     """
     arguments = locals()
     from onnxfuse.api.request.arguments import one_or_more_inputs, parse_arguments
@@ -182,11 +182,12 @@ def bench(
     isolate: bool = True,
     progress: Callable[[str, int, int], Any] | bool | None = None,
 ) -> BenchReport:
-    """Return the report of timing both models in turns, the original at each of ONNX Runtime's settings that matter.
+    """Return the report of timing both models, interleaved, the original at each of ONNX Runtime's settings that
+    matter.
 
     Without `fused`, the original is optimized. `shapes`: sizes of dynamic dimensions, taken in turn, or an input and
     its shape. `seed`: of the inputs. `runs` timed runs of each in each of `rounds` rounds. `patience`: seconds after
-    which a setting of the original that gives no answer is left out. `plot`: a .png, .svg or .pdf for latency by shape
+    which a setting of the original that does not respond is skipped. `plot`: a .png, .svg or .pdf for latency by shape
     and the roofline. `isolate`: in a new process, as `verify`; a setting at which the original crashes or hangs is then
     left out, and the report says so. `providers`, `use_tf32`, `rules`, `custom_ops`, `progress`: as for `verify`.
     Raises ModelError, UsageError, DeviceError, CrashError that names the op of a crash.
@@ -215,9 +216,9 @@ def profile(
     isolate: bool = True,
     progress: Callable[[str, int, int], Any] | bool | None = None,
 ) -> Profile:
-    """Return where the bytes, the operations and the time of one run of `model` go, and beside it those of `fused`.
+    """Return how bytes, operations and time of one run of `model` are distributed, and those of `fused` for comparison.
 
-    Unless `alone`, a model without fused ops is optimized, and told beside what comes of that. `shapes`: sizes of
+    Unless `alone`, a model without fused ops is optimized, and compared with the result. `shapes`: sizes of
     dynamic dimensions, or an input and its shape. `seed`: of the inputs. `time=False` counts bytes and operations and
     runs nothing. `cuda_graph`: kernels are timed in a CUDA graph. `runs`: those that are profiled. `trace`: a file for
     one run as a Chrome trace. `isolate`: in a new process, as `verify`, unless nothing is run. `providers`, `use_tf32`,
@@ -244,7 +245,7 @@ def ci(
     custom_ops: Sequence[str | Path] = (),
     progress: Callable[[str], Any] | bool | None = None,
 ) -> CiResult:
-    """Return what became of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
+    """Return the results of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
 
     Without `config` it is the nearest onnxfuse.toml. `update` writes the lock file as things are now, where all models
     hold; with `locked` any difference to it counts. `names`: these models alone. `bench=False` leaves the timing out.
@@ -280,8 +281,8 @@ def view(
     `onnxfuse.profile` returned, or a file of `onnxfuse profile --json`, of the same models, colours the nodes by time.
     `shapes`: sizes of dynamic dimensions, or shapes of inputs, for bytes and kernels; by default those of the profile,
     else 1 for the first dimension of an input and 128 for others. `rules`: folders of rule files beside the shipped
-    ones. `host`: by default nobody on another machine can ask. `port`: by default a free one. `browser`: open it. In a
-    notebook what is returned shows a link. Raises ModelError, RuleError, UsageError.
+    ones. `host`: by default reachable from this machine only. `port`: by default a free one. `browser`: open it. In a
+    notebook the result shows a link. Raises ModelError, RuleError, UsageError.
     """
     arguments = locals()
     from onnxfuse.api.request.arguments import parse_arguments

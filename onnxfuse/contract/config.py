@@ -31,7 +31,7 @@ SEE = "See onnxfuse ci --help."
 NAME = "onnxfuse.toml"
 LOCK = ".lock"
 """Replaces the suffix of the configuration's name."""
-KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a table", bool: "true or false"}
+KINDS: dict[type, str] = {str: "a string", list: "a list", dict: "a table", bool: "true or false"}
 MOST_COUNT = 2**31
 MOST_SEEDS = 10_000
 """Each seed is five cases, which are planned before the first is run; verify stops after five minutes of them."""

@@ -2,14 +2,11 @@
 
 import os
 import platform
-import re
-from pathlib import Path
 
 import onnxruntime
 
+from onnxfuse.runtime.kernels.variants import driver_version
 from onnxfuse.verification.run.sessions import CUDA
-
-DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
 
 def used_memory() -> int:
@@ -39,7 +36,6 @@ def _card() -> dict[str, str]:
     import cupy
 
     version = cupy.cuda.runtime.driverGetVersion()
-    match = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
     cuda = f"CUDA {version // 1000}.{version % 1000 // 10}"
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    return {"device": name, "driver": f"{match[0]}, {cuda}" if match else cuda}
+    return {"device": name, "driver": ", ".join(filter(None, (driver_version(), cuda)))}

@@ -263,10 +263,10 @@ def _answer(task: Callable[[Progress], Any], parent: Connection) -> None:
         os._exit(code)
 
 
-def _how(code: int, silent: float | None) -> str:
-    """Return how a child ended without a result; `silent` is the timeout after which it was killed."""
-    if silent is not None:
-        return f"hangs: no word for {silent:.0f} s"
+def _how(code: int, timeout: float | None) -> str:
+    """Return how a child ended without a result; `timeout` is the timeout after which it was killed."""
+    if timeout is not None:
+        return f"hangs: no word for {timeout:.0f} s"
     if code >= 0:
         return f"ends the process with exit code {code}"
     if code == -signal.SIGKILL:

@@ -222,11 +222,11 @@ def _counted(sides: Mapping[str, ModelProto]) -> str:
     return count_text if fused is None else f"{count_text}, {fused} of them fused"
 
 
-def _shapes(model: ModelProto, costs: Costs | None) -> dict[str, Shapes | None]:
+def _shapes(model: ModelProto, estimated: Costs | None) -> dict[str, Shapes | None]:
     """Return the shapes that each fused node of the main graph sees."""
     nodes: list[NodeProto] = [n for n in model.graph.node if n.domain == DOMAIN]
-    if costs is None:
+    if estimated is None:
         return {n.output[0]: None for n in nodes}
-    light, _ = concrete_shapes.with_sizes(model, costs.sizes)
+    light, _ = concrete_shapes.with_sizes(model, estimated.sizes)
     types = concrete_shapes.every_type(infer(light).graph)
     return {n.output[0]: concrete_shapes.input_shapes(n, types) for n in nodes}

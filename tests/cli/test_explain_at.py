@@ -33,7 +33,7 @@ def test_every_node_that_a_row_names_may_be_asked_about(seeded: Seeded) -> None:
     rows = [found.at(node)[1] for node in seeded.region]
     assert {of_node[0][2] for of_node in rows} <= names
     printed = {row[2] for of_node in rows for row in of_node}
-    assert set(explain(seeded.model, at=sorted(printed)).places) == printed
+    assert set(explain(seeded.model, at=sorted(printed)).requests) == printed
 
 
 @pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
@@ -82,7 +82,7 @@ def test_a_node_that_is_folded_says_so(folder: Path, onnxfuse_command: Command) 
       [folded] two = Neg (k) [act] a = Relu (x) [sum] y = Add (a, two) }"""
     onnx.save(onnx.parser.parse_model(text), folder / "fold.onnx")
     out = onnxfuse_command("explain", "fold.onnx", "--at", "folded").out
-    assert out.startswith("folded: folded or left out by a built-in step")
+    assert out.startswith("folded: folded or removed by a built-in pass")
 
 
 def test_equal_constants_of_other_names_are_one_value() -> None:

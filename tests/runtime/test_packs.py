@@ -31,6 +31,7 @@ from onnxfuse.runtime.kernels.packs import pack_of
 from onnxfuse.runtime.packing import packing
 from onnxfuse.support.errors import NoCompilerError
 from onnxfuse.support.process_pool import Workers
+from onnxfuse.support.progress import silent
 from tests.runtime import fused_models as models
 from tests.runtime import growth
 from tests.runtime.conftest import FakeCuda
@@ -367,7 +368,7 @@ def test_which_kernels_a_gpu_runs() -> None:
 @pytest.mark.usefixtures("no_compiler")
 def test_a_range_that_no_kernel_takes_is_told(tmp_path: Path) -> None:
     """Shapes of which the planner has no plan are left, and why is said; the others are answered."""
-    made, _ = compiling.build(models.sum_softmax(), Compiling(("sm_90a",), {"N": (0, 2**31 - 1)}), compiling.quiet)
+    made, _ = compiling.build(models.sum_softmax(), Compiling(("sm_90a",), {"N": (0, 2**31 - 1)}), silent)
     (part,) = {(p.shapes, p.whole) for p in made.programs}
     assert part[0] < 2**31
     assert not part[1]

@@ -25,7 +25,8 @@ from models.survey.checks import (
 from models.survey.racing import contenders
 from onnxfuse.profiling.bound import opened
 from onnxfuse.profiling.settings import Setting
-from onnxfuse.support.isolation import Crash, Progress, apart
+from onnxfuse.support.isolation import Crash, in_new_process
+from onnxfuse.support.progress import Progress
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.sessions import CPU
 
@@ -111,13 +112,13 @@ def racing_on_cpu(path: Path, dying: tuple[str, str], *, progress: Progress) -> 
 def test_a_setting_of_the_original_that_crashes_is_left_out(tmp_path: Path) -> None:
     """The race is run without it; what crashes of ours is no race."""
     file, steps = written("r = Exp (x)  y = Neg (r)", tmp_path), list[str]()
-    found = apart(racing_on_cpu, file, ("original", "NHWC"), progress=lambda step, *_: steps.append(step))
+    found = in_new_process(racing_on_cpu, file, ("original", "NHWC"), progress=lambda step, *_: steps.append(step))
     assert isinstance(found, dict)
     assert found["refused_settings"] == {"original, NHWC": "it ends the process by SIGABRT (Aborted)"}
     assert found["over"] > 0
     assert steps.count("original, CUDA graph") == 2
     assert steps.count("original, NHWC") == 1
-    ours = apart(racing_on_cpu, file, ("fused", "CUDA graph"))
+    ours = in_new_process(racing_on_cpu, file, ("fused", "CUDA graph"))
     assert isinstance(ours, Crash)
     assert racing._told(ours).startswith("fused, CUDA graph: it ends the process by SIGABRT")
 

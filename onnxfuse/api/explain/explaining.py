@@ -1,7 +1,7 @@
 """Report what fuses in a model, what does not, and the node and reason at which each attempt stopped."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
 from onnxfuse.api.rules import node_lookup
-from onnxfuse.api.rules.node_lookup import FusedNode, RequestedNodes, Rows
+from onnxfuse.api.rules.node_lookup import FusedNode, RequestedNodes, Rows, operators
 from onnxfuse.files import detached, external, io
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph import lost_types
@@ -29,7 +29,7 @@ from onnxfuse.model import custom_ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
-from onnxfuse.rules.match.report import Near, OptimizeReport
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from onnxfuse.support.progress import Steps, silent
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+M = TypeVar("M", Applied, RuleConflict, OptionalRuleMatch)
 
 Kind = tuple[str, str, str]
 """Row key of a table without names: the rule, its subject, and the reason."""
@@ -71,7 +72,6 @@ class Explained:
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `requests` only entries about these nodes, however little they say."""
         report, nodes = self.report, {name for request in self.requests.values() for name in request.nodes}
-        applied = [a for a in report.applied if not nodes or any(node_lookup.name_of(n) in nodes for n in a.nodes)]
         attempts = [n for request in self.requests.values() for n in node_lookup.attempts(report, request)]
         misses = list(dict.fromkeys(attempts)) if self.requests else near_misses.ranked(report)
         facts = {
@@ -85,18 +85,14 @@ class Explained:
                     "nodes": list(a.nodes),
                     "stops": [{"node": s.node, "reason": s.reason} for s in a.stops],
                 }
-                for a in applied
+                for a in _at(nodes, report.applied)
             ],
             "near": near_misses.facts(misses, report),
             "outdone": [
-                {"rule": o.rule, "nodes": list(o.nodes), "by": o.by, "why": o.why}
-                for o in self.conflicts
-                if not nodes or any(node_lookup.name_of(n) in nodes for n in o.nodes)
+                {"rule": o.rule, "nodes": list(o.nodes), "by": o.by, "why": o.why} for o in _at(nodes, self.conflicts)
             ],
             "optional": [
-                {"rule": u.rule, "nodes": list(u.nodes), "when": u.when}
-                for u in self.optional_matches
-                if not nodes or any(node_lookup.name_of(n) in nodes for n in u.nodes)
+                {"rule": u.rule, "nodes": list(u.nodes), "when": u.when} for u in _at(nodes, self.optional_matches)
             ],
         }
         if self.pack is not None:
@@ -107,33 +103,20 @@ class Explained:
 
     def fused(self) -> Rows:
         """Return the fusions, grouped if equal: count, rule, nodes, the first one, why it grew no further."""
-        kinds = _group(((a.rule, node_lookup.operators(a.nodes), reason(a.stops[:1])), a) for a in self.report.applied)
-        return [
-            (
-                str(len(fusions)),
-                rule,
-                operators,
-                fusions[0].nodes[0],
-                fusions[0].stops[0].reason if fusions[0].stops else "",
-            )
-            for (rule, operators, _), fusions in kinds.items()
-        ]
+        return _rows(
+            ((a.rule, operators(a.nodes), reason(a.stops[:1])), a.nodes[0], a.stops[0].reason if a.stops else "")
+            for a in self.report.applied
+        )
 
     def not_fused(self) -> Rows:
         """Return the attempts that stopped, grouped if equal: count, rule, start, first node that stopped it,
         reason."""
         nearest = sorted(self._open(near_misses.ranked(self.report)), key=lambda n: not near_misses.telling(n))
-        return [
-            (str(len(misses)), rule, operator, misses[0].refusal.node, misses[0].refusal.reason)
-            for (rule, operator, _), misses in _group((_kind(n), n) for n in nearest).items()
-        ]
+        return _rows((_kind(n), n.refusal.node, n.refusal.reason) for n in nearest)
 
     def fused_rows(self) -> Rows:
         """Return the fused ops in the file, grouped if alike: count, rule, nodes, first one, kernel."""
-        kinds = _group(((o.rule, node_lookup.operators(o.original_nodes), o.template), o) for o in self.inside)
-        return [
-            (str(len(ops)), rule, operators, ops[0].node, kernel) for (rule, operators, kernel), ops in kinds.items()
-        ]
+        return _rows(((o.rule, operators(o.original_nodes), o.template), o.node, o.template) for o in self.inside)
 
     def _open(self, attempts: Sequence[Near]) -> list[Near]:
         """Return the attempts that did not stop at fused ops of the file; about those the original says more."""
@@ -143,27 +126,18 @@ class Explained:
     def conflict_rows(self, name: str = "") -> Rows:
         """Return where custom rules match but others matched first, grouped if equal: count, rule, nodes, the first
         one, reason; with `name` those at the nodes requested by it."""
-        nodes = self.requests[name].nodes if name else frozenset()
-        conflicts = [o for o in self.conflicts if not name or any(node_lookup.name_of(n) in nodes for n in o.nodes)]
-        kinds = _group(((o.rule, node_lookup.operators(o.nodes), o.why), o) for o in conflicts)
-        return [
-            (str(len(group)), rule, operators, group[0].nodes[0], why)
-            for (rule, operators, why), group in kinds.items()
-        ]
+        conflicts = _at(self._nodes(name), self.conflicts)
+        return _rows(((o.rule, operators(o.nodes), o.why), o.nodes[0], o.why) for o in conflicts)
 
     def optional_rows(self, name: str = "") -> Rows:
         """Return where optional rules would apply that were not requested, grouped if equal: count, rule, nodes, the
         first one, how to request the rule and when that is worthwhile; with `name` those at the nodes requested by it.
         """
-        nodes = self.requests[name].nodes if name else frozenset()
-        matches = [
-            u for u in self.optional_matches if not name or any(node_lookup.name_of(n) in nodes for n in u.nodes)
-        ]
-        kinds = _group(((u.rule, node_lookup.operators(u.nodes), u.when), u) for u in matches)
-        return [
-            (str(len(group)), rule, operators, group[0].nodes[0], f"--also {rule}: {when}")
-            for (rule, operators, when), group in kinds.items()
-        ]
+        matches = _at(self._nodes(name), self.optional_matches)
+        return _rows(((u.rule, operators(u.nodes), u.when), u.nodes[0], f"--also {u.rule}: {u.when}") for u in matches)
+
+    def _nodes(self, name: str) -> frozenset[str]:
+        return self.requests[name].nodes if name else frozenset()
 
     def nearest(self, *, everything: bool) -> tuple[int, Rows]:
         """Return the number of near misses outside any fused op, and their kinds, nearest first.
@@ -242,7 +216,7 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Steps)
             unfuse(ours, node_lookup.undoable(ours))
         names = node_lookup.NodeNames(ours, inside, origin.source)
         pipeline = OptimizePipeline(origin, options.freeze_initializers, tuned)
-        report, lost_types = _run(pipeline, ours, rules, progress)
+        report, lost_here = _run(pipeline, ours, rules, progress)
     compiled = inspect(Path(origin.source)) if isinstance(origin.source, str | Path) else None
     remaining = {Node(n).name for n in nodes_of(ours.graph)} if at else set()
     # Weights may be gigabytes: those of this model are let go before another one is loaded.
@@ -257,7 +231,7 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Steps)
         else optional_rule_matches(light, rules, pack.select(options.rules), options.skip, pipeline, progress)
     )
     file = None if measuring is None else measuring.file
-    return Explained(report, asked_for, inside, lost_types, conflicts, optional, tuned, file, compiled, record, light)
+    return Explained(report, asked_for, inside, lost_here, conflicts, optional, tuned, file, compiled, record, light)
 
 
 def _run(
@@ -274,6 +248,17 @@ def _run(
     report = pipeline.run(model, rules, follow)
     report.notes += [f"{loss.fact}: {loss.mend}" for loss in lost_values]
     return report, lost_values
+
+
+def _rows(entries: Iterable[tuple[Kind, str, str]]) -> Rows:
+    """Return a row for each kind of entries (kind, node, text): count, rule, subject, first node and its text."""
+    groups = _group((kind, (node, text)) for kind, node, text in entries)
+    return [(str(len(group)), rule, subject, *group[0]) for (rule, subject, _), group in groups.items()]
+
+
+def _at(nodes: Collection[str], matches: Iterable[M]) -> list[M]:
+    """Return the matches that involve one of these nodes; all matches if no nodes are requested."""
+    return [m for m in matches if not nodes or any(node_lookup.name_of(n) in nodes for n in m.nodes)]
 
 
 def _group(of_kinds: Iterable[tuple[Kind, T]]) -> dict[Kind, list[T]]:

@@ -119,9 +119,9 @@ class Options:
             find_rule(rules, name)
         for name in self.also:
             if not find_rule(rules, name).optional:
-                optional_names = ", ".join(r.name for r in rules if r.optional) or "none"
+                optional = ", ".join(r.name for r in rules if r.optional) or "none"
                 raise UsageError(
-                    f"'{name}' applies without --also, which is for optional rules", f"Optional: {optional_names}."
+                    f"'{name}' applies without --also, which is for optional rules", f"Optional: {optional}."
                 )
         named = {*self.only, *self.also}
         applied = tuple(

@@ -25,9 +25,14 @@ def machine_of(device: int) -> Machine:
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()
-    match = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
-    driver = match[0] if match else f"CUDA {cupy.cuda.runtime.driverGetVersion()}"
+    driver = driver_version() or f"CUDA {cupy.cuda.runtime.driverGetVersion()}"
     return Machine(name, driver, onnxruntime.__version__)
+
+
+def driver_version() -> str:
+    """Return the version of the NVIDIA driver; empty if the system does not show it."""
+    match = re.search(r"\b\d{3,}\.\d[\d.]*", DRIVER_VERSION.read_text()) if DRIVER_VERSION.exists() else None
+    return match[0] if match else ""
 
 
 def section(book: Book, device: int) -> tuple[Section, str]:
@@ -44,10 +49,10 @@ def usable(book: Book) -> tuple[Book, str]:
     Without a GPU the model targets another machine: then all measurements of this ONNX Runtime version count.
     """
     if cuda_unusable() is None:
-        measurements, note = section(book, 0)
-        return ({machine_of(0): measurements} if measurements else {}), note
+        times, note = section(book, 0)
+        return ({machine_of(0): times} if times else {}), note
     version = onnxruntime.__version__
-    same = {machine: measurements for machine, measurements in book.items() if machine.onnxruntime == version}
+    same = {machine: times for machine, times in book.items() if machine.onnxruntime == version}
     other_machines = [machine for machine in book if machine not in same]
     return same, _stale(other_machines, f"onnxruntime {version}, without a GPU") if other_machines else ""
 

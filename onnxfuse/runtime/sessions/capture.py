@@ -251,9 +251,9 @@ class _Placed:
             Blocker(
                 "copied shape", tuple(dict.fromkeys(n for n, _ in pairs)),
                 f"{kind}, on the CPU, is copied to the GPU, where it is data: "
-                f"{', '.join(dict.fromkeys(r for _, r in pairs))}", reason,
+                f"{', '.join(dict.fromkeys(r for _, r in pairs))}", why,
             )
-            for pairs, kind, reason in (
+            for pairs, kind, why in (
                 (found, "a number computed from shapes", mend),
                 (of_inputs, "a number computed from shapes and from an input of the model", fixed),
             ) if pairs

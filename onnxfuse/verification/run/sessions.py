@@ -177,6 +177,15 @@ def run(
         raise ModelError(f"an output has more than {MOST_AXES} axes, and no array of NumPy has", FEWER_AXES) from None
 
 
+def refusal(session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Return why ONNX Runtime rejects these inputs, in one line; empty if it runs them."""
+    try:
+        run(session, inputs)
+    except ORT_ERRORS as error:
+        return first_line(error)
+    return ""
+
+
 def tensors(
     session: onnxruntime.InferenceSession, inputs: Mapping[str, npt.NDArray[Any]], names: Collection[str] | None = None
 ) -> Arrays:
