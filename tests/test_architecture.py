@@ -263,6 +263,23 @@ def test_rewriting_needs_no_cuda_and_no_session(path: Path) -> None:
     assert not packages & {"cupy", "cupy_backends", "onnxruntime", "torch"}
 
 
+@pytest.mark.parametrize(
+    "path",
+    [f for f in FILES if f.relative_to(PACKAGE).parts[0] != "ops"],
+    ids=relative,
+)
+def test_no_module_has_a_table_of_operators(path: Path) -> None:
+    """What several operators have in common is a trait of their entries, in `ops`."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        named = [
+            one.attr
+            for one in ast.walk(value or ast.Pass())
+            if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "ops"
+        ]
+        assert len([name for name in named if name[0].isupper() and name != "Trait"]) < 2, f"line {node.lineno}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_a_file_says_what_it_is(path: Path) -> None:
     """At its top."""

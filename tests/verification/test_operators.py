@@ -7,11 +7,11 @@ import onnx
 import onnxruntime
 import pytest
 
+from onnxfuse import ops
 from onnxfuse.codegen.operators.movement_ops import FREE, MOVEMENT
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
-from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
-from onnxfuse.passes.layout.ops import _FORMS
+from onnxfuse.ops import Trait
 from onnxfuse.rules.language.rule_file import parts_file, shipped_files
 from tests.verification.operator_rows import ROWS
 from tests.verification.operators import NotHereError, Row, peer, versions
@@ -36,7 +36,8 @@ def touched() -> set[str]:
         for word in re.findall(r"(?<![\w.])[A-Z]\w+", f.read_text())
     }
     tables = {op for domain, op in (*POINTWISE, *MOVEMENT, *REDUCTIONS) if not domain}
-    return (named | tables | set(FREE) | set(_FORMS) | set(CONVOLUTIONS)) & known
+    layout = ops.named(Trait.CONVOLUTION, Trait.IMAGES, Trait.NAMES_AXES)
+    return (named | tables | layout | set(FREE)) & known
 
 
 @pytest.mark.parametrize("op", sorted(touched() | set(BY_OP)))
