@@ -16,7 +16,7 @@ constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMostRegisters = 1u << 16, kMostInstructions = 1u << 20, kMostWords = 1u << 22;
 constexpr uint32_t kMostRank = 64, kMostThen = 64;
 
-// In the order of symbolic/expressions.py, OPERATIONS.
+// In the order of symbolic/operations.py, OPERATIONS.
 enum Op : uint32_t {
   kJump, kAnswer, kMiss,
   kAdd = 16, kSub, kMul, kFloorDiv, kMod, kGcd, kBitLength, kShl, kMultiplier, kLt, kEq, kNot, kAnd, kOr, kSelect,

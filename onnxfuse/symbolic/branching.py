@@ -41,12 +41,12 @@ def _chosen(
 
 def smaller(a: T, b: T) -> T:
     """Return the minimum of two numbers, the first if equal: `min` without recording a branch."""
-    return cast(T, traced_numbers.selected(traced_numbers.less(b, a), b, a))
+    return cast(T, traced_numbers.extreme(a, b, greatest=False))
 
 
 def larger(a: T, b: T) -> T:
     """Return the maximum of two numbers, the first if equal: `max` without recording a branch."""
-    return cast(T, traced_numbers.selected(traced_numbers.less(a, b), b, a))
+    return cast(T, traced_numbers.extreme(a, b, greatest=True))
 
 
 def want(condition: Any, reason: Callable[[], str]) -> None:

@@ -1,184 +1,142 @@
-"""Hash-consed expressions over the extents of an op's inputs, with the semantics of Python's operators.
+"""What a planner computes: integers in normal form, conditions, and doubles as they were computed.
 
-Integers are exact and reals are IEEE doubles, so that any evaluation gives the same bits or none: a result that does
-not fit 64 bits, or a double, raises `UnansweredError`.
+A condition compares a sum of products to a constant, so that it is one object however it was written, and its negation
+is of the same kind. A constant condition is a Python `bool`.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
 
-Value = int | float
+from collections.abc import Callable, Mapping
 
-DIM, INTEGER, REAL = "dim", "integer", "real"
-"""Leaf nodes: an input's extent, by its index among all of them, and constants."""
+from onnxfuse.symbolic.integer import Atom, Int, IntLike, affine, atom, largest, of_atom, only_atom, smallest
+from onnxfuse.symbolic.operations import FLOOR, INT64, MAX, MIN, MOD, OPERATIONS, REAL, SHARED, UnansweredError, Value
 
-MOST_EXACT = 2**53
-"""Magnitude up to which a double represents every integer."""
+Expression = int | Int | Atom
+"""An integer; or an atom, which is a condition or a double."""
 
+CONDITIONS = {"lt", "eq", "not", "and", "or", "real_lt", "real_eq"}
+"""Operations that give a truth value."""
 
-class UnansweredError(Exception):
-    """An evaluation that is not exact in 64 bits: the planner itself has to run."""
-
-
-def _int64(value: int) -> int:
-    if not -(2**63) <= value < 2**63:
-        raise UnansweredError
-    return value
+MOST_TERMS, MOST_SIZE = 8, 32
+"""Terms and names of an operand that becomes part of a normal form; a larger one is one factor, whatever is in it."""
 
 
-def _divided(by: Callable[[int, int], int]) -> Callable[[int, int], int]:
-    def divide(a: int, b: int) -> int:
-        if b == 0:
-            raise UnansweredError
-        return _int64(by(a, b))
-
-    return divide
+def real(value: float) -> Atom:
+    """Return a double constant. 0.0 and -0.0 compare equal, but are different doubles."""
+    return atom(REAL, (value.hex(),))
 
 
-def _real(a: int) -> float:
-    if abs(a) > MOST_EXACT:
-        raise UnansweredError
-    return float(a)
+def constant(value: Expression) -> Value | None:
+    """Return the value of a constant, None for what depends on a name."""
+    if isinstance(value, Atom):
+        return float.fromhex(value.args[0]) if value.op == REAL else None
+    return value if isinstance(value, int) else None
 
 
-def _quotient(a: float, b: float) -> float:
-    if b == 0:
-        raise UnansweredError
-    return a / b
+def is_real(value: Expression) -> bool:
+    """Return whether an expression is a double."""
+    return isinstance(value, Atom) and (value.op == REAL or OPERATIONS[value.op].gives == "r")
 
 
-def _shifted(a: int, by: int) -> int:
-    if not 0 <= by < 63:
-        raise UnansweredError
-    return _int64(a << by)
+def computed(op: str, *args: Expression) -> Expression:
+    """Return the result of an operation.
+
+    Raises ZeroDivisionError, and `UnansweredError` if it is a constant that does not fit 64 bits.
+    """
+    if op in _CONSTRUCTORS:
+        return _CONSTRUCTORS[op](*args)
+    values = [v for a in args if (v := constant(a)) is not None]
+    if len(values) == len(args):
+        value = OPERATIONS[op].evaluate(*values)
+        return real(value) if isinstance(value, float) else value
+    made = atom(op, args)
+    return made if op in CONDITIONS or OPERATIONS[op].gives == "r" else of_atom(made)
 
 
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return abs(a)
+# ---- integers
 
 
-def multiplier(extent: int, bits: int) -> int:
-    """Return the multiplier of a division by `extent` (symbolic/strides.py), as a signed 64-bit number."""
-    shift = max(extent - 1, 0).bit_length()
-    found = (((1 << bits) * ((1 << shift) - extent)) // max(extent, 1) + 1) % (1 << bits)
-    return found - (1 << 64) if found >= 1 << 63 else found
+def _integer(value: Expression) -> IntLike:
+    """Return an operand, a truth value as 0 or 1, in a size that a normal form can take up."""
+    if isinstance(value, Atom):
+        return of_atom(value)
+    is_large = isinstance(value, Int) and (len(value.terms) > MOST_TERMS or value.size > MOST_SIZE)
+    return _shared(value) if is_large else value
 
 
-def _multiplier(extent: int, bits: int) -> int:
-    if not 0 <= extent < 2**62 or bits not in (32, 64):
-        raise UnansweredError
-    return multiplier(extent, bits)
+def _shared(value: IntLike) -> IntLike:
+    if isinstance(value, int) or only_atom(value) is not None:
+        return value
+    return of_atom(atom(SHARED, (value,)))
 
 
-def _rounded(a: float, digits: int) -> float:
-    if digits != 2 or not abs(a) < 2**40:
-        raise UnansweredError
-    return round(a, digits)
+def _normal(by: Callable[[IntLike, IntLike], Expression]) -> Callable[[Expression, Expression], Expression]:
+    def apply(a: Expression, b: Expression) -> Expression:
+        left, right = _integer(a), _integer(b)
+        try:
+            return by(left, right)
+        except OverflowError:
+            try:
+                return by(_shared(left), _shared(right))
+            except OverflowError as beyond:
+                raise UnansweredError from beyond
+
+    return apply
 
 
-def _floor(a: float) -> int:
-    if not abs(a) <= MOST_EXACT:
-        raise UnansweredError
-    return math.floor(a)
+def _product(a: IntLike, b: IntLike) -> IntLike:
+    if isinstance(a, Int) and isinstance(b, Int) and len(a.terms) * len(b.terms) > MOST_TERMS:
+        a, b = (x if len(x.terms) == 1 else _shared(x) for x in (a, b))
+    return a * b
 
 
-OPERATIONS: Mapping[str, Callable[..., Value]] = {
-    "add": lambda a, b: _int64(a + b),
-    "sub": lambda a, b: _int64(a - b),
-    "mul": lambda a, b: _int64(a * b),
-    "floordiv": _divided(lambda a, b: a // b),
-    "mod": _divided(lambda a, b: a % b),
-    "gcd": _gcd,
-    "bit_length": lambda a: abs(a).bit_length(),
-    "shl": _shifted,
-    "multiplier": _multiplier,
-    "lt": lambda a, b: int(a < b),
-    "eq": lambda a, b: int(a == b),
-    "not": lambda a: int(not a),
-    "and": lambda a, b: int(bool(a) and bool(b)),
-    "or": lambda a, b: int(bool(a) or bool(b)),
-    "select": lambda c, a, b: a if c else b,
-    "real_of": _real,
-    "real_add": lambda a, b: a + b,
-    "real_sub": lambda a, b: a - b,
-    "real_mul": lambda a, b: a * b,
-    "real_div": _quotient,
-    "real_lt": lambda a, b: int(a < b),
-    "real_eq": lambda a, b: int(a == b),
-    "real_select": lambda c, a, b: a if c else b,
-    "round": _rounded,
-    "floor": _floor,
-}
-"""Operations by name; their order defines the tape's opcodes, and is part of its version."""
+# ---- conditions
 
 
-@dataclass
-class ExpressionGraph:
-    """The expressions of one family's programs; each is identified by its index."""
+def less(a: IntLike, b: IntLike) -> bool | Atom:
+    """Return whether a < b."""
+    difference = b - a
+    if isinstance(difference, int):
+        return difference > 0
+    low, high = difference.range
+    if low > 0 or high <= 0:
+        return low > 0
+    y, factor, offset = affine(difference)
+    number = -offset // factor if factor > 0 else -(offset // factor) - 1  # y > number, or y <= number
+    if not INT64[0] <= number < INT64[1]:  # an evaluation has no such y
+        return (factor > 0) == (number < 0)
+    condition = atom("lt", (number, y))
+    return condition if factor > 0 else negated(condition)
 
-    nodes: list[tuple[str, tuple[Value, ...]]] = field(default_factory=list)
-    """The operation with the indices of its operands; a constant with its value, an extent with its index."""
-    known: dict[object, int] = field(default_factory=dict)
-    factors: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Sorted factors of each product, so that a product is one expression however it was associated."""
 
-    def node(self, op: str, *args: Value) -> int:
-        """Return the index of an expression, a new one only if no equal one exists."""
-        # 0.0 and -0.0 compare equal, but are different doubles.
-        key: object = (op, args[0].hex()) if op == REAL and isinstance(args[0], float) else (op, args)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = len(self.nodes)
-            self.nodes.append((op, args))
-        return found
+def equal(a: IntLike, b: IntLike) -> bool | Atom:
+    """Return whether a == b."""
+    difference = b - a
+    if isinstance(difference, int):
+        return difference == 0
+    low, high = difference.range
+    y, factor, offset = affine(difference)
+    if low > 0 or high < 0 or offset % factor or not INT64[0] <= -offset // factor <= INT64[1]:
+        return False
+    return atom("eq", (y, -offset // factor))
 
-    def integer(self, value: int) -> int:
-        """Return the index of an integer constant; raises `UnansweredError` beyond 64 bits."""
-        _int64(value)
-        return self.node(INTEGER, value)
 
-    def constant(self, number: int) -> Value | None:
-        """Return the value of a constant, None for a computed expression."""
-        op, args = self.nodes[number]
-        return args[0] if op in (INTEGER, REAL) else None
+def negated(condition: Atom) -> Atom:
+    """Return the negation of a condition."""
+    inner: Atom = condition.args[0]
+    return inner if condition.op == "not" else atom("not", (condition,))
 
-    def product(self, a: int, b: int) -> int:
-        """Return the product of two integers in canonical form: its factors in order, the constant last."""
-        found = sorted((*self.factors.get(a, (a,)), *self.factors.get(b, (b,))))
-        constant, rest = 1, []
-        for number in found:
-            value = self.constant(number)
-            if value is None:
-                rest.append(number)
-            else:
-                constant *= int(value)
-        if not rest or constant == 0:
-            return self.integer(constant)
-        parts = rest if constant == 1 else [*rest, self.integer(constant)]
-        made = parts[0]
-        for count, part in enumerate(parts[1:], 2):
-            made = self.node("mul", made, part)
-            self.factors[made] = tuple(parts[:count])
-        return made
 
-    def evaluated(self, number: int, dims: Sequence[int], known: dict[int, Value]) -> Value:
-        """Return the value of an expression for these extents; raises `UnansweredError`. `known` memoizes all."""
-        waiting = [number]
-        while waiting:
-            top = waiting[-1]
-            if top in known:
-                waiting.pop()
-                continue
-            op, args = self.nodes[top]
-            if op == DIM:
-                known[top] = dims[int(args[0])]
-            elif op in (INTEGER, REAL):
-                known[top] = args[0]
-            elif missing := [int(a) for a in args if a not in known]:
-                waiting.extend(missing)
-            else:
-                known[top] = OPERATIONS[op](*(known[int(a)] for a in args))
-        return known[number]
+def _select(condition: Atom, a: Expression, b: Expression) -> Expression:
+    if a is b or (isinstance(a, int) and a == b):
+        return a
+    made = atom("select", (condition, a, b))
+    return made if isinstance(a, Atom) and isinstance(b, Atom) else of_atom(made)
+
+
+_CONSTRUCTORS: Mapping[str, Callable[..., Expression]] = {
+    "add": _normal(lambda a, b: a + b), "sub": _normal(lambda a, b: a - b), "mul": _normal(_product),
+    FLOOR: _normal(lambda a, b: a // b), MOD: _normal(lambda a, b: a % b), MIN: _normal(smallest),
+    MAX: _normal(largest), "lt": _normal(less), "eq": _normal(equal), "not": negated, "select": _select,
+    "and": lambda a, b: a if a is b else atom("and", (a, b)), "or": lambda a, b: a if a is b else atom("or", (a, b)),
+}  # fmt: skip

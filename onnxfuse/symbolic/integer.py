@@ -10,9 +10,27 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NoReturn
+
+from onnxfuse.symbolic import text as texts
+from onnxfuse.symbolic.operations import (
+    CEILING,
+    EXACT,
+    FLOOR,
+    MAX,
+    MIN,
+    MOD,
+    NAME,
+    OPERATIONS,
+    Bound,
+    Range,
+    multiplied,
+    product,
+    scaled,
+)
+from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided, in_order, without
 
 MOST_TERMS = 64
 """Maximum terms of a sum; a computation beyond raises OverflowError. A sum times itself has their square."""
@@ -22,35 +40,6 @@ MOST_ATOMS = 256
 
 MOST_BITS = 4096
 """Maximum bits of a coefficient."""
-
-Bound = int | float
-"""An integer or an infinity."""
-
-Range = tuple[Bound, Bound]
-"""Least and greatest value."""
-
-
-class Atom:
-    """An indivisible factor: a name, or a rounded division, remainder, minimum or maximum of expressions."""
-
-    __slots__ = ("__weakref__", "args", "least", "most", "op", "size", "text")
-
-    def __init__(self, op: str, args: tuple[Any, ...], least: Bound, most: Bound) -> None:
-        self.op, self.args, self.least, self.most = op, args, least, most
-        self.size = 1 if op == NAME else sum(a.size for a in args if isinstance(a, Int)) + 1
-        if self.size > MOST_ATOMS:
-            raise OverflowError("an expression of too many names")
-        self.text: str = _WRITTEN[op](*args)
-
-
-NAME, FLOOR, CEILING, EXACT, MOD, MIN, MAX = "name", "floor", "ceiling", "exact", "mod", "min", "max"
-"""Kinds of atoms. `floor` and `ceiling` divide and round down or up; `exact` is a division without remainder."""
-
-Monomial = tuple[Atom, ...]
-"""A product of atoms in order of their text."""
-
-Terms = tuple[tuple[Monomial, int], ...]
-"""A sum of products with coefficients that are not zero, those of higher degree first, the constant last."""
 
 _atoms: weakref.WeakValueDictionary[tuple[Any, ...], Atom] = weakref.WeakValueDictionary()
 _sums: weakref.WeakValueDictionary[Terms, Int] = weakref.WeakValueDictionary()
@@ -66,10 +55,42 @@ def _unlock_in_child() -> None:
 os.register_at_fork(after_in_child=_unlock_in_child)
 
 
+class Atom:
+    """One operation on operands, indivisible for the laws of a ring; a name; or a double constant.
+
+    Equal ones are one object. An operation that gives a condition or a double is an atom by itself, one that gives an
+    integer is a factor of an `Int`.
+    """
+
+    __slots__ = ("__weakref__", "args", "op", "range", "size", "step", "text")
+
+    def __init__(self, op: str, args: tuple[Any, ...], least: Bound, most: Bound) -> None:
+        """Construct an operation as it stands; use `atom`, arithmetic and `symbolic/expressions.py` instead."""
+        self.op, self.args = op, args
+        self.range: Range = OPERATIONS[op].range(bounds, args) if op in OPERATIONS else (least, most)
+        self.size = 1 + sum(a.size for a in args if isinstance(a, Int)) if op in texts.WRITTEN else 1
+        if self.size > MOST_ATOMS:
+            raise OverflowError("an expression of too many names")
+        self.text = texts.of_operation(op, args)
+        self.step: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return atom, (self.op, self.args, *(self.range if self.op == NAME else ()))
+
+    def __copy__(self) -> Atom:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Atom:
+        return self
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class Int:
     """An integer that depends on names: a sum of products in normal form. Equal ones are one object."""
 
-    __slots__ = ("__weakref__", "_names", "_range", "_text", "size", "terms")
+    __slots__ = ("__weakref__", "_names", "_range", "_text", "size", "step", "terms")
 
     def __init__(self, terms: Terms, size: int) -> None:
         """Construct from normal terms; use `Int.name`, `parsed` and arithmetic instead."""
@@ -77,16 +98,15 @@ class Int:
         self._text: str | None = None
         self._range: Range | None = None
         self._names: tuple[str, ...] | None = None
+        self.step: Any = None
 
     @staticmethod
     def name(text: str, least: Bound = 0, most: Bound = math.inf) -> Int:
         """Return the integer of that name, which is at least `least` and at most `most`."""
-        made = _sum_of({(_atom(NAME, (text,), least, most),): 1})
-        assert isinstance(made, Int)
-        return made
+        return of_atom(atom(NAME, (text,), least, most))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (tuple((tuple((a.op, a.args, a.least, a.most) for a in m), c) for m, c in self.terms),)
+        return of_terms, (self.terms,)
 
     def __copy__(self) -> Int:
         return self
@@ -96,7 +116,7 @@ class Int:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = _text(self)
+            self._text = texts.of_sum(self.terms)
         return self._text
 
     def __repr__(self) -> str:
@@ -106,15 +126,15 @@ class Int:
         raise TypeError(f"whether {self} is zero is not known: compare it with an integer")
 
     def __add__(self, other: IntLike) -> IntLike:
-        return _sum_of(_added(self, other)) if isinstance(other, int | Int) else NotImplemented
+        return _sum_of(_added(self, other, 1)) if isinstance(other, int | Int) else NotImplemented
 
     __radd__ = __add__
 
     def __sub__(self, other: IntLike) -> IntLike:
-        return self + -other if isinstance(other, int | Int) else NotImplemented
+        return _sum_of(_added(self, other, -1)) if isinstance(other, int | Int) else NotImplemented
 
     def __rsub__(self, other: int) -> IntLike:
-        return -self + other
+        return _sum_of(_added(other, self, -1))
 
     def __neg__(self) -> IntLike:
         return _sum_of({m: -c for m, c in self.terms})
@@ -177,8 +197,8 @@ class Int:
         total: IntLike = 0
         for monomial, coefficient in self.terms:
             product: IntLike = coefficient
-            for atom in monomial:
-                product = product * _substituted(atom, names)
+            for factor in monomial:
+                product = product * _substituted(factor, names)
             total = total + product
         return total
 
@@ -190,7 +210,8 @@ IntLike = int | Int
 # ---- construction
 
 
-def _atom(op: str, args: tuple[Any, ...], least: Bound = -math.inf, most: Bound = math.inf) -> Atom:
+def atom(op: str, args: tuple[Any, ...], least: Bound = -math.inf, most: Bound = math.inf) -> Atom:
+    """Return an operation as it stands, without simplification."""
     key = op, args, least, most
     with _lock:
         found = _atoms.get(key)
@@ -201,8 +222,22 @@ def _atom(op: str, args: tuple[Any, ...], least: Bound = -math.inf, most: Bound 
     return found
 
 
-def _key(monomial: Monomial) -> tuple[int, tuple[str, ...]]:
-    return -len(monomial), tuple(a.text for a in monomial)
+def of_atom(single: Atom) -> Int:
+    """Return an operation that gives an integer as an integer."""
+    return _interned((((single,), 1),), single.size)
+
+
+def of_terms(terms: Terms) -> IntLike:
+    """Return the sum of some of an integer's products, in the order that they have there, or of one times a number."""
+    if not terms or not terms[0][0]:
+        return terms[0][1] if terms else 0
+    return _interned(terms, sum(a.size for m, _ in terms for a in m))
+
+
+def _interned(normal: Terms, size: int) -> Int:
+    with _lock:
+        found = _sums.get(normal)
+        return _sums.setdefault(normal, Int(normal, size)) if found is None else found
 
 
 def _sum_of(terms: Mapping[Monomial, int]) -> IntLike:
@@ -213,27 +248,18 @@ def _sum_of(terms: Mapping[Monomial, int]) -> IntLike:
     size = sum(a.size for m in kept for a in m)
     if len(kept) > MOST_TERMS or size > MOST_ATOMS or any(c.bit_length() > MOST_BITS for c in kept.values()):
         raise OverflowError("an expression of too many terms")
-    normal = tuple(sorted(kept.items(), key=lambda term: _key(term[0])))
-    with _lock:
-        return _sums.setdefault(normal, Int(normal, size))
-
-
-def _restored(terms: Iterable[tuple[Any, int]]) -> IntLike:
-    return _sum_of({tuple(_atom(*a) for a in monomial): c for monomial, c in terms})
-
-
-def _single(atom: Atom) -> IntLike:
-    return _sum_of({(atom,): 1})
+    return _interned(in_order(kept.items()), size)
 
 
 def _terms(value: IntLike) -> Terms:
     return value.terms if isinstance(value, Int) else (((), value),) if value else ()
 
 
-def _added(a: IntLike, b: IntLike) -> dict[Monomial, int]:
+def _added(a: IntLike, b: IntLike, times: int) -> dict[Monomial, int]:
+    """Return the products of a + b * times."""
     total = dict(_terms(a))
     for monomial, coefficient in _terms(b):
-        total[monomial] = total.get(monomial, 0) + coefficient
+        total[monomial] = total.get(monomial, 0) + coefficient * times
     return total
 
 
@@ -241,7 +267,7 @@ def _product(a: IntLike, b: IntLike) -> IntLike:
     total: dict[Monomial, int] = {}
     for left, m in _terms(a):
         for right, n in _terms(b):
-            both = tuple(sorted((*left, *right), key=lambda atom: atom.text))
+            both = tuple(sorted((*left, *right), key=lambda factor: factor.text))
             total[both] = total.get(both, 0) + m * n
             if len(total) > 2 * MOST_TERMS:
                 raise OverflowError("an expression of too many terms")
@@ -258,24 +284,16 @@ def exact_quotient(a: IntLike, b: IntLike) -> IntLike | None:
     divisor = _terms(b)
     if not divisor:
         return None
+    if isinstance(b, int):
+        return _sum_of({m: c // b for m, c in _terms(a)}) if content(a) % b == 0 else None
     (lead, factor), found, rest = divisor[0], dict[Monomial, int](), a
     while (terms := _terms(rest)) and len(found) <= MOST_TERMS:
-        above = _without(terms[0][0], lead)
+        above = without(terms[0][0], lead)
         if above is None or terms[0][1] % factor:
             return None
         found[above] = terms[0][1] // factor
         rest = rest - _product(_sum_of({above: found[above]}), b)
     return _sum_of(found) if not terms else None
-
-
-def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
-    """Return a product without some of its factors, None if it does not have them all."""
-    rest = list(monomial)
-    for atom in factors:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)
 
 
 def _floor(a: IntLike, b: IntLike) -> IntLike:
@@ -299,22 +317,10 @@ def _floor(a: IntLike, b: IntLike) -> IntLike:
 def _cancelled(a: IntLike, b: IntLike) -> tuple[IntLike, IntLike]:
     """Return numerator and denominator without common factors, the denominator's first coefficient positive."""
     terms = (*_terms(a), *_terms(b))
-    common = _common_factors(terms)
+    common = common_factors(terms)
     content = math.gcd(*(c for _, c in terms)) * (1 if _terms(b)[0][1] > 0 else -1)
-    first, second = ({_without(m, common) or (): c // content for m, c in _terms(x)} for x in (a, b))
+    first, second = ({without(m, common) or (): c // content for m, c in _terms(x)} for x in (a, b))
     return _sum_of(first), _sum_of(second)
-
-
-def _common_factors(terms: Terms) -> Monomial:
-    common = list(terms[0][0])
-    for monomial, _ in terms[1:]:
-        rest, kept = list(monomial), list[Atom]()
-        for atom in common:
-            if atom in rest:
-                rest.remove(atom)
-                kept.append(atom)
-        common = kept
-    return tuple(common)
 
 
 def _rounded(a: IntLike, b: IntLike) -> IntLike:
@@ -326,14 +332,15 @@ def _rounded(a: IntLike, b: IntLike) -> IntLike:
     if up:
         a = -a
     op = CEILING if up else FLOOR
-    inner = _only_atom(a)
+    inner = only_atom(a)
     if inner is not None and inner.op == op and isinstance(b, int) and isinstance(inner.args[1], int):
         a, b = inner.args[0], inner.args[1] * b  # (a // 2) // 2 -> a // 4
-    made = _single(_atom(op, (a, b)))
+    made = of_atom(atom(op, (a, b)))
     return -made if up else made
 
 
-def _only_atom(value: IntLike) -> Atom | None:
+def only_atom(value: IntLike) -> Atom | None:
+    """Return the atom that an integer consists of; None if it is more than that, or less."""
     terms = _terms(value)
     return terms[0][0][0] if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1 else None
 
@@ -352,7 +359,7 @@ def exact_division(a: IntLike, b: IntLike) -> IntLike:
         raise ArithmeticError(f"{a} is no multiple of {b}")
     if not _terms(b):
         raise ZeroDivisionError(f"{a} / 0")
-    return _single(_atom(EXACT, _cancelled(a, b)))
+    return of_atom(atom(EXACT, _cancelled(a, b)))
 
 
 def _remainder(a: IntLike, b: IntLike) -> IntLike:
@@ -370,7 +377,7 @@ def _remainder(a: IntLike, b: IntLike) -> IntLike:
     least, most = bounds(a)
     if least >= 0 and most < bounds(b)[0]:
         return a
-    return _single(_atom(MOD, (a, b))) if isinstance(a, Int) or isinstance(b, Int) else a % b
+    return of_atom(atom(MOD, (a, b))) if isinstance(a, Int) or isinstance(b, Int) else a % b
 
 
 # ---- minimum and maximum
@@ -389,20 +396,31 @@ def largest(*values: IntLike) -> IntLike:
 def _extreme(op: str, values: Sequence[IntLike], wins: Callable[[IntLike, IntLike], bool]) -> IntLike:
     flat = list[IntLike]()
     for value in values:
-        atom = _only_atom(value)
-        flat += atom.args if atom is not None and atom.op == op else [value]
+        only = only_atom(value)
+        flat += only.args if only is not None and only.op == op else [value]
     kept = list[IntLike]()
     for value in flat:
         if not any(wins(k, value) for k in kept):
             kept = [k for k in kept if not wins(value, k)] + [value]
     if len(kept) == 1:
         return kept[0]
-    return _single(_atom(op, tuple(sorted(kept, key=lambda v: (isinstance(v, Int), str(v))))))
+    return of_atom(atom(op, tuple(sorted(kept, key=lambda v: (isinstance(v, Int), str(v))))))
 
 
 def content(value: IntLike) -> int:
     """Return the greatest integer that divides a value whatever its names are."""
     return math.gcd(*(c for _, c in _terms(value)))
+
+
+def affine(value: Int) -> tuple[Int, int, int]:
+    """Return (y, factor, offset) with value = factor * y + offset, y has no constant, content 1, a positive lead."""
+    *terms, last = value.terms
+    offset = 0 if last[0] else last[1]
+    terms = terms if offset else [*terms, last]
+    factor = math.gcd(*(c for _, c in terms)) * (1 if terms[0][1] > 0 else -1)
+    y = value if factor == 1 and not offset else of_terms(tuple((m, c // factor) for m, c in terms))
+    assert isinstance(y, Int)
+    return y, factor, offset
 
 
 def solved(zero: IntLike, name: str) -> IntLike | None:
@@ -416,8 +434,8 @@ def solved(zero: IntLike, name: str) -> IntLike | None:
 
 def is_minimum_with(value: IntLike, other: IntLike) -> bool:
     """Return whether a value is the minimum of another one and others."""
-    atom = _only_atom(value)
-    return atom is not None and atom.op == MIN and other in atom.args
+    only = only_atom(value)
+    return only is not None and only.op == MIN and other in only.args
 
 
 # ---- bounds
@@ -426,9 +444,9 @@ DEPTH, MOST_RESOLVED, MOST_ARGUMENTS = 3, 3, 4
 """Divisions, minima and maxima that are resolved for a bound: one within another, of one sum, and arguments of each."""
 
 
-def bounds(value: IntLike) -> Range:
+def bounds(value: IntLike | Atom) -> Range:
     """Return the least and the greatest value of an integer."""
-    return value.range if isinstance(value, Int) else (value, value)
+    return (value, value) if isinstance(value, int) else value.range
 
 
 def at_most(a: IntLike, b: IntLike) -> bool:
@@ -453,159 +471,50 @@ def _least(value: IntLike, depth: int) -> Bound:
 
 
 def _least_of_terms(value: Int) -> Bound:
-    common = _common_factors(value.terms) if len(value.terms) > 1 else ()
+    common = common_factors(value.terms) if len(value.terms) > 1 else ()
     if common:
-        inner = _sum_of({_without(m, common) or (): c for m, c in value.terms})
-        return _multiplied(bounds(inner), _range_of_product(common))[0]
-    return sum(_multiplied(_range_of_product(m), (c, c))[0] for m, c in value.terms)
+        inner = of_terms(divided(value.terms, common, 1))
+        return multiplied(bounds(inner), product(a.range for a in common))[0]
+    return sum(scaled(product(a.range for a in m), c)[0] for m, c in value.terms)
 
 
-def _linear(atom: Atom, coefficient: int) -> Iterator[tuple[int, IntLike]]:
+def _linear(single: Atom, coefficient: int) -> Iterator[tuple[int, IntLike]]:
     """Yield (n, e) with coefficient * atom >= e / n, n positive."""
     down = coefficient < 0
-    if atom.op in (FLOOR, CEILING) and isinstance(atom.args[1], int):
-        above, below = atom.args
+    if single.op in (FLOOR, CEILING) and isinstance(single.args[1], int):
+        above, below = single.args
         shift = below - 1
-        if atom.op == FLOOR:
+        if single.op == FLOOR:
             yield below, coefficient * (above if down else above - shift)
         else:
             yield below, coefficient * (above + shift if down else above)
-    elif atom.op == (MIN if down else MAX):
-        for arg in atom.args:
+    elif single.op == (MIN if down else MAX):
+        for arg in single.args:
             yield 1, coefficient * arg
-
-
-def _range_of_product(monomial: Monomial) -> Range:
-    found: Range = 1, 1
-    for atom in monomial:
-        found = _multiplied(found, _range_of(atom))
-    return found
-
-
-def _multiplied(a: Range, b: Range) -> Range:
-    ends = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
-    return min(ends), max(ends)
-
-
-def _range_of(atom: Atom) -> Range:
-    if atom.op == NAME:
-        return atom.least, atom.most
-    ranges = [bounds(a) for a in atom.args]
-    if atom.op in (MIN, MAX):
-        choose = min if atom.op == MIN else max
-        return choose(r[0] for r in ranges), choose(r[1] for r in ranges)
-    above, (least, most) = ranges
-    if atom.op == MOD:
-        return (0, most - 1 if above[0] < 0 else min(most - 1, above[1])) if least >= 0 else (-math.inf, math.inf)
-    if least < 0:
-        return -math.inf, math.inf
-    ends = [_divided(x, y, atom.op == CEILING) for x in above for y in (max(least, 1), max(most, 1))]
-    return min(ends), max(ends)
-
-
-def _divided(a: Bound, b: Bound, up: bool) -> Bound:
-    if math.isinf(a):
-        return a
-    if math.isinf(b):
-        return 0 if a == 0 or (a < 0) == up else 1 if up else -1
-    return -(-a // b) if up else a // b
 
 
 # ---- substitution
 
 
-def _substituted(atom: Atom, names: Mapping[str, IntLike]) -> IntLike:
-    if atom.op == NAME:
-        return names.get(atom.args[0], _single(atom))
-    args = [a.substitute(**names) if isinstance(a, Int) else a for a in atom.args]
-    return OPERATIONS[atom.op](*args)
+def _substituted(single: Atom, names: Mapping[str, IntLike]) -> IntLike:
+    if single.op == NAME:
+        return names.get(single.args[0], of_atom(single))
+    args = [a.substitute(**names) if isinstance(a, Int) else a for a in single.args]
+    return CONSTRUCTORS[single.op](*args)
 
 
-OPERATIONS: Mapping[str, Callable[..., IntLike]] = {
+CONSTRUCTORS: Mapping[str, Callable[..., IntLike]] = {
     FLOOR: lambda a, b: a // b, CEILING: ceiling, EXACT: exact_division, MOD: lambda a, b: a % b,
     MIN: smallest, MAX: largest,
 }  # fmt: skip
+"""Functions that give an operation in normal form."""
 
 
 def _names(value: IntLike) -> Iterator[str]:
     for monomial, _ in _terms(value):
-        for atom in monomial:
-            if atom.op == NAME:
-                yield atom.args[0]
+        for factor in monomial:
+            if factor.op == NAME:
+                yield factor.args[0]
             else:
-                for arg in atom.args:
+                for arg in factor.args:
                     yield from _names(arg)
-
-
-# ---- text
-
-
-def is_word(text: str) -> bool:
-    """Return whether a name can be written in an expression without parentheses."""
-    return text.isidentifier()
-
-
-def _text(value: Int) -> str:
-    return _written(value)[0]
-
-
-def _written(value: Int) -> tuple[str, bool]:
-    """Return the text of an expression, and whether it can be an operand of a division as it stands."""
-    if len(value.terms) == 1:
-        return _written_product(*value.terms[0])
-    common, lead = _common_factors(value.terms), abs(value.terms[0][1])
-    number = lead if all(c % lead == 0 for _, c in value.terms) else 1
-    if common or number > 1:
-        inner = _sum_of({_without(m, common) or (): c // number for m, c in value.terms})
-        assert isinstance(inner, Int)
-        parts = sorted([_written_sum(inner.terms), *map(_factor, common)])
-        return "*".join(parts if number == 1 else [str(number), *parts]), False
-    return _written_sum(value.terms), True
-
-
-def _written_product(monomial: Monomial, coefficient: int) -> tuple[str, bool]:
-    if coefficient == 1 and len(monomial) == 1:
-        only = monomial[0]
-        return only.text, is_word(only.text) if only.op == NAME else only.op in _ENCLOSED
-    sign, number = "-" if coefficient < 0 else "", abs(coefficient)
-    parts = sorted(map(_factor, monomial))
-    return sign + "*".join(parts if number == 1 else [str(number), *parts]), False
-
-
-def _written_sum(terms: Terms) -> str:
-    """Return a sum in parentheses, what is added before what is subtracted."""
-    text = ""
-    for monomial, coefficient in sorted(terms, key=lambda term: term[1] < 0):
-        number, parts = abs(coefficient), sorted(map(_factor, monomial))
-        if number > 1 or not monomial:
-            parts = [str(number), *parts]
-        elif coefficient > 0 and len(monomial) == 1 and monomial[0].op in _ENCLOSED:
-            parts = [parts[0][1:-1]]  # a quotient binds closer than a sum
-        text += ("-" if coefficient < 0 else "+" if text else "") + "*".join(parts)
-    return f"({text})"
-
-
-_ENCLOSED = (FLOOR, EXACT, MOD)
-"""Kinds of atoms that are written in parentheses."""
-
-
-def _factor(atom: Atom) -> str:
-    return atom.text if atom.op != NAME or is_word(atom.text) else f"({atom.text})"
-
-
-def _operand(value: IntLike) -> str:
-    if isinstance(value, int):
-        return str(value) if value >= 0 else f"({value})"
-    text, alone = _written(value)
-    return text if alone else f"({text})"
-
-
-_WRITTEN: Mapping[str, Callable[..., str]] = {
-    NAME: lambda text: text,
-    FLOOR: lambda a, b: f"({_operand(a)}//{_operand(b)})",
-    CEILING: lambda a, b: f"ceil({_operand(a)}/{_operand(b)})",
-    EXACT: lambda a, b: f"({_operand(a)}/{_operand(b)})",
-    MOD: lambda a, b: f"({_operand(a)}%{_operand(b)})",
-    MIN: lambda *args: f"min({','.join(map(str, args))})",
-    MAX: lambda *args: f"max({','.join(map(str, args))})",
-}

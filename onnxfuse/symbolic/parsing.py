@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-from onnxfuse.symbolic.integer import Int, IntLike, ceiling, exact_division, is_word, largest, smallest
+from onnxfuse.symbolic.integer import Int, IntLike, ceiling, exact_division, largest, smallest
+from onnxfuse.symbolic.text import is_word
 
 LONGEST = 1000
 """Maximum length of a text that is read as an expression."""

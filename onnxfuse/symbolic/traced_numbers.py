@@ -8,36 +8,48 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from onnxfuse.symbolic.expressions import OPERATIONS, REAL, ExpressionGraph, UnansweredError, Value
+from onnxfuse.symbolic import expressions
+from onnxfuse.symbolic.expressions import Expression, computed
+from onnxfuse.symbolic.integer import Atom
+from onnxfuse.symbolic.operations import FLOOR, MAX, MIN, MOD, OPERATIONS, Value
 
 
 class Recorder(Protocol):
     """Interface of the recording that traced numbers belong to."""
 
-    graph: ExpressionGraph
+    known: dict[tuple[Any, ...], Any]
+    """Results of operations on expressions that were computed before."""
     deciding: bool
     """Whether combined conditions are branches, too."""
 
-    def holds(self, condition: int, concrete: bool) -> bool:
+    def holds(self, condition: Atom) -> bool:
         """Return whether a condition holds, and assume that from here on."""
         ...
 
-    def pin(self, number: int, concrete: Value) -> None:
-        """Specialize everything that follows to this value."""
+    def pin(self, expression: Expression) -> Value:
+        """Return the value in this run, and specialize everything that follows to it."""
+        ...
+
+    def value_of(self, expression: Expression) -> Value:
+        """Return the value in this run."""
         ...
 
 
-class _Expression:
-    """A value with the index of its expression."""
+class _Traced:
+    """An expression, whose value in this run the recording knows."""
 
-    __slots__ = ("number", "recorder", "value")
+    __slots__ = ("expression", "recorder")
 
-    def __init__(self, recorder: Recorder, number: int, value: Any) -> None:
-        self.recorder, self.number, self.value = recorder, number, value
+    def __init__(self, recorder: Recorder, expression: Any) -> None:
+        self.recorder, self.expression = recorder, expression
+
+    @property
+    def value(self) -> Any:
+        """The value in this run."""
+        return self.recorder.value_of(self.expression)
 
     def _pinned(self) -> Any:
-        self.recorder.pin(self.number, self.value)
-        return self.value
+        return self.recorder.pin(self.expression)
 
     def __hash__(self) -> int:
         return hash(self._pinned())
@@ -60,46 +72,46 @@ class _Expression:
         return self._pinned() ** other
 
     def __bool__(self) -> bool:
-        return not _as_bool(_compared("eq", self, 0))
+        return not _as_bool(_operation("eq", self, 0))
 
     def __lt__(self, other: Any) -> Any:
-        return _compared("lt", self, other)
+        return _operation("lt", self, other)
 
     def __gt__(self, other: Any) -> Any:
-        return _compared("lt", other, self)
+        return _operation("lt", other, self)
 
     def __le__(self, other: Any) -> Any:
-        return _negated(_compared("lt", other, self))
+        return _negated(_operation("lt", other, self))
 
     def __ge__(self, other: Any) -> Any:
-        return _negated(_compared("lt", self, other))
+        return _negated(_operation("lt", self, other))
 
     def __eq__(self, other: object) -> Any:
-        return _compared("eq", self, other)
+        return _operation("eq", self, other)
 
     def __ne__(self, other: object) -> Any:
-        return _negated(_compared("eq", self, other))
+        return _negated(_operation("eq", self, other))
 
     def __add__(self, other: Any) -> Any:
-        return _sum("add", self, other)
+        return _operation("add", self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return _sum("add", other, self)
+        return _operation("add", other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return _sum("sub", self, other)
+        return _operation("sub", self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return _sum("sub", other, self)
+        return _operation("sub", other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return _product(self, other)
+        return _operation("mul", self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return _product(other, self)
+        return _operation("mul", other, self)
 
     def __neg__(self) -> Any:
-        return _product(self, -1)
+        return _operation("mul", self, -1)
 
     def __pos__(self) -> Any:
         return self
@@ -114,26 +126,25 @@ class _Expression:
         return _real("real_div", other, self)
 
 
-class TracedInt(_Expression):
-    """A traced integer."""
+class TracedInt(_Traced):
+    """An `Int`, with its value in this run."""
 
     __slots__ = ()
-    value: int
 
     def __index__(self) -> int:
         return int(self._pinned())
 
     def __floordiv__(self, other: Any) -> Any:
-        return _divided("floordiv", self, other)
+        return _operation(FLOOR, self, other, on_reals=False)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _divided("floordiv", other, self)
+        return _operation(FLOOR, other, self, on_reals=False)
 
     def __mod__(self, other: Any) -> Any:
-        return _divided("mod", self, other)
+        return _operation(MOD, self, other, on_reals=False)
 
     def __rmod__(self, other: Any) -> Any:
-        return _divided("mod", other, self)
+        return _operation(MOD, other, self, on_reals=False)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -157,11 +168,10 @@ class TracedInt(_Expression):
         return _computed("bit_length", self)
 
 
-class Real(_Expression):
+class Real(_Traced):
     """A traced double."""
 
     __slots__ = ()
-    value: float
 
     def __floor__(self) -> Any:
         return _computed("floor", self)
@@ -172,21 +182,29 @@ class Real(_Expression):
     def __round__(self, digits: int | None = None) -> Any:
         if digits != 2:
             return round(self._pinned(), digits)
-        return _made(self.recorder, "round", [(self.number, self.value), (self.recorder.graph.integer(2), 2)])
+        return _computed("round", self, 2)
 
 
-class Condition(_Expression):
+class Condition(_Traced):
     """A traced truth value."""
 
     __slots__ = ()
-    value: bool
+
+    @property
+    def value(self) -> bool:
+        """The value in this run."""
+        return bool(super().value)
+
+    def _pinned(self) -> bool:
+        return bool(super()._pinned())
 
     def __bool__(self) -> bool:
-        return self.recorder.holds(self.number, self.value)
+        return self.recorder.holds(self.expression)
 
 
 INTEGERS = (int, TracedInt, Condition)
 REALS = (float, Real)
+NUMBERS = (*INTEGERS, *REALS)
 
 
 def is_bool(value: Any) -> bool:
@@ -196,147 +214,64 @@ def is_bool(value: Any) -> bool:
 
 def is_recorded(value: object) -> bool:
     """Return whether a value is traced."""
-    return isinstance(value, _Expression)
+    return isinstance(value, _Traced)
 
 
-def _recorder(*values: Any) -> Recorder:
-    return next(v.recorder for v in values if isinstance(v, _Expression))
+def expression(value: Any) -> Expression:
+    """Return the expression of a traced or a plain value."""
+    if isinstance(value, _Traced):
+        found: Expression = value.expression
+        return found
+    return expressions.real(value) if isinstance(value, float) else int(value)
 
 
-def operand(graph: ExpressionGraph, value: Any) -> tuple[int, Value]:
-    """Return the index of a value's expression, and the value."""
-    if isinstance(value, _Expression):
-        return value.number, value.value
-    return graph.node(REAL, value) if isinstance(value, float) else graph.integer(int(value)), value
+def traced(recorder: Recorder, of: Expression) -> Any:
+    """Return the value of an expression; a plain one if it is a constant."""
+    constant = expressions.constant(of)
+    return constant if constant is not None else _kind(of)(recorder, of)
 
 
-def as_real(recorder: Recorder, value: Any) -> Any:
+def _kind(of: Expression) -> type[_Traced]:
+    if not isinstance(of, Atom):
+        return TracedInt
+    return Real if OPERATIONS[of.op].gives == "r" else Condition
+
+
+def as_real(value: Any) -> Any:
     """Return an integer converted to double as Python does."""
     if isinstance(value, REALS):
         return value
-    return _computed("real_of", value) if isinstance(value, _Expression) else float(value)
-
-
-def expression(recorder: Recorder, number: int, value: Value) -> Any:
-    """Return the value of an expression; a plain one if it is a constant."""
-    constant = recorder.graph.constant(number)
-    if constant is not None:
-        return constant
-    op = recorder.graph.nodes[number][0]
-    if op in ("lt", "eq", "not", "and", "or", "real_lt", "real_eq"):
-        return Condition(recorder, number, bool(value))
-    return Real(recorder, number, value) if isinstance(value, float) else TracedInt(recorder, number, value)
-
-
-def _made(recorder: Recorder, op: str, operands: list[tuple[int, Value]]) -> Any:
-    try:
-        value = OPERATIONS[op](*(v for _, v in operands))
-    except UnansweredError:
-        value = _beyond(op, [v for _, v in operands])
-    return expression(recorder, recorder.graph.node(op, *(n for n, _ in operands)), value)
-
-
-def _beyond(op: str, values: list[Value]) -> Value:
-    """Return Python's value where 64 bits overflow; 0 for a division by zero, which no evaluation reaches."""
-    match op, values:
-        case "add", (a, b):
-            return a + b
-        case "sub", (a, b):
-            return a - b
-        case "mul", (a, b):
-            return a * b
-        case "shl", (int() as a, int() as b) if 0 <= b < 4096:
-            return a << b
-        case "floordiv", (a, b):
-            return a // b if b else 0
-        case "mod", (a, b):
-            return a % b if b else 0
-        case "real_of", (a,):
-            return float(a)
-        case "real_div", _:
-            return 0.0
-        case "round", (a, digits):
-            return round(a, int(digits))
-        case "floor", (a,):
-            return int(a // 1)
-        case _:
-            return 0
+    return _computed("real_of", value) if isinstance(value, _Traced) else float(value)
 
 
 def _computed(op: str, *values: Any) -> Any:
-    if not any(isinstance(v, _Expression) for v in values):
-        return OPERATIONS[op](*values)
-    recorder = _recorder(*values)
-    return _made(recorder, op, [operand(recorder.graph, v) for v in values])
+    recorder = next(v.recorder for v in values if isinstance(v, _Traced))
+    operands = [v.expression if isinstance(v, _Traced) else expression(v) for v in values]
+    key = op, *operands
+    made = recorder.known.get(key)
+    if made is None:
+        found = computed(op, *operands)
+        constant = expressions.constant(found)
+        made = recorder.known[key] = (None, constant) if constant is not None else (_kind(found), found)
+    kind, result = made
+    return result if kind is None else kind(recorder, result)
 
 
 def _real(op: str, a: Any, b: Any) -> Any:
-    recorder = _recorder(a, b)
-    return _computed(op, as_real(recorder, a), as_real(recorder, b))
+    return _computed(op, as_real(a), as_real(b))
 
 
-def _known(*values: Any) -> bool:
-    return all(isinstance(v, (*INTEGERS, *REALS)) for v in values)
-
-
-def _sum(op: str, a: Any, b: Any) -> Any:
-    if not _known(a, b):
-        return NotImplemented
-    if isinstance(a, REALS) or isinstance(b, REALS):
+def _operation(op: str, a: Any, b: Any, on_reals: bool = True) -> Any:
+    """Return a result of two numbers; on doubles, if there is such an operation, where one of them is one."""
+    if isinstance(a, INTEGERS) and isinstance(b, INTEGERS):
+        return _computed(op, a, b)
+    if on_reals and isinstance(a, NUMBERS) and isinstance(b, NUMBERS):
         return _real(f"real_{op}", a, b)
-    if type(b) is int and b == 0:
-        return a
-    if op == "add":
-        if type(a) is int and a == 0:
-            return b
-        recorder = _recorder(a, b)
-        first, second = sorted((operand(recorder.graph, a), operand(recorder.graph, b)), key=lambda o: o[0])
-        return _made(recorder, op, [first, second])
-    return 0 if isinstance(a, TracedInt) and isinstance(b, TracedInt) and a.number == b.number else _computed(op, a, b)
-
-
-def _product(a: Any, b: Any) -> Any:
-    if not _known(a, b):
-        return NotImplemented
-    if isinstance(a, REALS) or isinstance(b, REALS):
-        return _real("real_mul", a, b)
-    recorder = _recorder(a, b)
-    (left, x), (right, y) = operand(recorder.graph, a), operand(recorder.graph, b)
-    return expression(recorder, recorder.graph.product(left, right), x * y)
-
-
-def _divided(op: str, a: Any, b: Any) -> Any:
-    if isinstance(a, REALS) or isinstance(b, REALS) or not _known(a, b):
-        return NotImplemented
-    if type(b) is int and b == 1:
-        return a if op == "floordiv" else 0
-    return _computed(op, a, b)
-
-
-def _compared(op: str, a: Any, b: Any) -> Any:
-    if not _known(a, b):
-        return NotImplemented
-    if isinstance(a, REALS) or isinstance(b, REALS):
-        return _real(f"real_{op}", a, b)
-    if _is_beyond(a) or _is_beyond(b):  # never evaluated
-        return op == "lt" and (b > 0 if _is_beyond(b) else a < 0)
-    recorder = _recorder(a, b)
-    left, right = operand(recorder.graph, a), operand(recorder.graph, b)
-    if left[0] == right[0]:
-        return op == "eq"
-    if op == "eq" and left[0] > right[0]:
-        left, right = right, left
-    return _made(recorder, op, [left, right])
-
-
-def _is_beyond(value: Any) -> bool:
-    return type(value) is int and not -(2**63) <= value < 2**63
+    return NotImplemented
 
 
 def _negated(condition: Any) -> Any:
-    if condition is NotImplemented or not isinstance(condition, Condition):
-        return condition if condition is NotImplemented else not condition
-    return negated(condition)
+    return condition if condition is NotImplemented else negated(condition)
 
 
 def _as_bool(condition: Any) -> bool:
@@ -350,12 +285,7 @@ def _undecided(value: Any) -> bool:
 
 def negated(condition: Any) -> Any:
     """Return the negation of a truth value."""
-    if not isinstance(condition, Condition):
-        return not condition
-    op, args = condition.recorder.graph.nodes[condition.number]
-    if op == "not":
-        return Condition(condition.recorder, int(args[0]), not condition.value)
-    return _computed("not", condition)
+    return _computed("not", condition) if isinstance(condition, Condition) else not condition
 
 
 def both(a: Any, b: Any) -> Any:
@@ -378,18 +308,14 @@ def selected(condition: Any, a: Any, b: Any) -> Any:
         return a if condition else b
     if isinstance(a, tuple) and isinstance(b, tuple):
         return tuple(selected(condition, x, y) for x, y in zip(a, b, strict=True))
-    recorder = condition.recorder
-    real = isinstance(a, REALS) or isinstance(b, REALS)
-    if real:
-        a, b = as_real(recorder, a), as_real(recorder, b)
-    left, right = operand(recorder.graph, a), operand(recorder.graph, b)
-    if left[0] == right[0]:
-        return a
-    op = "real_select" if real else "select"
-    made = _made(recorder, op, [(condition.number, condition.value), left, right])
-    if isinstance(a, bool | Condition) and isinstance(b, bool | Condition) and isinstance(made, TracedInt):
-        return Condition(recorder, made.number, bool(made.value))
-    return made
+    if isinstance(a, REALS) or isinstance(b, REALS):
+        a, b = as_real(a), as_real(b)
+        return a if expression(a) is expression(b) else _computed("real_select", condition, a, b)
+    if isinstance(a, bool) and is_bool(b):
+        return either(condition, b) if a else both(negated(condition), b)
+    if isinstance(b, bool) and is_bool(a):
+        return either(negated(condition), a) if b else both(condition, a)
+    return _computed("select", condition, a, b)
 
 
 def less(a: Any, b: Any) -> Any:
@@ -412,3 +338,10 @@ def gcd(a: Any, b: Any) -> Any:
 def divisor_multiplier(extent: Any, bits: int) -> Any:
     """Return the multiplier of a division by a traced extent, as a word of so many bits."""
     return _computed("multiplier", extent, bits)
+
+
+def extreme(a: Any, b: Any, greatest: bool) -> Any:
+    """Return the minimum or the maximum of two numbers, the first if equal, without recording a branch."""
+    if all(isinstance(x, INTEGERS) for x in (a, b)) and any(isinstance(x, TracedInt) for x in (a, b)):
+        return _computed(MAX if greatest else MIN, a, b)
+    return selected(less(a, b) if greatest else less(b, a), b, a)

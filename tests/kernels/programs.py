@@ -10,7 +10,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
-from onnxfuse.symbolic.expressions import UnansweredError
+from onnxfuse.symbolic.operations import UnansweredError
 
 Shapes = tuple[tuple[int, ...], ...]
 OTHERS = (0, 1, 2, 3, 7, 8, 16, 31, 33, 64, 127, 128, 197, 768, 1025, 4096, 65537, 1_000_003)

@@ -13,7 +13,6 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.symbolic import branching
-from onnxfuse.symbolic.expressions import ExpressionGraph
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
 from tests.kernels import attentions, joined, moved, ops, products, programs, recurrents, rows
 from tests.kernels.ops import FLOAT, HALF
@@ -85,7 +84,7 @@ def test_one_program_serves_most_batches(name: str) -> None:
 
 
 def recording(*dims: int) -> tuple[Recording, list]:
-    made = Recording(ExpressionGraph(), DecisionNode(), dims)
+    made = Recording({}, DecisionNode(), dims)
     return made, [made.dim(n) for n in range(len(dims))]
 
 
@@ -151,7 +150,7 @@ def test_a_planner_that_changes_its_mind_is_told() -> None:
     made, (n, m) = recording(7, 8)
     root = made.at
     assert n > 3
-    again = Recording(made.graph, root, (7, 8))
+    again = Recording(made.known, root, (7, 8))
     again.dim(0)
     with pytest.raises(ChangingError):
         bool(again.dim(1) > 3)

@@ -21,7 +21,7 @@ from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.kernels import ahead_of_time, fallback_kernels, loader, loading, programs
 from onnxfuse.support.errors import NoPlanError
-from onnxfuse.symbolic.expressions import UnansweredError
+from onnxfuse.symbolic.operations import UnansweredError
 
 Shape = tuple[int, ...]
 HostKernel = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p))

@@ -13,7 +13,7 @@ from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.launch_programs.family import MOST_ANSWERS, Family, Key
 from onnxfuse.cuda.launch_programs.tape import written
 from onnxfuse.symbolic.element_types import UnsupportedError
-from onnxfuse.symbolic.expressions import UnansweredError
+from onnxfuse.symbolic.operations import UnansweredError
 from onnxfuse.symbolic.strides import Shape
 
 Rows = npt.NDArray[np.int64]

@@ -9,8 +9,9 @@ from typing import Any, cast
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.launch_programs import leaf
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.symbolic.expressions import ExpressionGraph, UnansweredError
-from onnxfuse.symbolic.recording import DecisionNode, Recording, recorded
+from onnxfuse.symbolic.evaluation import evaluated
+from onnxfuse.symbolic.operations import UnansweredError
+from onnxfuse.symbolic.recording import DecisionNode, Recording, extents_of, recorded
 from onnxfuse.symbolic.strides import Shape
 
 MOST_ANSWERS = 512
@@ -42,7 +43,8 @@ class Family:
 
     key: Key
     plan: Plan
-    graph: ExpressionGraph = field(default_factory=ExpressionGraph)
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """Results of operations on expressions that were computed before."""
     root: DecisionNode = field(default_factory=DecisionNode)
     kernels: list[KernelSource] = field(default_factory=list)
     """Kernels by their index in the answers."""
@@ -59,7 +61,7 @@ class Family:
         if self.answers >= MOST_ANSWERS:
             raise UnansweredError
         dims = [n for s in shapes for n in s]
-        recording = Recording(self.graph, self.root, dims)
+        recording = Recording(self.known, self.root, dims)
         places = iter(range(len(dims)))
         taken = [
             tuple(n if self.key.fixed[p] is not None else recording.dim(p) for n, p in zip(s, places, strict=False))
@@ -69,7 +71,10 @@ class Family:
             made = self.plan(cast("tuple[Shape, ...]", tuple(taken)))
         self.pins.update(dict.fromkeys(recording.pins))
         if recording.at.answer is None:
-            recording.at.answer = leaf.of(made, self.graph, self._number)
+            answer = leaf.of(made, self._number)
+            for expression in answer.expressions():
+                recording.value_of(expression)
+            recording.at.answer = answer
             self.answers += 1
 
     def learn(self, shapes: tuple[Shape, ...], expected: LaunchPlan) -> bool:
@@ -98,16 +103,16 @@ class Family:
         if not self.key.takes(shapes):
             return None
         dims = [n for s in shapes for n in s]
-        known: dict[int, Any] = {}
+        known = extents_of(dims)
         node = self.root
         try:
             while node.asked is not None:
-                value = self.graph.evaluated(node.asked, dims, known)
+                value = evaluated(node.asked, known)
                 if value not in node.children:
                     return None
                 node = node.children[value]
             if node.answer is None:
                 return None
-            return leaf.launch(node.answer, self.kernels, lambda n: self.graph.evaluated(n, dims, known))
+            return leaf.launch(node.answer, self.kernels, lambda e: evaluated(e, known))
         except UnansweredError:
             return None

@@ -5,19 +5,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, PackedParameters, PixelWindow, TensorMapSpec
-from onnxfuse.symbolic import traced_numbers
-from onnxfuse.symbolic.expressions import ExpressionGraph, UnansweredError
+from onnxfuse.symbolic.expressions import Expression
+from onnxfuse.symbolic.traced_numbers import expression
 
-Expressions = tuple[int, ...]
+Expressions = tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor map with expression indices in place of values."""
+    """A tensor map with expressions in place of values."""
 
     pointer: int
     dtype: int
@@ -25,28 +25,28 @@ class Map:
     extents: Expressions
     strides: Expressions
     box: Expressions
-    offset: int
-    window: tuple[Expressions, Expressions, Expressions] | None
+    offset: Expression
+    window: tuple[Expressions, ...] | None
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A launch plan with the fields of `LaunchPlan`, and expression indices in place of values."""
+    """A launch plan with the fields of `LaunchPlan`, and expressions in place of values."""
 
     kernel: int
     grid: Expressions
     block: Expressions
-    shared_bytes: int
+    shared_bytes: Expression
     bits: int
     """Width of each parameter in bits."""
     parameters: Expressions
     output_shapes: tuple[Expressions, ...]
     tensor_maps: tuple[Map, ...]
-    scratch_bytes: int
+    scratch_bytes: Expression
     passing: bool
     then: tuple[Leaf, ...]
 
-    def expressions(self) -> list[int]:
+    def expressions(self) -> list[Expression]:
         """Return all expressions that the launch needs."""
         found = [*self.grid, *self.block, self.shared_bytes, *self.parameters, self.scratch_bytes]
         found += [e for s in self.output_shapes for e in s]
@@ -55,24 +55,24 @@ class Leaf:
         return found + [e for after in self.then for e in after.expressions()]
 
 
-def of(plan: LaunchPlan, graph: ExpressionGraph, number: Callable[[KernelSource], int]) -> Leaf:
+def of(plan: LaunchPlan, number: Callable[[KernelSource], int]) -> Leaf:
     """Convert a recorded plan; `number` assigns indices to its kernels."""
 
-    def one(value: Any) -> int:
-        found = traced_numbers.operand(graph, value)[0]
-        constant = graph.constant(found)
-        if constant is not None and not -(2**63) <= constant < 2**63:
-            raise UnansweredError
-        return found
-
     def several(values: Sequence[Any]) -> Expressions:
-        return tuple(map(one, values))
+        return tuple(map(expression, values))
 
     def tensor_map(m: TensorMapSpec) -> Map:
         w = m.window
         window = None if w is None else (several(w.lower), several(w.upper), several(w.strides))
         return Map(
-            m.pointer, m.dtype, m.to_tf32, several(m.extents), several(m.strides), several(m.box), one(m.offset), window
+            m.pointer,
+            m.dtype,
+            m.to_tf32,
+            several(m.extents),
+            several(m.strides),
+            several(m.box),
+            expression(m.offset),
+            window,
         )
 
     given: Any = plan.parameters
@@ -83,39 +83,60 @@ def of(plan: LaunchPlan, graph: ExpressionGraph, number: Callable[[KernelSource]
         number(plan.kernel),
         several(plan.grid),
         several(plan.block),
-        one(plan.shared_bytes),
+        expression(plan.shared_bytes),
         given.bits,
         several(given.words),
         tuple(several(s) for s in plan.output_shapes),
         tuple(map(tensor_map, plan.tensor_maps)),
-        one(plan.scratch_bytes),
+        expression(plan.scratch_bytes),
         plan.passing,
-        tuple(of(after, graph, number) for after in plan.then),
+        tuple(of(after, number) for after in plan.then),
     )
 
 
-def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[int], Any]) -> LaunchPlan:
+def mapped(leaf: Leaf, to: Callable[[Any], Any]) -> Leaf:
+    """Return the leaf with each expression replaced."""
+
+    def several(expressions: Expressions) -> Expressions:
+        return tuple(map(to, expressions))
+
+    def tensor_map(m: Map) -> Map:
+        sides: dict[str, Any] = {name: several(getattr(m, name)) for name in ("extents", "strides", "box")}
+        window = None if m.window is None else tuple(map(several, m.window))
+        return replace(m, **sides, offset=to(m.offset), window=window)
+
+    return replace(
+        leaf,
+        grid=several(leaf.grid),
+        block=several(leaf.block),
+        shared_bytes=to(leaf.shared_bytes),
+        parameters=several(leaf.parameters),
+        output_shapes=tuple(map(several, leaf.output_shapes)),
+        tensor_maps=tuple(map(tensor_map, leaf.tensor_maps)),
+        scratch_bytes=to(leaf.scratch_bytes),
+        then=tuple(mapped(after, to) for after in leaf.then),
+    )
+
+
+def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[Any], Any]) -> LaunchPlan:
     """Return the plan for given values of its expressions."""
-
-    def several(expressions: Expressions) -> tuple[int, ...]:
-        return tuple(value(e) for e in expressions)
-
-    def tensor_map(m: Map) -> TensorMapSpec:
-        made = TensorMapSpec(
-            m.pointer, m.dtype, several(m.extents), several(m.strides), several(m.box), to_tf32=m.to_tf32
+    held: Any = mapped(leaf, value)
+    maps = (
+        TensorMapSpec(
+            m.pointer, m.dtype, m.extents, m.strides, m.box, to_tf32=m.to_tf32, offset=m.offset,
+            window=None if m.window is None else PixelWindow(*m.window),
         )
-        window = None if m.window is None else PixelWindow(*(several(part) for part in m.window))
-        return replace(made, window=window, offset=value(m.offset))
-
+        for m in held.tensor_maps
+    )  # fmt: skip
     return LaunchPlan(
         kernels[leaf.kernel],
-        cast("tuple[int, int, int]", several(leaf.grid)),
-        cast("tuple[int, int, int]", several(leaf.block)),
-        value(leaf.shared_bytes),
-        PackedParameters(several(leaf.parameters), leaf.bits).data(),
-        tuple(several(s) for s in leaf.output_shapes),
-        tuple(map(tensor_map, leaf.tensor_maps)),
-        value(leaf.scratch_bytes),
+        held.grid,
+        held.block,
+        held.shared_bytes,
+        PackedParameters(held.parameters, leaf.bits).data(),
+        held.output_shapes,
+        tuple(maps),
+        held.scratch_bytes,
         leaf.passing,
         tuple(launch(after, kernels, value) for after in leaf.then),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -12,11 +13,63 @@ from typing import Any
 
 from onnxfuse.codegen.emit.source import KernelSource, Section, template
 from onnxfuse.cuda.launch_programs.family import Family, Key, Plan
-from onnxfuse.cuda.launch_programs.leaf import Leaf, Map
+from onnxfuse.cuda.launch_programs.leaf import Leaf, Map, mapped
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic.expressions import REAL, Value
+from onnxfuse.symbolic.expressions import Expression
+from onnxfuse.symbolic.integer import Int, atom, of_terms, only_atom
+from onnxfuse.symbolic.operations import NAME, REAL
 from onnxfuse.symbolic.recording import DecisionNode
+
+INTEGER, SUM = "integer", "sum"
+"""Nodes that are no atom: a constant, and an integer's products, each its coefficient and its factors."""
+
+
+@dataclass
+class _Nodes:
+    """Expressions by index, each after its operands."""
+
+    nodes: list[list[Any]] = field(default_factory=list)
+    known: dict[Expression, int] = field(default_factory=dict)
+
+    def number(self, value: Expression) -> int:
+        """Return the index of an expression."""
+        waiting = [value]
+        while waiting:
+            top = waiting[-1]
+            if missing := [a for a in _operands(top) if a not in self.known]:
+                waiting.extend(missing)
+            elif waiting.pop() not in self.known:
+                self.known[top] = len(self.nodes)
+                self.nodes.append(self._node(top))
+        return self.known[value]
+
+    def _node(self, value: Expression) -> list[Any]:
+        if isinstance(value, int):
+            return [INTEGER, value]
+        if isinstance(value, Int):
+            return [SUM, *([c, *(self.known[f] for f in m)] for m, c in value.terms)]
+        return [value.op, *(value.args if value.op in (NAME, REAL) else (self.known[a] for a in value.args))]
+
+
+def _operands(value: Expression) -> Sequence[Expression]:
+    if isinstance(value, Int):
+        return [f for m, _ in value.terms for f in m]
+    return () if isinstance(value, int) or value.op in (NAME, REAL) else value.args
+
+
+def _restored(nodes: list[list[Any]]) -> list[Expression]:
+    made: list[Any] = []
+    for op, *args in nodes:
+        if op == INTEGER:
+            made.append(args[0])
+        elif op == SUM:
+            made.append(of_terms(tuple((tuple(made[f] for f in factors), c) for c, *factors in args)))
+        elif op == NAME:
+            made.append(only_atom(Int.name(*args)))
+        else:
+            made.append(atom(op, tuple(args if op == REAL else (made[a] for a in args))))
+    return made
 
 
 def key_of(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> str:
@@ -55,15 +108,14 @@ def planners() -> str:
 
 def dumped(family: Family) -> bytes:
     """Serialize the family."""
-    nodes = [
-        [op, *(a.hex() if op == REAL and isinstance(a, float) else a for a in args)] for op, args in family.graph.nodes
-    ]
+    nodes = _Nodes()
+    tree = _tree(family.root, nodes)
     kernels = [
         [k.entry, list(k.flags), [[s.file, None if _is_template(s) else s.text] for s in k.sections]]
         for k in family.kernels
     ]
     return json.dumps({
-        "nodes": nodes, "factors": list(family.graph.factors.items()), "tree": _tree(family.root), "kernels": kernels,
+        "nodes": nodes.nodes, "tree": tree, "kernels": kernels,
         "answers": family.answers, "pins": list(family.pins),
     }).encode()  # fmt: skip
 
@@ -72,20 +124,17 @@ def _is_template(section: Section) -> bool:
     return not section.file.endswith("(generated)") and template(section.file) == section
 
 
-def _tree(node: DecisionNode) -> Any:
-    children = [[value, _tree(child)] for value, child in node.children.items()]
-    return [node.asked, node.chooses, children, None if node.answer is None else asdict(node.answer)]
+def _tree(node: DecisionNode, nodes: _Nodes) -> Any:
+    children = [[value, _tree(child, nodes)] for value, child in node.children.items()]
+    answer = None if node.answer is None else asdict(mapped(node.answer, nodes.number))
+    return [None if node.asked is None else nodes.number(node.asked), node.chooses, children, answer]
 
 
 def loaded(data: bytes, key: Key, plan: Plan) -> Family:
     """Deserialize a family written by `dumped`."""
     told = json.loads(data)
     made = Family(key, plan)
-    for op, *args in told["nodes"]:
-        values: list[Value] = [float.fromhex(args[0])] if op == REAL else args
-        made.graph.node(op, *values)
-    made.graph.factors = {int(n): tuple(parts) for n, parts in told["factors"]}
-    made.root = _node(told["tree"])
+    made.root = _node(told["tree"], _restored(told["nodes"]))
     for entry, flags, sections in told["kernels"]:
         texts = (template(file) if text is None else Section(file, text) for file, text in sections)
         made.numbers[KernelSource(entry, tuple(texts), tuple(flags))] = len(made.kernels)
@@ -94,9 +143,14 @@ def loaded(data: bytes, key: Key, plan: Plan) -> Family:
     return made
 
 
-def _node(told: Any) -> DecisionNode:
+def _node(told: Any, expressions: list[Expression]) -> DecisionNode:
     asked, chooses, children, answer = told
-    return DecisionNode(asked, {v: _node(c) for v, c in children}, None if answer is None else _leaf(answer), chooses)
+    return DecisionNode(
+        None if asked is None else expressions[asked],
+        {v: _node(c, expressions) for v, c in children},
+        None if answer is None else mapped(_leaf(answer), expressions.__getitem__),
+        chooses,
+    )
 
 
 def _leaf(told: dict[str, Any]) -> Leaf:

@@ -17,8 +17,10 @@ from onnxfuse.cuda.launch_programs import leaf as leaves
 from onnxfuse.cuda.launch_programs.family import Family
 from onnxfuse.cuda.launch_programs.leaf import Leaf, Map
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.symbolic.expressions import DIM, OPERATIONS, ExpressionGraph, UnansweredError, Value
-from onnxfuse.symbolic.recording import DecisionNode
+from onnxfuse.symbolic.evaluation import plain, step
+from onnxfuse.symbolic.expressions import Expression, constant
+from onnxfuse.symbolic.operations import OPERATIONS, UnansweredError, Value, composed
+from onnxfuse.symbolic.recording import DecisionNode, extents_of
 from onnxfuse.symbolic.strides import Shape
 
 MAGIC, VERSION = b"OFLP", 2
@@ -29,7 +31,7 @@ JUMP, ANSWER, MISS = range(3)
 planner."""
 FIRST = 16
 """Opcode of the first operation."""
-NUMBERS = {op: FIRST + n for n, op in enumerate(OPERATIONS)}
+NUMBERS = {op: FIRST + n for n, op in enumerate(o for o, how in OPERATIONS.items() if how.evaluate is not composed)}
 MOST_REGISTERS, MOST_INSTRUCTIONS, MOST_WORDS = 1 << 16, 1 << 20, 1 << 22
 """Limits of the engine."""
 NO_WINDOW, WINDOW = range(2)
@@ -42,74 +44,63 @@ class TapeError(ValueError):
 @dataclass
 class _TapeWriter:
     family: Family
-    constants: dict[int, int] = field(default_factory=dict)
-    """Index of each constant by its expression."""
+    constants: dict[Expression, int] = field(default_factory=dict)
+    """Index of each constant."""
     bits: list[int] = field(default_factory=list)
-    results: dict[int, int] = field(default_factory=dict)
+    results: dict[Expression, int] = field(default_factory=dict)
     code: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
-    registers: dict[int, int] = field(default_factory=dict)
-    """Registers of constants and results."""
-    count: int = 0
-    """Number of registers."""
+    registers: dict[Expression, int] = field(default_factory=dict)
+    """Registers of extents, constants and results."""
 
-    @property
-    def graph(self) -> ExpressionGraph:
-        return self.family.graph
-
-    def collect(self, node: DecisionNode, seen: set[int]) -> None:
-        """Assign a register to each constant and each result of the tree."""
-        waiting = [node]
+    def collect(self) -> None:
+        """Assign a register to each extent, each constant and each result of the tree."""
+        names = extents_of(range(len(self.family.key.fixed)))
+        seen = set[Expression](names)
+        waiting = [self.family.root]
         while waiting:
             at = waiting.pop()
-            wanted = [] if at.answer is None else at.answer.expressions()
+            wanted = [] if at.answer is None else list(map(plain, at.answer.expressions()))
             if at.asked is not None:
-                wanted += [at.asked, *(self.graph.integer(int(v)) for v in at.children)]
+                wanted += [plain(at.asked), *(int(v) for v in at.children)]
             while wanted:
-                number = wanted.pop()
-                if number not in seen:
-                    seen.add(number)
-                    op, args = self.graph.nodes[number]
-                    value = self.graph.constant(number)
-                    if value is not None:
-                        self.constants[number] = len(self.bits)
-                        self.bits.append(_bits(value))
-                    elif op != DIM:
-                        self.results[number] = len(self.results)
-                        wanted.extend(int(a) for a in args)
+                value = wanted.pop()
+                if value in seen:
+                    continue
+                seen.add(value)
+                number = constant(value)
+                if number is not None:
+                    self.constants[value] = len(self.bits)
+                    self.bits.append(_bits(number))
+                elif not isinstance(value, int):
+                    self.results[value] = len(self.results)
+                    wanted.extend(step(value)[1])
             waiting.extend(at.children.values())
+        for value in (*names, *self.constants, *self.results):
+            self.registers[value] = len(self.registers)
 
-    def settle(self) -> None:
-        """Number the registers: extents, constants, results."""
-        dims = len(self.family.key.fixed)
-        after = dims + len(self.bits)
-        self.registers = {n: dims + place for n, place in self.constants.items()}
-        self.registers |= {n: after + place for n, place in self.results.items()}
-        self.count = after + len(self.results)
+    def register(self, value: Expression) -> int:
+        return self.registers[plain(value)]
 
-    def register(self, number: int) -> int:
-        found = self.registers.get(number)
-        return int(self.graph.nodes[number][1][0]) if found is None else found
-
-    def compute(self, number: int, done: set[int]) -> None:
-        results, nodes = self.results, self.graph.nodes
-        waiting = [number]
+    def compute(self, value: Expression, done: set[Expression]) -> None:
+        results = self.results
+        waiting = [plain(value)]
         while waiting:
             top = waiting[-1]
-            if top in done or top not in results:
+            if top in done or top not in results or isinstance(top, int):
                 waiting.pop()
                 continue
-            op, args = nodes[top]
-            missing = [int(a) for a in args if a in results and a not in done]
+            op, args = step(top)
+            missing = [a for a in args if a in results and a not in done]
             if missing:
                 waiting.extend(missing)
                 continue
-            a, b, c = (*(self.register(int(a)) for a in args), 0, 0)[:3]
+            a, b, c = (*(self.registers[a] for a in args), 0, 0)[:3]
             self.code.append((NUMBERS[op], self.registers[top], a, b, c))
             done.add(top)
             waiting.pop()
 
-    def write(self, node: DecisionNode, done: set[int]) -> None:
+    def write(self, node: DecisionNode, done: set[Expression]) -> None:
         if node.answer is not None:
             for number in node.answer.expressions():
                 self.compute(number, done)
@@ -122,18 +113,17 @@ class _TapeWriter:
                 place = len(self.code)
                 self.code.append((JUMP, 0, 0, 0, 0))
                 self.write(child, set(done))
-                constant = self.register(self.graph.integer(int(value)))
-                self.code[place] = (JUMP, 0, self.register(node.asked), constant, len(self.code))
+                self.code[place] = (JUMP, 0, self.register(node.asked), self.registers[int(value)], len(self.code))
         self.code.append((MISS, 0, 0, 0, 0))
 
-    def several(self, numbers: Sequence[int]) -> list[int]:
-        return [len(numbers), *(self.register(n) for n in numbers)]
+    def several(self, values: Sequence[Expression]) -> list[int]:
+        return [len(values), *map(self.register, values)]
 
     def leaf(self, at: Leaf) -> None:
         fixed = (*at.grid, *at.block, at.shared_bytes, at.scratch_bytes)
         self.words += [
             at.kernel,
-            *(self.register(n) for n in fixed),
+            *map(self.register, fixed),
             int(at.passing),
             at.bits,
             *self.several(at.parameters),
@@ -159,10 +149,9 @@ def _bits(value: Value) -> int:
 def written(family: Family) -> bytes | None:
     """Return the program of a family; None if it exceeds the evaluator's limits."""
     made = _TapeWriter(family)
-    made.collect(family.root, set())
-    made.settle()
+    made.collect()
     made.write(family.root, set())
-    dims, registers = len(family.key.fixed), made.count
+    dims, registers = len(family.key.fixed), len(made.registers)
     if registers > MOST_REGISTERS or len(made.code) > MOST_INSTRUCTIONS or len(made.words) > MOST_WORDS:
         return None
     ranks = family.key.ranks
@@ -188,9 +177,6 @@ def _ends(node: DecisionNode) -> list[DecisionNode]:
 
 
 _NAMES = {number: op for op, number in NUMBERS.items()}
-_REALS = {"real_add", "real_sub", "real_mul", "real_div", "real_lt", "real_eq", "round", "floor"}
-"""Operations on doubles; of `real_select` only the last two operands."""
-_GIVES_REAL = {"real_of", "real_add", "real_sub", "real_mul", "real_div", "real_select", "round"}
 
 
 class Tape:
@@ -244,13 +230,13 @@ class Tape:
                 at = at if held[operands[0]] == held[operands[1]] else operands[2]
                 continue
             name = _NAMES[op]
-            count = 3 if name.endswith("select") else 1 if name in ("not", "bit_length", "real_of", "floor") else 2
-            values: list[Any] = [held[o] for o in operands[:count]]
-            for place, value in enumerate(values):
-                is_real = (name in _REALS and not (name == "round" and place)) or (name == "real_select" and place)
-                values[place] = struct.unpack("<d", struct.pack("<q", value))[0] if is_real else value
-            result = OPERATIONS[name](*values)
-            held[to] = _bits(float(result)) if name in _GIVES_REAL else int(result)
+            how = OPERATIONS[name]
+            values: list[Any] = [
+                struct.unpack("<d", struct.pack("<q", held[o]))[0] if kind == "r" else held[o]
+                for o, kind in zip(operands, how.takes, strict=False)
+            ]
+            result = how.evaluate(*values)
+            held[to] = _bits(float(result)) if how.gives == "r" else int(result)
 
     def _leaf(self, at: int) -> tuple[Leaf, int]:
         """Decode an answer, with registers in place of expressions; return it with the index of the next word."""

@@ -14,7 +14,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel, Rooms, Shape, Varied, words_of
 from onnxfuse.support.errors import KernelError
-from onnxfuse.symbolic.expressions import UnansweredError
+from onnxfuse.symbolic.operations import UnansweredError
 
 MOST_FAMILIES = 64
 """Largest number of families per op and device; further ones are not recorded."""

@@ -1,0 +1,129 @@
+"""What is known of the integers and conditions of one run, from the conditions that held before."""
+
+from __future__ import annotations
+
+import math
+
+from onnxfuse.symbolic.expressions import Expression
+from onnxfuse.symbolic.integer import Atom, Int, affine
+from onnxfuse.symbolic.operations import ANY, NAME, OPERATIONS, TRUTH, Bound, Range, intersected, product, scaled
+from onnxfuse.symbolic.terms import Monomial, Terms
+
+DEPTH = 6
+"""Operations within another that are looked into for a range."""
+
+
+class Facts:
+    """Ranges of sums of products, and conditions, that hold on one path."""
+
+    def __init__(self, known: dict[Terms | Monomial | Atom, Range] | None = None) -> None:
+        self.known = known or {}
+        """The range of a product, of a sum (`affine`), and of a condition: (1, 1) or (0, 0)."""
+        self._ranges: dict[tuple[Int, int], Range] = {}
+
+    def copy(self) -> Facts:
+        """Return facts that can be added to."""
+        return Facts(dict(self.known))
+
+    def range(self, value: Expression, depth: int = DEPTH) -> Range:
+        """Return bounds of an integer or a condition."""
+        if isinstance(value, int):
+            return value, value
+        if isinstance(value, Atom):
+            return self.known.get(value, TRUTH)
+        if depth == 0 or not self.known:
+            return value.range
+        found = self._ranges.get((value, depth))
+        if found is None:
+            found = self._ranges[value, depth] = self._range(value, depth)
+        return found
+
+    def _range(self, value: Int, depth: int) -> Range:
+        low: Bound = 0
+        high: Bound = 0
+        for monomial, factor in value.terms:
+            ends = scaled(self._product(monomial, depth), factor)
+            low, high = low + ends[0], high + ends[1]
+        if len(value.terms) > 1:
+            y, factor, offset = affine(value)
+            if y.terms in self.known:
+                ends = scaled(self.known[y.terms], factor)
+                low, high = intersected((low, high), (ends[0] + offset, ends[1] + offset))
+        return intersected((low, high), value.range)
+
+    def _product(self, monomial: Monomial, depth: int) -> Range:
+        found = product(self._factor(factor, depth) for factor in monomial)
+        return intersected(found, self.known[monomial]) if len(monomial) > 1 and monomial in self.known else found
+
+    def _factor(self, factor: Atom, depth: int) -> Range:
+        known = self.known.get((factor,), ANY)
+        if factor.op == NAME:
+            return intersected(known, factor.range)
+        return intersected(known, OPERATIONS[factor.op].range(lambda a: self.range(a, depth - 1), factor.args))
+
+    def implied(self, condition: Atom) -> bool | None:
+        """Return a condition's value if it follows, else None."""
+        if condition in self.known:
+            return self.known[condition] == (1, 1)
+        op, args = condition.op, condition.args
+        if op == "not":
+            inner = self.implied(args[0])
+            return None if inner is None else not inner
+        if op in ("and", "or"):
+            sides = [bool(a) if isinstance(a, int) else self.implied(a) for a in args]
+            if (op == "or") in sides:
+                return op == "or"
+            return None if None in sides else op == "and"
+        if op == "lt":
+            low, high = self.range(args[1])
+            return True if low > args[0] else False if high <= args[0] else None
+        if op == "eq":
+            low, high = self.range(args[0])
+            return True if low == high == args[1] else None if low <= args[1] <= high else False
+        return None
+
+    def assume(self, condition: Atom, holds: bool) -> None:
+        """Add a condition, or that it does not hold."""
+        self._add(condition, (int(holds), int(holds)))
+        op, args = condition.op, condition.args
+        if op == "not":
+            self.assume(args[0], not holds)
+        if (op == "and" and holds) or (op == "or" and not holds):
+            for part in args:
+                self.assume(part, holds)
+        if op == "lt":
+            self.narrow(args[1], (args[0] + 1, math.inf) if holds else (-math.inf, args[0]))
+        if op == "eq" and holds:
+            self.narrow(args[0], (args[1], args[1]))
+        elif op == "eq":
+            low, high = self.range(args[0])
+            self.narrow(args[0], (low + (low == args[1]), high - (high == args[1])))
+
+    def narrow(self, value: Int, to: Range) -> None:
+        """Add that an integer is in a range."""
+        y, factor, offset = affine(value)
+        low, high = _quotient((to[0] - offset, to[1] - offset), factor)
+        if len(y.terms) > 1:
+            self._add(y.terms, (low, high))
+            ends = [scaled(self._product(m, DEPTH), c) for m, c in y.terms]
+            for n, (monomial, c) in enumerate(y.terms):
+                rest = [e for k, e in enumerate(ends) if k != n]
+                left = low - sum(e[1] for e in rest), high - sum(e[0] for e in rest)
+                self._add(monomial, _quotient(left, c))
+        else:
+            self._add(y.terms[0][0], (low, high))
+
+    def _add(self, key: Terms | Monomial | Atom, to: Range) -> None:
+        known = self.known.get(key, ANY)
+        self.known[key] = intersected(known, to)
+        if self.known[key] != known:
+            self._ranges.clear()
+
+
+def _quotient(ends: Range, factor: int) -> Range:
+    """Return the integers that are in a range when they are multiplied by `factor`."""
+    low, high = ends if factor > 0 else (-ends[1], -ends[0])
+    return (
+        low if math.isinf(low) else -(-low // abs(factor)),
+        high if math.isinf(high) else high // abs(factor),
+    )

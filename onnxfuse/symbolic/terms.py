@@ -1,0 +1,48 @@
+"""Sums of products, as tuples: what an integer consists of in normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnxfuse.symbolic.integer import Atom
+
+Monomial = tuple["Atom", ...]
+"""A product of atoms in order of their text."""
+
+Terms = tuple[tuple[Monomial, int], ...]
+"""A sum of products with coefficients that are not zero, those of higher degree first, the constant last."""
+
+
+def in_order(terms: Iterable[tuple[Monomial, int]]) -> Terms:
+    """Return the products of a sum in their order."""
+    return tuple(sorted(terms, key=lambda term: (-len(term[0]), tuple(a.text for a in term[0]))))
+
+
+def without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    """Return a product without some of its factors, None if it does not have them all."""
+    rest = list(monomial)
+    for atom in factors:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def common_factors(terms: Terms) -> Monomial:
+    """Return the atoms that are factors of each product."""
+    common = list(terms[0][0])
+    for monomial, _ in terms[1:]:
+        rest, kept = list(monomial), []
+        for atom in common:
+            if atom in rest:
+                rest.remove(atom)
+                kept.append(atom)
+        common = kept
+    return tuple(common)
+
+
+def divided(terms: Terms, factors: Monomial, number: int) -> Terms:
+    """Return a sum divided by factors that each of its products has, and by a number that divides each of them."""
+    return in_order((without(m, factors) or (), c // number) for m, c in terms)
