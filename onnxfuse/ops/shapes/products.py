@@ -11,7 +11,7 @@ def multiplied(left: Sequence[int], right: Sequence[int], axes: tuple[int, int] 
     """Return the shape of a matrix product that sums over these axes of the operands, of their last two each."""
     want(min(len(left), len(right)) > 1, lambda: f"a product of ranks {len(left)} and {len(right)}, expected 2 or more")
     a, b = axes
-    want(may_equal(left[a], right[b]), lambda: f"a product of {left[a]} columns and {right[b]} rows")
+    want(may_equal(left[a], right[b]), lambda: f"a product with {left[a]} in one axis and {right[b]} in the other")
     return (*broadcast((left[:-2], right[:-2])), left[-3 - a], right[-3 - b])
 
 

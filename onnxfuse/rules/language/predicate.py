@@ -79,7 +79,7 @@ class Predicate:
         """The names of values and labels on whose bindings it depends."""
         if isinstance(self.tree, ShapeLine):
             trees = [axis.wanted for axis in self.tree.axes]
-            found = {self.tree.value: None}
+            found = dict.fromkeys((self.tree.value, *(run.value for run in self.tree.runs)))
         else:
             trees, found = [self.tree], {}
         for argument in (a for tree in trees for call in expression.calls(tree) for a in call.arguments):

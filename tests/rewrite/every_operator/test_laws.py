@@ -4,6 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
+import onnxfuse
+from tests.rewrite.every_operator import laws
 from tests.rewrite.every_operator.grow import Grower, RefusedError
 from tests.rewrite.every_operator.laws import Case, broken, by_reference, case, differs, tried
 from tests.rewrite.every_operator.workers import REFUSED_MADE
@@ -42,9 +44,27 @@ def test_what_a_tie_decides_is_rounding_and_what_none_decides_is_not(rank: int) 
     assert str(said).startswith("'z' is off by 0.99999")
 
 
-def test_what_onnx_runtime_itself_does_not_run_is_told_from_a_mistake() -> None:
-    """A Cast to float32 that it inserts into the branch of an If reads nothing: the plain nodes fail as well."""
-    found = tried(1004083)
+UNRUN = """<ir_version: 10, opset_import: ["" : 25]> g (float16[n,5,8] x, bool c) => (float16[r,s] y, bool[n,5,8] w)
+<float16[1] a = {14336}, float16 b = {14336}> {
+  SAME
+  z = Sigmoid (v)
+  w0 = Mul (v, z)
+  w = Less (w0, b)
+  y = If (c) <then_branch = t () => (float16[r,s] q) { q0 = Add (v, a)  q1 = Add (q0, b)  q = Flatten <axis = 0> (q1) },
+    else_branch = e () => (float16[r,s] p) { p0 = Neg (v)  p = Flatten <axis = 0> (p0) }>
+}"""
+
+
+def test_what_onnx_runtime_itself_does_not_run_is_told_from_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Cast to float32 that it inserts into the branch of an If reads nothing, behind a Cast to a wider type."""
+    original, optimized = (
+        onnx.parser.parse_model(UNRUN.replace("SAME", same))
+        for same in ("v = Identity (x)", "u = Cast <to = 11> (x)  v = Cast <to = 10> (u)")
+    )
+    feeds = {"x": np.ones((2, 5, 8), np.float16), "c": np.array(True)}
+    monkeypatch.setattr(laws, "case", lambda seed: Case(original, feeds, onnx.TensorProto.FLOAT16))
+    monkeypatch.setattr(onnxfuse, "optimize", lambda model: optimized)
+    found = tried(0)
     assert (found.kind, "InsertedPrecisionFreeCast" in found.text) == (REFUSED_MADE, True)
 
 
