@@ -17,7 +17,7 @@ from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.schema import opset_of
 from onnxfuse.shapes.inference import inferred, shell
 from onnxfuse.shapes.onnx_inference import NOT_VALID
-from onnxfuse.shapes.stand_ins import StandIns, put_in_functions
+from onnxfuse.shapes.stand_ins import StandIns, insert_in_functions
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError
 
@@ -132,7 +132,7 @@ def complaint(model: ModelProto) -> str | None:
         checked = ModelProto()
         checked.CopyFrom(inferred(model))
         StandIns(checked.graph, opset_of(checked), of_onnx=True)
-        put_in_functions(checked)
+        insert_in_functions(checked)
         onnx.checker.check_model(checked, full_check=True)
     except NOT_VALID as error:
         return first_line(error)

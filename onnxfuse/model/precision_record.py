@@ -88,10 +88,10 @@ class PrecisionRecord:
                 f"{self.precision}: no node was converted: {stay} float32, where outputs may have a "
                 f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
             )
-        kept_text = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
+        unconverted = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
         return (
             f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
-            f"{self.inputs}{kept_text}"
+            f"{self.inputs}{unconverted}"
         )
 
     @property
@@ -152,8 +152,8 @@ def _read(facts: Any) -> PrecisionRecord:
         tolerance=float(facts["tolerance"]),
         nodes=int(facts["nodes"]),
         error=float(facts["error"]),
-        kept=_kept(facts["kept"]),
-        fixed=_kept(facts["fixed"]),
+        kept=_high_precision(facts["kept"]),
+        fixed=_high_precision(facts["fixed"]),
         clamped=tuple(map(str, facts["clamped"])),
         doubled=tuple(map(str, facts["doubled"])),
         out_of_time=bool(facts.get("out_of_time", False)),
@@ -161,5 +161,5 @@ def _read(facts: Any) -> PrecisionRecord:
     )
 
 
-def _kept(rows: Any) -> tuple[HighPrecisionNode, ...]:
+def _high_precision(rows: Any) -> tuple[HighPrecisionNode, ...]:
     return tuple(HighPrecisionNode(**{k: str(v) for k, v in row.items()}) for row in rows)

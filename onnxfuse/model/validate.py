@@ -230,7 +230,7 @@ def _opened(
 ) -> None:
     """Record for each function its node count, call depth and body nesting with all calls inlined; innermost first."""
     waiting = [key]
-    on_the_way: set[Key] = set()
+    active: set[Key] = set()
     while waiting:
         top = waiting[-1]
         if top in sizes:
@@ -242,14 +242,14 @@ def _opened(
             sizes[top] = _count(functions[top].node, sizes)
             depths[top] = 1 + max((depths[c] for c in calls), default=0)
             nested[top] = _nesting(functions[top].node, nested)
-            on_the_way.discard(top)
+            active.discard(top)
             waiting.pop()
-        elif top in on_the_way:
+        elif top in active:
             raise ModelError(
                 f"its local functions cannot be inlined: {top[0]}.{top[1]} comes back to itself", "Export it again."
             )
         else:
-            on_the_way.add(top)
+            active.add(top)
             waiting += pending
 
 

@@ -1,7 +1,7 @@
 """Attention and position embeddings."""
 
 from onnxfuse.ops import flops
-from onnxfuse.ops.inputs import Index, Length, data
+from onnxfuse.ops.inputs import Indices, Length, data
 from onnxfuse.ops.registry import Operator, Trait
 
 __all__ = ["Attention", "CausalConvWithState", "LinearAttention", "RotaryEmbedding"]
@@ -16,7 +16,7 @@ Attention = Operator(
 RotaryEmbedding = Operator(
     "RotaryEmbedding",
     Trait.KEEPS_SHAPE,
-    inputs=data("X", "cos_cache", "sin_cache") | {"position_ids": Index("cos_cache", 0)},
+    inputs=data("X", "cos_cache", "sin_cache") | {"position_ids": Indices("cos_cache", 0)},
 )
 
 LinearAttention = Operator("LinearAttention", Trait.OPAQUE)

@@ -17,21 +17,21 @@ from onnxfuse.ops.inputs import (
     Fraction,
     GroupIndex,
     IfPresent,
-    Index,
     IndexTuples,
+    Indices,
+    Integer,
     LastToken,
     Length,
     Offset,
     Padding,
-    Start,
+    StartIndex,
     TotalLength,
-    Whole,
     ZeroPoint,
     data,
 )
 from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
 from onnxfuse.ops.registry import Operator, Trait
-from onnxfuse.ops.scalar import Node, RowNode, Scalar
+from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
 from onnxfuse.ops.shapes import alike
 
 __all__ = [
@@ -57,17 +57,17 @@ _INPUTS = {"R": DATA, "T": Count(), "inputs": DATA}
 MICROSOFT = "com.microsoft"
 
 
-def _biased(node: Node) -> Scalar:
+def _biased(node: ScalarNode) -> Scalar:
     x, bias = node.real(0), node.optional(1)
     return x if bias is None else x + bias
 
 
-def _quick_gelu(node: Node) -> Scalar:
+def _quick_gelu(node: ScalarNode) -> Scalar:
     x = node.real(0)
     return x * scalar.sigmoid(x * node.number("alpha", 1.702))
 
 
-def _scaled_silu(node: Node) -> Scalar:
+def _scaled_silu(node: ScalarNode) -> Scalar:
     """The scale is an attribute or an input, which may be of another type."""
     x, scale = node.real(0), node.optional(1)
     if scale is None:
@@ -93,7 +93,7 @@ def _skip_simplified_layer_normalization(node: RowNode) -> tuple[Scalar, ...]:
     return y, inverse, inverse, total
 
 
-def _skipped(node: Node, bias: Scalar | None) -> Scalar:
+def _skipped(node: ScalarNode, bias: Scalar | None) -> Scalar:
     total = node.term(0) + node.term(1)
     return total if bias is None else total + bias
 
@@ -123,7 +123,7 @@ MicrosoftRotaryEmbedding = Operator(
     domain=MICROSOFT,
     inputs={
         "input": DATA,
-        "position_ids": ByRank({1: Start("cos_cache", 0, "input", -2)}, Index("cos_cache", 0)),
+        "position_ids": ByRank({1: StartIndex("cos_cache", 0, "input", -2)}, Indices("cos_cache", 0)),
         **data("cos_cache", "sin_cache"),
     },
 )
@@ -162,7 +162,7 @@ MicrosoftAttention = Operator(
         **data("input", "weights", "bias"),
         "mask_index": ByRank({1: Length("input", 1)}, MASK),
         **data("past", "attention_bias"),
-        "past_sequence_length": Start("past", 3, "input", 1),
+        "past_sequence_length": StartIndex("past", 3, "input", 1),
     },
     alike=alike.last_axis_open,
 )
@@ -175,8 +175,8 @@ MultiHeadAttention = Operator(
         **data("query", "key", "value", "bias"),
         "key_padding_mask": ByRank({1: Length("key", 1)}, MASK),
         **data("attention_bias", "past_key", "past_value"),
-        "past_sequence_length": Start("past_key", 2, "query", 1),
-        "cache_indirection": Index("cache_indirection", 1),
+        "past_sequence_length": StartIndex("past_key", 2, "query", 1),
+        "cache_indirection": Indices("cache_indirection", 1),
     },
     alike=alike.multi_head_attention,
 )
@@ -189,7 +189,7 @@ GroupQueryAttention = Operator(
         "seqlens_k": LastToken(),
         "total_sequence_length": TotalLength(),
         **data("cos_cache", "sin_cache"),
-        "position_ids": IfPresent("cos_cache", Index("cos_cache", 0), Count()),
+        "position_ids": IfPresent("cos_cache", Indices("cos_cache", 0), Count()),
         **data("attention_bias", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
     },
     alike=alike.grouped_attention,
@@ -239,9 +239,9 @@ DecoderMaskedMultiHeadAttention = Operator(
         **data("query", "key", "value"),
         "mask_index": MASK,
         **data("attention_bias", "past_key", "past_value"),
-        "past_sequence_length": Start("past_key", 2, "query", 1),
+        "past_sequence_length": StartIndex("past_key", 2, "query", 1),
         "beam_width": Count(1, 1),
-        "cache_indirection": Index("cache_indirection", 1),
+        "cache_indirection": Indices("cache_indirection", 1),
         "bias": DATA,
     },
 )
@@ -252,9 +252,9 @@ DecoderMaskedSelfAttention = Operator(
         **data("input", "weights", "bias"),
         "mask_index": MASK,
         **data("past", "attention_bias"),
-        "past_sequence_length": Start("past", 3, "input", 1),
+        "past_sequence_length": StartIndex("past", 3, "input", 1),
         "beam_width": Count(1, 1),
-        "cache_indirection": Index("cache_indirection", 1),
+        "cache_indirection": Indices("cache_indirection", 1),
     },
 )
 LongformerAttention = Operator(
@@ -270,7 +270,7 @@ SparseAttention = Operator(
     domain=MICROSOFT,
     inputs={
         **data("query", "key", "value", "past_key", "past_value", "block_row_indices", "block_col_indices"),
-        "total_sequence_length": Whole("past_key", 2),
+        "total_sequence_length": Integer("past_key", 2),
         "key_total_sequence_lengths": Length("past_key", 2),
         **data("cos_cache", "sin_cache"),
     },
@@ -283,17 +283,17 @@ RelativePositionBias = Operator(
 MRotaryEmbedding = Operator(
     "MRotaryEmbedding",
     domain=MICROSOFT,
-    inputs={"input": DATA, "position_ids": Index("cos_cache", 0), **data("cos_cache", "sin_cache")},
+    inputs={"input": DATA, "position_ids": Indices("cos_cache", 0), **data("cos_cache", "sin_cache")},
 )
 EmbedLayerNormalization = Operator(
     "EmbedLayerNormalization",
     domain=MICROSOFT,
     inputs={
-        "input_ids": Index("word_embedding", 0),
-        "segment_ids": Index("segment_embedding", 0),
+        "input_ids": Indices("word_embedding", 0),
+        "segment_ids": Indices("segment_embedding", 0),
         **data("word_embedding", "position_embedding", "segment_embedding", "gamma", "beta"),
         "mask": MASK,
-        "position_ids": Index("position_embedding", 0),
+        "position_ids": Indices("position_embedding", 0),
     },
     alike=alike.looked_up,
 )
@@ -301,8 +301,8 @@ QEmbedLayerNormalization = Operator(
     "QEmbedLayerNormalization",
     domain=MICROSOFT,
     inputs={
-        "input_ids": Index("word_embedding_quant", 0),
-        "segment_ids": Index("segment_embedding", 0),
+        "input_ids": Indices("word_embedding_quant", 0),
+        "segment_ids": Indices("segment_embedding", 0),
         **data("word_embedding_quant", "position_embedding_quant", "segment_embedding", "gamma_quant", "beta_quant"),
         "mask": MASK,
         **data(
@@ -324,22 +324,22 @@ TorchEmbedding = Operator(
     domain=MICROSOFT,
     inputs={
         "weight": DATA,
-        "indices": Index("weight", 0),
+        "indices": Indices("weight", 0),
         "padding_idx": Offset(0, 0),
         "scale_grad_by_freq": CONDITION,
     },
 )
 WordConvEmbedding = Operator(
-    "WordConvEmbedding", domain=MICROSOFT, inputs={"Sequence": Index("C", 0), **data("W", "B", "C")}
+    "WordConvEmbedding", domain=MICROSOFT, inputs={"Sequence": Indices("C", 0), **data("W", "B", "C")}
 )
 GatherBlockQuantized = Operator(
     "GatherBlockQuantized",
     domain=MICROSOFT,
-    inputs={"data": DATA, "indices": Index("data", ("gather_axis", 0)), **data("scales", "zero_points")},
+    inputs={"data": DATA, "indices": Indices("data", ("gather_axis", 0)), **data("scales", "zero_points")},
     alike=alike.of_rank(2, None),
 )
 NGramRepeatBlock = Operator(
-    "NGramRepeatBlock", domain=MICROSOFT, inputs={"input_ids": Index("scores", 1), "scores": DATA}
+    "NGramRepeatBlock", domain=MICROSOFT, inputs={"input_ids": Indices("scores", 1), "scores": DATA}
 )
 AttnLSTM = Operator(
     "AttnLSTM",
@@ -364,7 +364,7 @@ DynamicQuantizeLSTM = Operator(
 CropAndResize = Operator(
     "CropAndResize",
     domain=MICROSOFT,
-    inputs={"X": DATA, "rois": Fraction(), "batch_indices": Index("X", 0), "crop_size": Extents()},
+    inputs={"X": DATA, "rois": Fraction(), "batch_indices": Indices("X", 0), "crop_size": Extents()},
     alike=alike.of_rank(0, 4),
 )
 MaxpoolWithMask = Operator("MaxpoolWithMask", domain=MICROSOFT, inputs={"X": DATA, "M": MASK})
@@ -376,7 +376,7 @@ MicrosoftDequantizeLinear = Operator(
     alike=alike.dequantized,
 )
 ExpandDims = Operator("ExpandDims", Trait.VIEW, domain=MICROSOFT, inputs={"X": DATA, "axis": Axes("X")})
-ArrayFeatureExtractor = Operator("ArrayFeatureExtractor", domain=ML, inputs={"X": DATA, "Y": Index("X", -1)})
+ArrayFeatureExtractor = Operator("ArrayFeatureExtractor", domain=ML, inputs={"X": DATA, "Y": Indices("X", -1)})
 CategoryMapper = Operator("CategoryMapper", domain=ML, inputs=data("X"))
 LabelEncoder = Operator("LabelEncoder", domain=ML, inputs=data("X"))
 Adagrad = Operator("Adagrad", domain=TRAINING, inputs=_INPUTS)

@@ -9,7 +9,7 @@ from onnxfuse.ops import flops, scalar
 from onnxfuse.ops.families import binary, broadcasting, pointwise, unary, variadic
 from onnxfuse.ops.inputs import CONDITION, DATA, Fraction, Offset, data
 from onnxfuse.ops.registry import Operator, Trait
-from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Node, Scalar
+from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar, ScalarNode
 from onnxfuse.ops.shapes.alike import sloped
 
 __all__ = [
@@ -71,7 +71,7 @@ Mish = unary(
 )
 
 
-def _clip(node: Node) -> Scalar:
+def _clip(node: ScalarNode) -> Scalar:
     """The bounds were attributes before opset 11."""
     x = node.term(0)
     if node.opset < 11:
@@ -82,22 +82,22 @@ def _clip(node: Node) -> Scalar:
     return x if high is None else scalar.at_most(x, high)
 
 
-def _leaky_relu(node: Node) -> Scalar:
+def _leaky_relu(node: ScalarNode) -> Scalar:
     x = node.real(0)
     return _where_negative(x, x * node.number("alpha", 0.01), x)
 
 
-def _elu(node: Node) -> Scalar:
+def _elu(node: ScalarNode) -> Scalar:
     x = node.real(0)
     return _where_negative(x, scalar.expm1(x) * node.number("alpha", 1.0), x)
 
 
-def _celu(node: Node) -> Scalar:
+def _celu(node: ScalarNode) -> Scalar:
     x, alpha = node.real(0), node.number("alpha", 1.0)
     return _where_negative(x, scalar.expm1(x / alpha) * alpha, x)
 
 
-def _selu(node: Node) -> Scalar:
+def _selu(node: ScalarNode) -> Scalar:
     x = node.real(0)
     alpha, gamma = node.number("alpha", 1.67326319217681884765625), node.number("gamma", 1.05070102214813232421875)
     return _where_negative(x, scalar.expm1(x) * (alpha * gamma), x * gamma)
@@ -107,25 +107,25 @@ def _where_negative(x: Scalar, then: Scalar, otherwise: Scalar) -> Scalar:
     return scalar.where(scalar.less(x, 0.0), then, otherwise)
 
 
-def _thresholded_relu(node: Node) -> Scalar:
+def _thresholded_relu(node: ScalarNode) -> Scalar:
     x = node.real(0)
     above = scalar.greater(x, node.number("alpha", 1.0))
     return scalar.where(above, x, x.number(0))
 
 
-def _shrink(node: Node) -> Scalar:
+def _shrink(node: ScalarNode) -> Scalar:
     x, bias, threshold = node.term(0), node.number("bias", 0.0), node.number("lambd", 0.5)
     above, below = scalar.greater(x, threshold), scalar.less(x, -threshold)
     inner = scalar.where(above, x - bias, x.number(0))
     return scalar.where(below, x + bias, inner)
 
 
-def _hard_sigmoid(node: Node) -> Scalar:
+def _hard_sigmoid(node: ScalarNode) -> Scalar:
     x = node.real(0)
     return _hard_gate(x, node.number("alpha", 0.2), node.number("beta", 0.5))
 
 
-def _hard_swish(node: Node) -> Scalar:
+def _hard_swish(node: ScalarNode) -> Scalar:
     x = node.real(0)
     return x * _hard_gate(x, 1 / 6, 0.5)
 
@@ -134,12 +134,12 @@ def _hard_gate(x: Scalar, alpha: float, beta: float) -> Scalar:
     return scalar.clip(x * alpha + beta, 0.0, 1.0)
 
 
-def _softsign(node: Node) -> Scalar:
+def _softsign(node: ScalarNode) -> Scalar:
     x = node.real(0)
     return x / (scalar.absolute(x) + 1.0)
 
 
-def _gelu(node: Node) -> Scalar:
+def _gelu(node: ScalarNode) -> Scalar:
     approximate = node.text("approximate", "none")
     if approximate not in ("none", "tanh"):
         raise node.refusal(f"with approximate={approximate!r}")
@@ -147,12 +147,12 @@ def _gelu(node: Node) -> Scalar:
     return scalar.gelu(x) if approximate == "none" else scalar.gelu_tanh(x)
 
 
-def _swish(node: Node) -> Scalar:
+def _swish(node: ScalarNode) -> Scalar:
     x = node.real(0)
     return x * scalar.sigmoid(x * node.number("alpha", 1.0))
 
 
-def _prelu(node: Node) -> Scalar:
+def _prelu(node: ScalarNode) -> Scalar:
     x, slope = node.alike(count=2)
     positive = scalar.greater(x, 0.0)
     return scalar.where(positive, x, x * slope)
@@ -187,20 +187,20 @@ def _combined(function: Function, terms: tuple[Scalar, ...]) -> Scalar:
     return reduce(lambda total, term: function(total, term), terms)
 
 
-def _mean(node: Node) -> Scalar:
+def _mean(node: ScalarNode) -> Scalar:
     terms = node.alike()
     total = _combined(scalar.add, terms)
     return total / float(len(terms)) if len(terms) > 1 else total
 
 
-def _mod(node: Node) -> Scalar:
+def _mod(node: ScalarNode) -> Scalar:
     a, b = node.alike(count=2)
     if node.number("fmod", 0):
         return scalar.fmod_real(a, b) if a.is_real else scalar.fmod_integer(a, b)
     return scalar.mod_real(a, b) if a.is_real else scalar.mod_integer(a, b)
 
 
-def _pow(node: Node) -> Scalar:
+def _pow(node: ScalarNode) -> Scalar:
     """The result has the base's type; a base and an exponent of different types compute in float or double."""
     x, y = node.term(0), node.term(1)
     special = scalar.REAL_POWERS if x.is_real else scalar.POWERS
@@ -258,7 +258,7 @@ BitwiseXor = binary("BitwiseXor", scalar.bit_xor, kinds=(Kind.INTEGER,))
 BitwiseNot = pointwise("BitwiseNot", lambda node: scalar.bit_not(node.term(0, Kind.INTEGER)), inputs=data("X"))
 
 
-def _bit_shift(node: Node) -> Scalar:
+def _bit_shift(node: ScalarNode) -> Scalar:
     a, b = node.alike(Kind.INTEGER, count=2)
     direction = node.text("direction", "")
     if direction not in ("LEFT", "RIGHT"):
@@ -266,7 +266,7 @@ def _bit_shift(node: Node) -> Scalar:
     return scalar.shift_left(a, b) if direction == "LEFT" else scalar.shift_right(a, b)
 
 
-def _is_inf(node: Node) -> Scalar:
+def _is_inf(node: ScalarNode) -> Scalar:
     x = node.real(0)
     wanted = [
         scalar.equal(x, infinity)
@@ -278,7 +278,7 @@ def _is_inf(node: Node) -> Scalar:
     return wanted[0] if len(wanted) == 1 else scalar.logical_or(*wanted)
 
 
-def _where(node: Node) -> Scalar:
+def _where(node: ScalarNode) -> Scalar:
     return scalar.where(node.term(0), *node.alike(first=1, count=2))
 
 
@@ -292,15 +292,15 @@ Where = broadcasting(
 # ---- the same number, perhaps of another type
 
 
-def _cast(node: Node) -> Scalar:
+def _cast(node: ScalarNode) -> Scalar:
     return node.term(0).cast(int(node.number("to", 0)))
 
 
-def _cast_like(node: Node) -> Scalar:
+def _cast_like(node: ScalarNode) -> Scalar:
     return node.term(0).cast(node.term(1).dtype)
 
 
-def _dropout(node: Node) -> Scalar:
+def _dropout(node: ScalarNode) -> Scalar:
     training = node.optional(2)
     if training is not None and (training.literal is None or training.literal):
         raise node.refusal("in training mode")

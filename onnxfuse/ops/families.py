@@ -11,7 +11,7 @@ from onnxfuse.ops.shapes.alike import Alike
 from onnxfuse.ops.shapes.node import ShapeFunction, ValueFunction
 
 
-class Facts(TypedDict, total=False):
+class EntryFields(TypedDict, total=False):
     """What any entry may say besides, as in `Operator`."""
 
     domain: str
@@ -24,7 +24,7 @@ class Facts(TypedDict, total=False):
     neutral: float | None
 
 
-def pointwise(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+def pointwise(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[EntryFields]) -> Operator:
     """Return the entry of an operator that computes each element of the output from that of its first input.
 
     `flops` is the number of operations for each of them.
@@ -32,12 +32,12 @@ def pointwise(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **mor
     return Operator(name, Trait.KEEPS_SHAPE, *traits, meaning=meaning, flops=count.per_output(flops), **more)
 
 
-def unary(name: str, function: Function, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+def unary(name: str, function: Function, *traits: Trait, flops: int = 1, **more: Unpack[EntryFields]) -> Operator:
     """Return the entry of a scalar function of floating-point numbers."""
     return pointwise(name, lambda node: function(node.real(0)), *traits, flops=flops, **more)
 
 
-def broadcasting(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+def broadcasting(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[EntryFields]) -> Operator:
     """Return the entry of an elementwise operator of several inputs, which broadcast."""
     return Operator(name, Trait.BROADCASTS, *traits, meaning=meaning, flops=count.per_output(flops), **more)
 
@@ -48,13 +48,13 @@ def binary(
     *traits: Trait,
     kinds: tuple[Kind, ...] = (),
     flops: int = 1,
-    **more: Unpack[Facts],
+    **more: Unpack[EntryFields],
 ) -> Operator:
     """Return the entry of a scalar function of two values of one type, of one of these kinds if any are given."""
     commutative = (Trait.COMMUTATIVE,) if function.commutative else ()
     integral = (Trait.INTEGRAL,) if Kind.INTEGER in kinds else ()
     role = CONDITION if kinds == (Kind.BOOLEAN,) else DATA
-    facts: Facts = {"inputs": {"A": role, "B": role}, "neutral": function.neutral, **more}
+    facts: EntryFields = {"inputs": {"A": role, "B": role}, "neutral": function.neutral, **more}
     return broadcasting(
         name,
         lambda node: function(*node.alike(*kinds, count=2)),
@@ -66,9 +66,9 @@ def binary(
     )
 
 
-def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[Facts]) -> Operator:
+def variadic(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[EntryFields]) -> Operator:
     """Return the entry of an elementwise operator of any number of operands; `flops` is for each but the first."""
-    facts: Facts = {"inputs": data("data_0"), **more}
+    facts: EntryFields = {"inputs": data("data_0"), **more}
     return Operator(
         name, Trait.BROADCASTS, Trait.COMMUTATIVE, *traits, meaning=meaning, flops=count.per_operand(flops), **facts
     )
@@ -80,7 +80,7 @@ def reducing(
     *traits: Trait,
     kinds: tuple[Kind, ...] = NUMBERS,
     flops: int = 1,
-    **more: Unpack[Facts],
+    **more: Unpack[EntryFields],
 ) -> Operator:
     """Return the entry of a reduction of numbers of one of these kinds.
 
@@ -101,6 +101,6 @@ def reducing(
     )
 
 
-def moving(name: str, *traits: Trait, **more: Unpack[Facts]) -> Operator:
+def moving(name: str, *traits: Trait, **more: Unpack[EntryFields]) -> Operator:
     """Return the entry of an operator that only moves, selects or makes elements."""
     return Operator(name, *traits, flops=count.none, **more)

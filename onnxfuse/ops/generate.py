@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.ops.families import moving
-from onnxfuse.ops.inputs import DATA, Axes, Bound, Count, Extents, IfPresent, Length, Offset, Whole
+from onnxfuse.ops.inputs import DATA, Axes, Count, Extents, IfPresent, Integer, Length, Offset, RangeBound
 from onnxfuse.ops.registry import Operator, Trait
 from onnxfuse.ops.shapes.extents import UnknownError, is_symbolic, unknown
 from onnxfuse.ops.shapes.node import Dims, Elements, ShapeNode
@@ -57,7 +57,7 @@ Range = moving(
     "Range",
     Trait.FOLDABLE,
     Trait.SHAPES_ON_CUDA,
-    inputs={"start": Bound(0, 1), "limit": Bound(2, 4), "delta": Bound(1, 2)},
+    inputs={"start": RangeBound(0, 1), "limit": RangeBound(2, 4), "delta": RangeBound(1, 2)},
     shape=_steps,
 )
 Shape = moving(
@@ -114,6 +114,6 @@ STFT = Operator(
         "signal": DATA,
         "frame_step": Count(),
         "window": DATA,
-        "frame_length": IfPresent("window", Whole("window", 0), Length("signal", 1)),
+        "frame_length": IfPresent("window", Integer("window", 0), Length("signal", 1)),
     },
 )

@@ -1,6 +1,6 @@
 """What the values of an operator's inputs mean: data, indices, lengths, counts, shapes, conditions.
 
-An entry gives each input a role: `{"data": DATA, "indices": Index("data", ("axis", 0))}`. Roles name other inputs as
+An entry gives each input a role: `{"data": DATA, "indices": Indices("data", ("axis", 0))}`. Roles name other inputs as
 the entry does.
 """
 
@@ -27,11 +27,11 @@ class HostData(Data):
 # ---- truth values
 
 
-class Condition(Role):
+class TruthValues(Role):
     """Truth values, element by element."""
 
 
-class Branch(Condition):
+class Branch(TruthValues):
     """A truth value that decides which nodes run."""
 
 
@@ -59,7 +59,7 @@ class Offset(Role):
     most: int
 
 
-class Bound(Offset):
+class RangeBound(Offset):
     """Where the numbers that a result counts begin or end, or their step."""
 
 
@@ -131,7 +131,7 @@ class Scales(Role):
 
 
 @dataclass(frozen=True)
-class Region(Role):
+class CropRegion(Role):
     """Starts and ends of a region along all axes of an input, from 0 to 1; in Resize of operator set 10 the scales."""
 
     of: str
@@ -169,7 +169,7 @@ class Length(Role):
 
 
 @dataclass(frozen=True)
-class Whole(Role):
+class Integer(Role):
     """The extent of an axis of an input."""
 
     of: str
@@ -177,7 +177,7 @@ class Whole(Role):
 
 
 @dataclass(frozen=True)
-class Start(Role):
+class StartIndex(Role):
     """Where along an axis of an input an axis of another begins, such that it fits."""
 
     of: str
@@ -206,7 +206,7 @@ class TotalLength(Role):
 
 
 @dataclass(frozen=True)
-class Index(Role):
+class Indices(Role):
     """Indices along an axis of an input."""
 
     of: str
@@ -264,18 +264,18 @@ class IfPresent(Role):
     other: Role
 
 
-DATA, HOST_DATA, CONDITION, BRANCH, MASK = Data(), HostData(), Condition(), Branch(), Mask()
+DATA, HOST_DATA, CONDITION, BRANCH, MASK = Data(), HostData(), TruthValues(), Branch(), Mask()
 
-NUMBERS_OF_THINGS = (Branch, Count, Offset, Padding, Extents, Scales, Region, Length, Whole, Start, Parts)
+NUMBERS_OF_THINGS = (Branch, Count, Offset, Padding, Extents, Scales, CropRegion, Length, Integer, StartIndex, Parts)
 """Roles whose values are counts, lengths, offsets or decisions: rounding them changes what is computed."""
 
-SIZES = (Count, Bound, Padding, Extents, Scales, Region)
+SIZES = (Count, RangeBound, Padding, Extents, Scales, CropRegion)
 """Roles whose values say how large a result is, at will but for a TargetShape."""
 
-PER_AXIS = (Padding, ResizedShape, Scales, Region)
+PER_AXIS = (Padding, ResizedShape, Scales, CropRegion)
 """Roles of inputs with a number for each axis of another input, or for each of its ends."""
 
-ELEMENTS = (Data, Index, IndexTuples, DepthIndex)
+ELEMENTS = (Data, Indices, IndexTuples, DepthIndex)
 """Roles whose values a CUDA kernel reads per element; it needs the others before it starts."""
 
 

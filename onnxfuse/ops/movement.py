@@ -14,13 +14,13 @@ from onnxfuse.ops.inputs import (
     Count,
     DepthIndex,
     Extents,
-    Index,
     IndexTuples,
+    Indices,
     Length,
     Offset,
     Padding,
     Parts,
-    Start,
+    StartIndex,
     TargetShape,
     data,
 )
@@ -163,7 +163,7 @@ Scatter = moving(
     "Scatter",
     Trait.KEEPS_SHAPE,
     Trait.CARRIES,
-    inputs={"data": DATA, "indices": Index("data", ("axis", 0)), "updates": DATA},
+    inputs={"data": DATA, "indices": Indices("data", ("axis", 0)), "updates": DATA},
 )
 ScatterElements = moving(
     "ScatterElements",
@@ -171,7 +171,7 @@ ScatterElements = moving(
     Trait.FOLDABLE,
     Trait.CARRIES_SOME,
     Trait.SHAPES_ON_CUDA,
-    inputs={"data": DATA, "indices": Index("data", ("axis", 0)), "updates": DATA},
+    inputs={"data": DATA, "indices": Indices("data", ("axis", 0)), "updates": DATA},
 )
 ScatterND = moving(
     "ScatterND",
@@ -188,7 +188,7 @@ TensorScatter = moving(
     inputs={
         "past_cache": DATA,
         "update": DATA,
-        "write_indices": Start("past_cache", ("axis", -2), "update", ("axis", -2)),
+        "write_indices": StartIndex("past_cache", ("axis", -2), "update", ("axis", -2)),
     },
 )
 
@@ -272,7 +272,7 @@ Gather = moving(
     Trait.FOLDABLE,
     Trait.CARRIES,
     Trait.SHAPES_ON_CUDA,
-    inputs={"data": DATA, "indices": Index("data", ("axis", 0))},
+    inputs={"data": DATA, "indices": Indices("data", ("axis", 0))},
     shape=lambda node: [moved.gathered(node.shape(0), node.shape(1), node.attribute("axis", 0))],
     value=lambda node: np.take(node.elements(0), plain(node.elements(1)), node.attribute("axis", 0)),
 )
@@ -281,7 +281,7 @@ GatherElements = moving(
     Trait.SELECTS,
     Trait.CARRIES,
     Trait.SHAPES_ON_CUDA,
-    inputs={"data": DATA, "indices": Index("data", ("axis", 0))},
+    inputs={"data": DATA, "indices": Indices("data", ("axis", 0))},
     shape=lambda node: [node.shape(1)],
 )
 GatherND = moving(

@@ -8,9 +8,9 @@ from onnx import TensorProto
 from onnxfuse.ops import scalar
 from onnxfuse.ops.families import moving, reducing
 from onnxfuse.ops.flops import per_input
-from onnxfuse.ops.inputs import DATA, Axes, Index, data
+from onnxfuse.ops.inputs import DATA, Axes, Indices, data
 from onnxfuse.ops.registry import Operator, Over, Trait
-from onnxfuse.ops.scalar import Kind, Node, RowNode, S, Scalar
+from onnxfuse.ops.scalar import Kind, RowNode, S, Scalar, ScalarNode
 from onnxfuse.ops.shapes.products import chosen
 
 __all__ = [
@@ -97,7 +97,7 @@ def _row_mean(node: RowNode, x: Scalar) -> Scalar:
     return node.over("mean", x, int(node.number("axis", -1)), onward=True)
 
 
-def inverse_root(node: Node, x: Scalar, epsilon: float) -> Scalar:
+def inverse_root(node: ScalarNode, x: Scalar, epsilon: float) -> Scalar:
     """Return 1 / root(x + epsilon), the latter an attribute."""
     return scalar.reciprocal(scalar.sqrt(x + node.number("epsilon", epsilon)))
 
@@ -202,8 +202,8 @@ CumSum = Operator(
 CumProd = Operator("CumProd", Trait.KEEPS_SHAPE, inputs={"x": DATA, "axis": Axes("x")})
 
 NegativeLogLikelihoodLoss = Operator(
-    "NegativeLogLikelihoodLoss", Trait.OPAQUE, inputs={"input": DATA, "target": Index("input", 1), "weight": DATA}
+    "NegativeLogLikelihoodLoss", Trait.OPAQUE, inputs={"input": DATA, "target": Indices("input", 1), "weight": DATA}
 )
 SoftmaxCrossEntropyLoss = Operator(
-    "SoftmaxCrossEntropyLoss", Trait.OPAQUE, inputs={"scores": DATA, "labels": Index("scores", 1), "weights": DATA}
+    "SoftmaxCrossEntropyLoss", Trait.OPAQUE, inputs={"scores": DATA, "labels": Indices("scores", 1), "weights": DATA}
 )

@@ -7,19 +7,19 @@ from types import ModuleType, SimpleNamespace
 
 from onnxfuse.ops.flops import Flops
 from onnxfuse.ops.inputs import DATA, ELEMENTS, Data, HostData, Role
-from onnxfuse.ops.scalar import Node, RowNode, Scalar
+from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
 from onnxfuse.ops.shapes.alike import Alike, kept
 from onnxfuse.ops.shapes.extents import broadcast
 from onnxfuse.ops.shapes.node import Elements, ShapeFunction, ShapeNode, ValueFunction
 from onnxfuse.ops.shapes.products import reduction
 
-Meaning = Callable[[Node], Scalar]
+Meaning = Callable[[ScalarNode], Scalar]
 """Returns an element of a node's output from those of its inputs."""
 
 Over = Callable[[str, Scalar], Scalar]
 """Reduces a value over the axes of the node: "sum", "mean", "max", "min" or "prod" of its elements."""
 
-Reduced = Callable[[Node, Over], Scalar]
+Reduced = Callable[[ScalarNode, Over], Scalar]
 """Returns an element of a reduction's output."""
 
 

@@ -1,8 +1,8 @@
 """The scalar language, in which entries say what an operator computes: one element of the output from those of the
 inputs.
 
-`codegen` implements `Scalar` and `Node` by terms of a program, the reference by arrays in float64. A `Function` is one
-step of the language: a function of that name in `math.cuh`, or an operator of C++.
+`codegen` implements `Scalar` and `ScalarNode` by terms of a program, the reference by arrays in float64. A `Function`
+is one step of the language: a function of that name in `math.cuh`, or an operator of C++.
 """
 
 from abc import ABC, abstractmethod
@@ -96,7 +96,7 @@ class Scalar(ABC):
         return self.apply(neg, self)
 
 
-class Node(Protocol):
+class ScalarNode(Protocol):
     """A node whose meaning is asked for: its attributes, and an element of each operand."""
 
     @property
@@ -126,7 +126,7 @@ class Node(Protocol):
         """Return the error to raise for a node without a meaning here, such as Dropout "in training mode"."""
 
 
-class RowNode(Node, Protocol):
+class RowNode(ScalarNode, Protocol):
     """A node whose meaning reduces within rows."""
 
     def over(self, kind: str, x: Scalar, axis: int, *, onward: bool) -> Scalar:

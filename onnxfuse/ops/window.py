@@ -5,11 +5,11 @@ from onnxfuse.ops.inputs import (
     DATA,
     BlockShape,
     Boxes,
+    CropRegion,
     GridShape,
     ImageShape,
-    Index,
+    Indices,
     PooledIndex,
-    Region,
     ResizedShape,
     Scales,
     UnpooledShape,
@@ -54,7 +54,7 @@ Resize = Operator(
     Trait.NAMES_AXES,
     Trait.FLOATS_ON_CUDA,
     flops=flops.per_output(7),
-    inputs={"X": DATA, "roi": Region("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
+    inputs={"X": DATA, "roi": CropRegion("X"), "scales": Scales("X"), "sizes": ResizedShape("X")},
     shape=windows.resized,
 )
 Upsample = Operator(
@@ -68,7 +68,7 @@ Upsample = Operator(
 Col2Im = Operator("Col2Im", inputs={"input": DATA, "image_shape": ImageShape(), "block_shape": BlockShape()})
 
 MaxRoiPool = Operator("MaxRoiPool", Trait.OPAQUE)
-RoiAlign = Operator("RoiAlign", Trait.OPAQUE, inputs={"X": DATA, "rois": Boxes("X"), "batch_indices": Index("X", 0)})
+RoiAlign = Operator("RoiAlign", Trait.OPAQUE, inputs={"X": DATA, "rois": Boxes("X"), "batch_indices": Indices("X", 0)})
 GridSample = Operator("GridSample", Trait.OPAQUE, Trait.HALF_ON_CPU)
 AffineGrid = Operator("AffineGrid", Trait.OPAQUE, inputs={"theta": DATA, "size": GridShape()})
 ImageDecoder = Operator("ImageDecoder", Trait.OPAQUE)

@@ -1,4 +1,4 @@
-"""All that happens to a model beside what rule files say, in this order."""
+"""The phases of the optimizer that are not rules, in their order."""
 
 from dataclasses import replace
 
@@ -78,8 +78,8 @@ def attach_bodies(model: ModelProto, state: State) -> None:
 def revert_unproven_ops(model: ModelProto, state: State) -> None:
     """Reverts fused ops whose library form cannot be proven from the file."""
     # Fused once more without their rules. Ops of earlier iterations are proven.
-    made = {a.op: state.ops[a.op] for a in state.report.applied if a.op}
-    without = unproven_ops.revert_unproven_ops(model, made, state.rules, state.report)
+    applied = {a.op: state.ops[a.op] for a in state.report.applied if a.op}
+    without = unproven_ops.revert_unproven_ops(model, applied, state.rules, state.report)
     if without:
         state.rules = [r for r in state.rules if r.name not in without]
         FUSE.run(model, state)

@@ -77,9 +77,9 @@ def run(
         return anew, remade
 
     with _phase(report, "check", progress):
-        said = judge.wrong(model)
-        if said is not None:
-            mended = mend(model, report, rules, said, judge.wrong, None if again is None else remake, again)
+        reason = judge.wrong(model)
+        if reason is not None:
+            mended = mend(model, report, rules, reason, judge.wrong, None if again is None else remake, again)
             if mended.model is not model:
                 model.CopyFrom(mended.model)
             report = mended.report

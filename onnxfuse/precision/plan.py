@@ -16,7 +16,7 @@ from onnxfuse.model import schema
 from onnxfuse.model.host_values import SHAPE_READERS
 from onnxfuse.model.precision_record import TYPES
 from onnxfuse.ops import Trait, named
-from onnxfuse.ops.inputs import NUMBERS_OF_THINGS, Region, Scales
+from onnxfuse.ops.inputs import NUMBERS_OF_THINGS, CropRegion, Scales
 from onnxfuse.precision import schemas
 from onnxfuse.precision.scopes import Scope, every, key
 
@@ -32,7 +32,7 @@ QUANTIZED = named(Trait.QUANTIZES)
 TYPELESS = named(Trait.READS_SHAPE, Trait.CASTS)
 """Operators whose first input may have any type, independent of the output."""
 
-STAY = (Scales, Region)
+STAY = (Scales, CropRegion)
 """Roles of inputs that stay float32: ONNX Runtime reads them on the host."""
 
 ON_CPU = named(Trait.HALF_ON_CPU)

@@ -17,8 +17,8 @@ def extent_value(dim: Dim, numbers: Numbers) -> int | None:
     """Return the integer for an extent; None if its expression does not evaluate to a non-negative integer."""
     if dim is None:
         return numbers("")
-    found = at_sizes(dim, {name: numbers(name) for name in dim.names} if isinstance(dim, Int) else {})
-    return found if isinstance(found, int) and (found is dim or 0 <= found < MOST) else None
+    value = at_sizes(dim, {name: numbers(name) for name in dim.names} if isinstance(dim, Int) else {})
+    return value if isinstance(value, int) and (value is dim or 0 <= value < MOST) else None
 
 
 def at_sizes(dim: Dim, sizes: Mapping[str, int]) -> Dim:
@@ -37,17 +37,17 @@ def name_sizes(extents: Mapping[str, int]) -> dict[str, int]:
     A size of 9 for `past + 1` says that past is 8. Of several unknown names one is determined, the others are 1.
     """
     declared = sorted(((parsed(text), size) for text, size in extents.items()), key=lambda e: not _is_name(e[0]))
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for extent, size in declared:
-        rest = at_sizes(extent, found)
+        rest = at_sizes(extent, sizes)
         if not isinstance(rest, Int):
             continue
         for name in rest.names:
             value = at_sizes(solved(rest - size, name), dict.fromkeys(rest.names, 1))
             if isinstance(value, int):
-                found |= {**dict.fromkeys(rest.names, 1), name: value}
+                sizes |= {**dict.fromkeys(rest.names, 1), name: value}
                 break
-    return found
+    return sizes
 
 
 def _is_name(extent: Dim) -> bool:

@@ -12,10 +12,10 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 T = TypeVar("T")
 
 
-def computed(compute: Callable[..., T], *given: Dim) -> T | None:
-    """Return what a function computes from extents, None if one of them is unknown."""
-    known = [e for e in given if e is not None]
-    return compute(*known) if len(known) == len(given) else None
+def computed(compute: Callable[..., T], *dims: Dim) -> T | None:
+    """Return the result of `compute` on extents; None if one of them is unknown."""
+    extents = [e for e in dims if e is not None]
+    return compute(*extents) if len(extents) == len(dims) else None
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -23,19 +23,19 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
     None, too, if a rank is unknown, or the shapes do not broadcast.
     """
-    known: Any = [[unknown() if d is None else d for d in s] for s in shapes if s is not None]
-    if len(known) != len(shapes) or not known:
+    complete: Any = [[unknown() if d is None else d for d in s] for s in shapes if s is not None]
+    if len(complete) != len(shapes) or not complete:
         return None
     try:
-        return tuple(d if is_known(d) else None for d in extents.broadcast(known))
+        return tuple(d if is_known(d) else None for d in extents.broadcast(complete))
     except UnsupportedError:
         return None
 
 
 def element_count(shape: Sequence[Dim]) -> Dim:
     """Return the product of extents, None if one is unknown."""
-    known = [d for d in shape if d is not None]
-    return math.prod(known) if len(known) == len(shape) else None
+    extents = [d for d in shape if d is not None]
+    return math.prod(extents) if len(extents) == len(shape) else None
 
 
 def reshape_target(source: Sequence[Dim], result: Sequence[Dim]) -> list[int] | None:
@@ -46,8 +46,8 @@ def reshape_target(source: Sequence[Dim], result: Sequence[Dim]) -> list[int] | 
     target = [_extent(n, source[axis] if axis < len(source) else None) for axis, n in enumerate(result)]
     if target.count(None) == 1 and 0 not in target and _may_agree(source, result):
         return [-1 if n is None else n for n in target]
-    known = [n for n in target if n is not None]
-    return known if len(known) == len(target) else None
+    constants = [n for n in target if n is not None]
+    return constants if len(constants) == len(target) else None
 
 
 def _may_agree(source: Sequence[Dim], result: Sequence[Dim]) -> bool:

@@ -32,7 +32,7 @@ def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
     if opset_of(light) == stand_ins.KEEPS_NAMES:
         again.CopyFrom(light)
     typed = _inferred_once(light)
-    kept = sliced_names.kept(typed)
+    kept = sliced_names.wrong_axes(typed)
     if kept:
         typed = _inferred_once(again, kept)
     refinement.refine(typed)
@@ -41,7 +41,7 @@ def _typed(light: onnx.ModelProto) -> onnx.ModelProto:
 
 def _inferred_once(light: onnx.ModelProto, sliced: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
     standing = stand_ins.StandIns(light.graph, opset_of(light), sliced=sliced)
-    sloped = stand_ins.put_in_functions(light)
+    sloped = stand_ins.insert_in_functions(light)
     try:
         inferred = infer_shapes(light, strict=True)
     except ContradictionError:

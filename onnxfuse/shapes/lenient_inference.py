@@ -42,13 +42,13 @@ def _forget(graph: GraphProto) -> None:
 
 def _fill(inferred: GraphProto, declared: GraphProto) -> None:
     """Restore the declarations of a graph and its bodies where they contradict nothing."""
-    found = {i.name: i for i in (*inferred.value_info, *inferred.output)}
+    infos = {i.name: i for i in (*inferred.value_info, *inferred.output)}
     for info in (*declared.value_info, *declared.output):
-        if info.name in found:
-            _merge(found[info.name], info.type)
+        if info.name in infos:
+            _merge(infos[info.name], info.type)
         else:
             inferred.value_info.add().CopyFrom(info)
-            found[info.name] = inferred.value_info[-1]
+            infos[info.name] = inferred.value_info[-1]
     for node, twin in zip(inferred.node, declared.node, strict=True):
         for body, other in zip(bodies(node), bodies(twin), strict=True):
             _fill(body, other)

@@ -86,11 +86,11 @@ def infer_node(
     if any(True for _ in bodies(node)) or _may_multiply(GraphProto(node=[node])):
         return {}
     schema = onnx.defs.get_schema(node.op_type, opset)
-    given = {v: types[v] for v in node.input if v}
+    inputs = {v: types[v] for v in node.input if v}
     data = {v: numbers[v] for v in node.input if v in numbers}
     try:
         return onnx.shape_inference.infer_node_outputs(
-            schema, node, given, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
+            schema, node, inputs, data, opset_imports=[onnx.helper.make_opsetid("", opset)]
         )
     except NOT_VALID:
         return {}
@@ -132,7 +132,7 @@ def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 1 and dims[0].dim_value:
             sizes.setdefault(value.name, dims[0].dim_value)
-    return _grows(graph.node, sizes) or _made(graph.node, numbers)
+    return _grows(graph.node, sizes) or _may_be_large(graph.node, numbers)
 
 
 def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
@@ -141,31 +141,31 @@ def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
     for node in nodes:
         if node.op_type == ops.Constant:
             continue
-        known = [sizes.get(v, 0) for v in node.input]
+        sizes_in = [sizes.get(v, 0) for v in node.input]
         if node.op_type == ops.Shape:
-            found = 64  # no more axes than that
+            size = 64  # no more axes than that
         elif node.op_type == ops.Concat:
-            found = sum(known)
-        elif not _propagates(node.op_type) or (node.op_type in _BROADCASTING and not all(known)):
-            found = 0
+            size = sum(sizes_in)
+        elif not _propagates(node.op_type) or (node.op_type in _BROADCASTING and not all(sizes_in)):
+            size = 0
         else:
-            found = max(known, default=0)
-        sizes.update((v, found) for v in node.output)
-        total += found
+            size = max(sizes_in, default=0)
+        sizes.update((v, size) for v in node.output)
+        total += size
     return total > LARGE
 
 
-def _made(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
+def _may_be_large(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
     """Return whether a propagated value may have a large extent: a large integer in the graph, or a computed one."""
-    made: set[str] = set()
+    computed: set[str] = set()
     for node in nodes:
         read = node.input[:1] if node.op_type == ops.Slice else node.input  # the bounds of a Slice only shorten
         if any(numbers.get(v, 0) > LARGE for v in read):
             return True
-        if _propagates(node.op_type) and made.intersection(node.input):
+        if _propagates(node.op_type) and computed.intersection(node.input):
             return True
         if any(v not in numbers for v in _sizes_read(node)):
-            made.update(node.output)
+            computed.update(node.output)
     return False
 
 
@@ -211,9 +211,9 @@ def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
     If propagating integers exceeds its memory or time, inference runs without: shapes alone do not need it.
     """
     nodes, data = len(light.graph.node), light.SerializeToString()
-    answer = _asked(data, strict, nodes, following=True)
+    answer = _in_child(data, strict, nodes, following=True)
     if answer == b"":
-        answer = _asked(data, strict, nodes, following=False)
+        answer = _in_child(data, strict, nodes, following=False)
     if not answer:
         seconds = SECONDS + SECONDS_PER_NODE * nodes
         raise _endless(f"took more than {f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}")
@@ -225,15 +225,15 @@ def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
     return inferred
 
 
-def _endless(found: str) -> ModelError:
+def _endless(reason: str) -> ModelError:
     return ModelError(
-        f"its shapes do not come to an end: ONNX's inference {found}",
+        f"its shapes do not come to an end: ONNX's inference {reason}",
         "A size in the file is far beyond any tensor, doubles from node to node, or an Einsum's equation is none: "
         "export it again.",
     )
 
 
-def _asked(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes | None:
+def _in_child(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes | None:
     """Return a child's answer, None on timeout; empty if it hit its limits."""
     read, write = os.pipe()
     child = os.fork()

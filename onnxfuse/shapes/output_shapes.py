@@ -34,13 +34,13 @@ branch it need not."""
 class KnownNode:
     """A node, and what is known of its inputs: a `ShapeNode`."""
 
-    known: ValueFacts
+    facts: ValueFacts
     proto: NodeProto
     entry: Operator
 
     @property
     def opset(self) -> int:
-        return self.known.opset
+        return self.facts.opset
 
     @property
     def outputs(self) -> int:
@@ -52,16 +52,16 @@ class KnownNode:
         return [self._shape(value) for value in self.proto.input]
 
     def _shape(self, value: str) -> Any:
-        numbers = self.known.numbers.get(value)
-        shape = self.known.shapes.get(value) if numbers is None else numbers.shape
+        numbers = self.facts.numbers.get(value)
+        shape = self.facts.shapes.get(value) if numbers is None else numbers.shape
         return tuple(map(_named, shape)) if shape is not None and None in shape else shape
 
     def shape(self, position: int) -> Dims:
         """Return the shape of an input."""
-        found: Dims | None = self._shape(self._input(position))
-        if found is None:
+        dims: Dims | None = self._shape(self._input(position))
+        if dims is None:
             raise UnknownError(f"the shape of input {position}")
-        return found
+        return dims
 
     def _input(self, position: int) -> str:
         """Return the name of an input, which must be there."""
@@ -84,55 +84,55 @@ class KnownNode:
 
     def integers(self, name: str, count: int | None = None) -> Dims:
         """Return the elements of an input of integers, flattened, or the attribute that became that input."""
-        given = self.attribute(name)
-        if given is not None:
-            return tuple(np.ravel(given).tolist())
+        attribute = self.attribute(name)
+        if attribute is not None:
+            return tuple(np.ravel(attribute).tolist())
         position = self.entry.position(name)
-        found = self.known.numbers.get(self._input(position))
-        if found is not None:
-            return tuple(map(_named, found.reshape(-1).tolist()))
+        elements = self.facts.numbers.get(self._input(position))
+        if elements is not None:
+            return tuple(map(_named, elements.reshape(-1).tolist()))
         length = self.shapes[position] if count is None else (count,)
         if length is None or len(length) != 1 or not isinstance(length[0], int) or length[0] > LIMIT:
             raise UnknownError(name)
         return tuple(unknown() for _ in range(length[0]))
 
     def axes(self, name: str) -> tuple[int, ...]:
-        """Return the same, all of them plain integers."""
-        found = self.integers(name)
-        whole = [n for n in found if isinstance(n, int)]
-        if len(whole) < len(found):
+        """Return the elements of an input of integers; raises `UnknownError` unless all of them are constants."""
+        numbers = self.integers(name)
+        whole = [n for n in numbers if isinstance(n, int)]
+        if len(whole) < len(numbers):
             raise UnknownError(name)
         return tuple(whole)
 
     def reals(self, name: str) -> Sequence[float]:
         """Return the elements of a constant input, or the attribute that became that input."""
-        given = self.attribute(name)
-        if given is None:
-            given = self.known.constants.get(self._input(self.entry.position(name)))
-        if given is None:
+        value = self.attribute(name)
+        if value is None:
+            value = self.facts.constants.get(self._input(self.entry.position(name)))
+        if value is None:
             raise UnknownError(name)
-        return [float(x) for x in np.ravel(given)]
+        return [float(x) for x in np.ravel(value)]
 
     def elements(self, position: int) -> Elements:
         """Return the elements of an input."""
-        found = self.known.numbers.get(self._input(position))
-        if found is None:
+        numbers = self.facts.numbers.get(self._input(position))
+        if numbers is None:
             raise UnknownError(f"the elements of input {position}")
-        return found
+        return numbers
 
 
-def results_of(known: ValueFacts, node: NodeProto) -> tuple[Sequence[Shape], Whole | None]:
+def results_of(facts: ValueFacts, node: NodeProto) -> tuple[Sequence[Shape], Whole | None]:
     """Return a node's output shapes, empty where nothing is known, and an only output's few integers."""
     entry = ops.operator(node.op_type, node.domain)
     if entry is None or entry.shape is None:
         return [], None
-    asked = KnownNode(known, node, entry)
-    shapes = [tuple(map(_unnamed, shape)) for shape in _told(entry.shape, asked) or ()]
+    request = KnownNode(facts, node, entry)
+    shapes = [tuple(map(_unnamed, shape)) for shape in _answer(entry.shape, request) or ()]
     shape = _few(shapes)
     reads_shape = Trait.READS_SHAPE in entry.traits
-    if shape is None or not (reads_shape or any(known.numbers.get(v) is not None for v in node.input)):
+    if shape is None or not (reads_shape or any(facts.numbers.get(v) is not None for v in node.input)):
         return shapes, None
-    return shapes, _told(lambda asked: _whole(asked, shape), asked)
+    return shapes, _answer(lambda request: _whole(request, shape), request)
 
 
 def _few(shapes: Sequence[Shape]) -> list[int] | None:
@@ -142,8 +142,8 @@ def _few(shapes: Sequence[Shape]) -> list[int] | None:
     return whole if only is not None and not more and len(whole) == len(only) and math.prod(whole) <= LIMIT else None
 
 
-def _told(function: Callable[[KnownNode], T], node: KnownNode) -> T | None:
-    """Return what a function of an entry tells of a node, None if nothing."""
+def _answer(function: Callable[[KnownNode], T], node: KnownNode) -> T | None:
+    """Return the result of an entry's function for a node; None if it is unknown or the node is inconsistent."""
     try:
         return function(node)
     except (UnknownError, *INCONSISTENT):
@@ -164,20 +164,20 @@ _UNNAMED = np.frompyfunc(_unnamed, 1, 1)
 
 def _whole(node: KnownNode, shape: list[int]) -> Whole:
     """Return the elements of a node's output of this shape."""
-    found = _computed(node)
-    return Whole(np.asarray(_UNNAMED(found.array), object).reshape(shape), found.floats)
+    result = _computed(node)
+    return Whole(np.asarray(_UNNAMED(result.array), object).reshape(shape), result.floats)
 
 
 def _computed(node: KnownNode) -> Whole:
-    entry, reals = node.entry, [v in node.known.reals for v in node.proto.input]
+    entry, reals = node.entry, [v in node.facts.reals for v in node.proto.input]
     if entry.value is not None:
         return Whole(entry.value(node), any(reals) and Trait.READS_SHAPE not in entry.traits)
-    asked = WholeNode(node, reals)
+    request = WholeNode(node, reals)
     if entry.meaning is not None:
-        found = entry.meaning(asked)
+        result = entry.meaning(request)
     elif entry.reduced is not None:
-        found = entry.reduced(asked, asked.over)
+        result = entry.reduced(request, request.over)
     else:
         raise UnknownError(f"what {entry} computes")
-    assert isinstance(found, Whole)
-    return found
+    assert isinstance(result, Whole)
+    return result

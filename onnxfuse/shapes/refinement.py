@@ -62,48 +62,48 @@ def _refine(model: onnx.ModelProto) -> dict[str, IntLike]:
     graph = model.graph
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     types = value_types(graph)
-    known = ValueFacts(int(opset), {name: t.shape for name, t in types.items()})
+    facts = ValueFacts(int(opset), {name: t.shape for name, t in types.items()})
     for tensor in graph.initializer:
-        known.remember(tensor.name, tensor)
-    given = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
-    found: dict[str, ValueType] = {}
+        facts.remember(tensor.name, tensor)
+    declared = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}
+    refined: dict[str, ValueType] = {}
     equal: dict[str, IntLike] = {}
     more: set[str] = set()
 
-    def learn(names: Sequence[str], told: Sequence[Shape]) -> None:
-        for name, shape in zip(names, told, strict=False):
+    def learn(names: Sequence[str], inferred: Sequence[Shape]) -> None:
+        for name, shape in zip(names, inferred, strict=False):
             if not name:
                 continue
-            before = known.shapes.get(name)
+            before = facts.shapes.get(name)
             if not _open(before):
                 continue
             merged = _merged(name, before, shape)
             if merged is not None and merged != before and name in types:
-                found[name] = ValueType(types[name].dtype, merged)
+                refined[name] = ValueType(types[name].dtype, merged)
             if _open(before) > _open(merged):
                 more.add(name)
-            known.shapes[name] = merged
+            facts.shapes[name] = merged
 
     for node in graph.node:
-        learn(node.output, _told(known, node))
-        more.update(v for v in node.output if node.op_type != ops.Constant and known.numbers.get(v) is not None)
-        if not more.isdisjoint(node.input) and any(_open(known.shapes.get(v)) for v in node.output):
-            learn(node.output, _asked(known, node, types))
-        for zero in _multiplied(known, node):
-            name, extent = _solved(zero, given) or ("", 0)
+        learn(node.output, _results(facts, node))
+        more.update(v for v in node.output if node.op_type != ops.Constant and facts.numbers.get(v) is not None)
+        if not more.isdisjoint(node.input) and any(_open(facts.shapes.get(v)) for v in node.output):
+            learn(node.output, _onnx_shapes(facts, node, types))
+        for zero in _multiplied(facts, node):
+            name, extent = _solved(zero, declared) or ("", 0)
             if name and (isinstance(extent, int) or equal.keys().isdisjoint(extent.names)):
                 equal.setdefault(name, extent)
-    _write(graph, found)
+    _write(graph, refined)
     return equal
 
 
-def _multiplied(known: ValueFacts, node: NodeProto) -> Iterator[IntLike]:
+def _multiplied(facts: ValueFacts, node: NodeProto) -> Iterator[IntLike]:
     """Yield what is zero because a product's operands agree: differences of its terms, and of its batch extents.
 
     Batch extents 4*a and 4*b are equal, since neither is 1, the only extent that broadcasts. So are an Einsum's batch
     and heads merged into one axis.
     """
-    shapes = [known.shapes.get(v) for v in node.input] if node.op_type == ops.MatMul and not node.domain else []
+    shapes = [facts.shapes.get(v) for v in node.input] if node.op_type == ops.MatMul and not node.domain else []
     left, right = (s or () for s in shapes) if len(shapes) == 2 else ((), ())
     if min(len(left), len(right)) < 2:
         return
@@ -113,13 +113,13 @@ def _multiplied(known: ValueFacts, node: NodeProto) -> Iterator[IntLike]:
             yield a - b
 
 
-def _solved(zero: IntLike, given: Collection[str]) -> tuple[str, IntLike] | None:
+def _solved(zero: IntLike, declared: Collection[str]) -> tuple[str, IntLike] | None:
     """Return an invented name that an equation determines, and what it equals; None if there is none.
 
     Names that inputs declare are not replaced; of two invented names the first is.
     """
     for name in zero.names if isinstance(zero, Int) else ():
-        if name.startswith(INVENTED) and name not in given:
+        if name.startswith(INVENTED) and name not in declared:
             rest = solved(zero, name)
             if rest is not None:
                 return name, rest
@@ -140,23 +140,23 @@ def _open(shape: Shape) -> float:
     return math.inf if shape is None else sum(map(is_unknown, shape))
 
 
-def _asked(known: ValueFacts, node: NodeProto, types: Mapping[str, ValueType]) -> Sequence[Shape]:
+def _onnx_shapes(facts: ValueFacts, node: NodeProto, types: Mapping[str, ValueType]) -> Sequence[Shape]:
     """Return ONNX's inference for one node, with the refined types of its inputs.
 
     Its inference over the whole graph did not have the extents and integers that were found only here.
     """
-    if node.domain not in ("", "ai.onnx") or misjudged(node, known.opset):
+    if node.domain not in ("", "ai.onnx") or misjudged(node, facts.opset):
         return []
-    given = {v: value_info(v, ValueType(types[v].dtype, known.shapes[v])).type
-             for v in node.input if v in types and v in known.shapes}  # fmt: skip
-    numbers = {v: tensor for v in node.input if (tensor := _constant(known, v, types)) is not None}
-    told = infer_node(node, given, numbers, known.opset)
-    return [type_of(told[v]).shape if v in told else None for v in node.output]
+    inputs = {v: value_info(v, ValueType(types[v].dtype, facts.shapes[v])).type
+             for v in node.input if v in types and v in facts.shapes}  # fmt: skip
+    numbers = {v: tensor for v in node.input if (tensor := _constant(facts, v, types)) is not None}
+    inferred = infer_node(node, inputs, numbers, facts.opset)
+    return [type_of(inferred[v]).shape if v in inferred else None for v in node.output]
 
 
-def _constant(known: ValueFacts, name: str, types: Mapping[str, ValueType]) -> TensorProto | None:
+def _constant(facts: ValueFacts, name: str, types: Mapping[str, ValueType]) -> TensorProto | None:
     """Return a value as a constant, from the file or by evaluating its producers."""
-    array, numbers = known.constants.get(name), known.numbers.get(name)
+    array, numbers = facts.constants.get(name), facts.numbers.get(name)
     if array is None and numbers is not None and all(isinstance(d, int) for d in numbers.reshape(-1)):
         dtype = types[name].dtype if name in types else TensorProto.UNDEFINED
         array = numbers.astype(onnx.helper.tensor_dtype_to_np_dtype(dtype)) if dtype in _INTEGERS else None
@@ -166,16 +166,16 @@ def _constant(known: ValueFacts, name: str, types: Mapping[str, ValueType]) -> T
 _INTEGERS = (TensorProto.INT64, TensorProto.INT32)
 
 
-def _told(known: ValueFacts, node: NodeProto) -> Sequence[Shape]:
+def _results(facts: ValueFacts, node: NodeProto) -> Sequence[Shape]:
     """Return the output shapes, and record integer elements."""
     if node.op_type == ops.Constant:
-        known.hold(node)
+        facts.hold(node)
         return []
-    shapes, elements = results_of(known, node)
+    shapes, elements = results_of(facts, node)
     if elements is not None and node.output[0]:
-        known.numbers[node.output[0]] = numbers = _followed(elements.array)
+        facts.numbers[node.output[0]] = numbers = _followed(elements.array)
         if numbers is not None and elements.floats:
-            known.reals.add(node.output[0])
+            facts.reals.add(node.output[0])
     return [_bounded(shape) for shape in shapes]
 
 
@@ -190,8 +190,8 @@ def _followed(numbers: Numbers) -> Numbers:
     """Return elements that may be part of a shape."""
     if numbers is None or numbers.size > LIMIT:
         return None
-    kept = [d if _short(d.above if isinstance(d, Ratio) else d) is not None else None for d in numbers.reshape(-1)]
-    return np.array(kept, object).reshape(numbers.shape)
+    followed = [d if _short(d.above if isinstance(d, Ratio) else d) is not None else None for d in numbers.reshape(-1)]
+    return np.array(followed, object).reshape(numbers.shape)
 
 
 def _short(d: Dim) -> Dim:
@@ -200,22 +200,22 @@ def _short(d: Dim) -> Dim:
     return d if d is not None and abs(d) < 2**63 else None
 
 
-def _write(graph: onnx.GraphProto, found: dict[str, ValueType]) -> None:
+def _write(graph: onnx.GraphProto, refined: dict[str, ValueType]) -> None:
     for info in (*graph.value_info, *graph.output):
-        if info.name in found:
-            shape = found[info.name].shape
+        if info.name in refined:
+            shape = refined[info.name].shape
             assert shape is not None
-            info.CopyFrom(tensor_info(info.name, found[info.name].dtype, shape))
+            info.CopyFrom(tensor_info(info.name, refined[info.name].dtype, shape))
 
 
-def _merged(name: str, known: Shape, own: Shape) -> Shape:
-    if known is None:
-        known = None if own is None else tuple(None for _ in own)
-    if known is None:
+def _merged(name: str, first: Shape, own: Shape) -> Shape:
+    if first is None:
+        first = None if own is None else tuple(None for _ in own)
+    if first is None:
         return None
-    if own is None or len(own) != len(known):
-        own = tuple(None for _ in known)
+    if own is None or len(own) != len(first):
+        own = tuple(None for _ in first)
     return tuple(
         a if a is not None and (b is None or not is_unknown(a)) else invented(name, axis) if b is None else b
-        for axis, (a, b) in enumerate(zip(known, own, strict=True))
+        for axis, (a, b) in enumerate(zip(first, own, strict=True))
     )

@@ -22,14 +22,14 @@ _REALS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProt
 
 def _quotient(a: IntLike, b: IntLike) -> Dim:
     """Return a / b rounded towards zero, as ONNX does; None if the sign of a symbolic quotient is not known."""
-    found = exact_quotient(a, b)
-    return a // b if found is None and bounds(a)[0] >= 0 and bounds(b)[0] >= 0 and b != 0 else found
+    exact = exact_quotient(a, b)
+    return a // b if exact is None and bounds(a)[0] >= 0 and bounds(b)[0] >= 0 and b != 0 else exact
 
 
 def _real_quotient(a: IntLike, b: IntLike) -> Dim | Ratio:
     """Return a / b of floating-point numbers."""
-    found = exact_quotient(a, b)
-    return Ratio(a, b) if found is None and isinstance(b, int) and b > 0 else found
+    exact = exact_quotient(a, b)
+    return Ratio(a, b) if exact is None and isinstance(b, int) and b > 0 else exact
 
 
 def _remainder(a: IntLike, b: IntLike) -> Dim:
@@ -113,9 +113,9 @@ class Whole(Scalar):
         first = next(a for a in args if isinstance(a, Whole))
         values = [a if isinstance(a, Whole) else first.number(a) for a in args]
         if function.formula is not None:
-            found = function.formula(*values)
-            assert isinstance(found, type(self))
-            return found
+            result = function.formula(*values)
+            assert isinstance(result, type(self))
+            return result
         is_real = values[function.typed_by].floats and not function.boolean
         if function == scalar.where:
             return type(self)(_elementwise(_where, *(v.array for v in values)), is_real)
@@ -124,7 +124,7 @@ class Whole(Scalar):
         compute = _real_quotient if function == scalar.div and is_real else FUNCTIONS.get(function)
         if compute is None:
             raise UnknownError(f"{function} of integers")
-        return type(self)(_elementwise(_known(compute), *(v.array for v in values)), is_real)
+        return type(self)(_elementwise(_lifted(compute), *(v.array for v in values)), is_real)
 
     def _each(self, compute: Callable[[Any], Any]) -> Self:
         return type(self)(_elementwise(compute, self.array), False)
@@ -134,7 +134,7 @@ def _elementwise(compute: Callable[..., Any], *arrays: Elements) -> Elements:
     return np.asarray(np.frompyfunc(compute, len(arrays), 1)(*arrays), object)
 
 
-def _known(compute: Callable[..., Any]) -> Callable[..., Any]:
+def _lifted(compute: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of elements of which one may not be known, or be no integer."""
     return lambda *args: None if any(a is None or isinstance(a, Ratio) for a in args) else compute(*args)
 

@@ -36,9 +36,9 @@ def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | 
     numbers: dict[str, Numbers] = {
         v: a.astype(object) for v, a in arrays.items() if a.size <= LIMIT and a.dtype.kind in "iuf"
     }
-    known = ValueFacts(defs.onnx_opset_version(), {v: a.shape for v, a in arrays.items()}, numbers, arrays)
+    facts = ValueFacts(defs.onnx_opset_version(), {v: a.shape for v, a in arrays.items()}, numbers, arrays)
     try:
-        shapes = entry.shape(KnownNode(known, node, entry))
+        shapes = entry.shape(KnownNode(facts, node, entry))
     except UnknownError:
         return None
     except INCONSISTENT:

@@ -18,7 +18,7 @@ WHOLE = 2**31 - 1
 """Slice ends from here on mean the end of the axis."""
 
 
-def kept(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
+def wrong_axes(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
     """Return the axes of Slice outputs, in the main graph, whose symbolic extents may be wrong."""
     slices = [n for n in inferred.graph.node if n.op_type == ops.Slice and not n.domain]
     if opset_of(inferred) != KEEPS_NAMES or not slices:
@@ -29,7 +29,7 @@ def kept(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
         if node.op_type == ops.Constant:
             constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
     constants = {name: tensor for name, tensor in constants.items() if not is_external(tensor)}
-    found = {}
+    axes_of = {}
     for node in slices:
         shape = types[node.input[0]].shape if node.input[0] in types else None
         if shape is None:
@@ -47,5 +47,5 @@ def kept(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
         doubted = {a % len(shape) for a in where} - whole
         open_axes = sorted(a for a in doubted if not isinstance(shape[a], int))
         if open_axes:
-            found[node.output[0]] = open_axes
-    return found
+            axes_of[node.output[0]] = open_axes
+    return axes_of

@@ -53,7 +53,7 @@ class StandIns:
         self.doubted: set[str] = set()
         """Values whose extents ONNX's inference, or a file with types from it, may have wrong."""
         needed = any((e := ops.operator(n.op_type, n.domain)) and e.alike for n in nodes_of(graph))
-        self._standing = self._put(graph) if needed else None
+        self._standing = self._insert(graph) if needed else None
         if self.doubted:
             _forget_extents(graph, self.doubted)
         for name, (dtype, shape) in self.weights.items():
@@ -78,20 +78,20 @@ class StandIns:
         self._count += 1
         return f"{PREFIX}{self._count}"
 
-    def _put(self, graph: GraphProto) -> Standing:
-        standing, made, any_made = Standing(), list[NodeProto](), False
+    def _insert(self, graph: GraphProto) -> Standing:
+        standing, result, changed = Standing(), list[NodeProto](), False
         for node in graph.node:
-            standing.inner.append([self._put(body) for body in bodies(node)])
+            standing.inner.append([self._insert(body) for body in bodies(node)])
             nodes = self._for(node)
-            standing.starts.append(len(made))
+            standing.starts.append(len(result))
             own = NodeProto()
             own.CopyFrom(node)
             standing.nodes.append(own if nodes else None)
-            any_made |= bool(nodes)
-            made += nodes or [own]
-        if any_made:
+            changed |= bool(nodes)
+            result += nodes or [own]
+        if changed:
             del graph.node[:]
-            graph.node.extend(made)
+            graph.node.extend(result)
         return standing
 
     def _for(self, node: NodeProto) -> list[NodeProto]:
@@ -111,8 +111,8 @@ def misjudged(node: NodeProto, opset: int) -> bool:
     """Return whether ONNX's inference may report another shape for a standard node than ONNX Runtime computes."""
     entry = ops.operator(node.op_type, node.domain)
     if entry is not None and entry.alike is alike.pooled:
-        known = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        return any(window.told_otherwise(opset) for window in pool_windows(known))
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        return any(window.told_otherwise(opset) for window in pool_windows(attributes))
     return node.op_type == ops.PRelu or (node.op_type == ops.Slice and opset == KEEPS_NAMES)
 
 
@@ -136,30 +136,30 @@ def _forget_extents(graph: GraphProto, behind: set[str]) -> None:
 
 
 def _restore(graph: GraphProto, standing: Standing) -> None:
-    found = list[NodeProto]()
+    nodes = list[NodeProto]()
     for start, own, inner in zip(standing.starts, standing.nodes, standing.inner, strict=True):
         node = NodeProto()
         node.CopyFrom(graph.node[start] if own is None else own)
         if own is None:
             for body, below in zip(bodies(node), inner, strict=True):
                 _restore(body, below)
-        found.append(node)
+        nodes.append(node)
     if any(own is not None for own in standing.nodes) or any(standing.inner):
         del graph.node[:]
-        graph.node.extend(found)
+        graph.node.extend(nodes)
     for index in range(len(graph.value_info) - 1, -1, -1):
         if graph.value_info[index].name.startswith(PREFIX):
             del graph.value_info[index]
 
 
-def put_in_functions(model: ModelProto) -> dict[int, FunctionProto]:
-    """Put products in place of PRelus in functions, and return these as they were, by their index."""
-    found = dict[int, FunctionProto]()
+def insert_in_functions(model: ModelProto) -> dict[int, FunctionProto]:
+    """Replace PRelus in functions by products; return the original functions by index."""
+    originals = dict[int, FunctionProto]()
     for number, function in enumerate(model.functions):
         of_onnx = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), 0)
         sloped = [n for n in function.node if n.op_type == ops.PRelu and not n.domain]
         if sloped and of_onnx >= BROADCASTS_SINCE:
-            found[number] = FunctionProto.FromString(function.SerializeToString())
+            originals[number] = FunctionProto.FromString(function.SerializeToString())
             for node in sloped:
                 node.op_type = ops.Mul
-    return found
+    return originals

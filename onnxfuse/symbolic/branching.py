@@ -33,10 +33,10 @@ def most(candidates: Iterable[T], key: Callable[[T], Any], where: Callable[[T], 
 def _chosen(
     candidates: Iterable[T], key: Callable[[T], Any], where: Callable[[T], Any] | None, greatest: bool
 ) -> T | None:
-    recording, found = active(), list(candidates)
+    recording, options = active(), list(candidates)
     if recording is None or recording.branches is not None:
-        return choose_untraced(found, key, where, greatest)
-    return recording.choose(found, key, where, greatest)
+        return choose_untraced(options, key, where, greatest)
+    return recording.choose(options, key, where, greatest)
 
 
 def smaller(a: T, b: T) -> T:
@@ -79,12 +79,12 @@ def gcd(*values: int) -> int:
     """Return the greatest common divisor."""
     if not any(traced_numbers.is_recorded(v) for v in values):
         return math.gcd(*values)
-    known = math.gcd(*(v for v in values if not traced_numbers.is_recorded(v)))
-    found: Any = known
+    constant = math.gcd(*(v for v in values if not traced_numbers.is_recorded(v)))
+    divisor: Any = constant
     for value in values:
-        if traced_numbers.is_recorded(value) and not (type(found) is int and found == 1):
-            found = traced_numbers.gcd(found, value)
-    return cast(int, found)
+        if traced_numbers.is_recorded(value) and not (type(divisor) is int and divisor == 1):
+            divisor = traced_numbers.gcd(divisor, value)
+    return cast(int, divisor)
 
 
 def settled(number: int) -> int:
@@ -96,13 +96,13 @@ def remembered(maxsize: int) -> Callable[[Function], Function]:
     """Return `lru_cache` for functions of shapes: disabled while recording, since hashing would specialize."""
 
     def remember(function: Function) -> Function:
-        kept = lru_cache(maxsize)(function)
+        cached = lru_cache(maxsize)(function)
 
         @wraps(function)
         def called(*args: Any) -> Any:
-            return kept(*args) if active() is None else function(*args)
+            return cached(*args) if active() is None else function(*args)
 
-        vars(called).update(cache_clear=kept.cache_clear, cache_info=kept.cache_info)
+        vars(called).update(cache_clear=cached.cache_clear, cache_info=cached.cache_info)
         return cast(Function, called)
 
     return remember

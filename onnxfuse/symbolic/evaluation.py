@@ -19,8 +19,8 @@ def step(value: Int | Atom) -> Step:
     if value.step is None:
         op, args = _of_atom(value) if isinstance(value, Atom) else _of_sum(value.terms)
         value.step = op, tuple(map(plain, args))
-    found: Step = value.step
-    return found
+    result: Step = value.step
+    return result
 
 
 def plain(value: Expression) -> Expression:
@@ -106,8 +106,8 @@ def _of_sum(terms: Terms) -> Step:
     return "add" if last[1] > 0 else "sub", (rest, of_terms(((last[0], abs(last[1])),)))
 
 
-def evaluated(value: Expression, known: dict[Expression, Value]) -> Value:
-    """Return the value of an expression. `known` has the values of its names, and gets those of all its parts.
+def evaluated(value: Expression, values: dict[Expression, Value]) -> Value:
+    """Return the value of an expression. `values` has the values of its names, and gets those of all its parts.
 
     Raises `UnansweredError` unless each of them is exact in 64 bits.
     """
@@ -115,15 +115,15 @@ def evaluated(value: Expression, known: dict[Expression, Value]) -> Value:
     waiting = [value]
     while waiting:
         top = waiting[-1]
-        if top in known:
+        if top in values:
             waiting.pop()
         elif (number := constant(top)) is not None:
-            known[top] = int64(number) if isinstance(number, int) else number
+            values[top] = int64(number) if isinstance(number, int) else number
         else:
             assert not isinstance(top, int)
             op, args = step(top)
-            if missing := [a for a in args if a not in known]:
+            if missing := [a for a in args if a not in values]:
                 waiting.extend(missing)
             else:
-                known[top] = OPERATIONS[op].evaluate(*(known[a] for a in args))
-    return known[value]
+                values[top] = OPERATIONS[op].evaluate(*(values[a] for a in args))
+    return values[value]

@@ -1,4 +1,4 @@
-"""What a planner computes: integers in normal form, conditions, and doubles as they were computed.
+"""Expressions of planners: integers in normal form, conditions, and doubles in the order of their computation.
 
 A condition compares a sum of products to a constant, so that it is one object however it was written, and its negation
 is of the same kind. A constant condition is a Python `bool`.
@@ -49,8 +49,8 @@ def computed(op: str, *args: Expression) -> Expression:
     if len(values) == len(args):
         value = OPERATIONS[op].evaluate(*values)
         return real(value) if isinstance(value, float) else value
-    made = atom(op, args)
-    return made if op in CONDITIONS or OPERATIONS[op].gives == "r" else of_atom(made)
+    result = atom(op, args)
+    return result if op in CONDITIONS or OPERATIONS[op].gives == "r" else of_atom(result)
 
 
 # ---- integers
@@ -130,8 +130,8 @@ def negated(condition: Atom) -> Atom:
 def _select(condition: Atom, a: Expression, b: Expression) -> Expression:
     if a is b or (isinstance(a, int) and a == b):
         return a
-    made = atom("select", (condition, a, b))
-    return made if isinstance(a, Atom) and isinstance(b, Atom) else of_atom(made)
+    result = atom("select", (condition, a, b))
+    return result if isinstance(a, Atom) and isinstance(b, Atom) else of_atom(result)
 
 
 _CONSTRUCTORS: Mapping[str, Callable[..., Expression]] = {

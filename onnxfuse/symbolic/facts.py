@@ -1,4 +1,4 @@
-"""What is known of the integers and conditions of one run, from the conditions that held before."""
+"""Ranges of the integers and conditions of one run, implied by its earlier branches."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ DEPTH = 6
 class Facts:
     """Ranges of sums of products, and conditions, that hold on one path."""
 
-    def __init__(self, known: dict[Terms | Monomial | Atom, Range] | None = None) -> None:
-        self.known = known or {}
+    def __init__(self, assumed: dict[Terms | Monomial | Atom, Range] | None = None) -> None:
+        self.assumed = assumed or {}
         """The range of a product, of a sum (`affine`), and of a condition: (1, 1) or (0, 0)."""
         self._ranges: dict[tuple[Int, int], Range] = {}
 
     def copy(self) -> Facts:
         """Return facts that can be added to."""
-        return Facts(dict(self.known))
+        return Facts(dict(self.assumed))
 
     def range(self, value: Expression, depth: int = DEPTH) -> Range:
         """Return bounds of an integer or a condition."""
         if isinstance(value, int):
             return value, value
         if isinstance(value, Atom):
-            return self.known.get(value, TRUTH)
-        if depth == 0 or not self.known:
+            return self.assumed.get(value, TRUTH)
+        if depth == 0 or not self.assumed:
             return value.range
-        found = self._ranges.get((value, depth))
-        if found is None:
-            found = self._ranges[value, depth] = self._range(value, depth)
-        return found
+        result = self._ranges.get((value, depth))
+        if result is None:
+            result = self._ranges[value, depth] = self._range(value, depth)
+        return result
 
     def _range(self, value: Int, depth: int) -> Range:
         low: Bound = 0
@@ -46,25 +46,25 @@ class Facts:
             low, high = low + ends[0], high + ends[1]
         if len(value.terms) > 1:
             y, factor, offset = affine(value)
-            if y.terms in self.known:
-                ends = scaled(self.known[y.terms], factor)
+            if y.terms in self.assumed:
+                ends = scaled(self.assumed[y.terms], factor)
                 low, high = intersected((low, high), (ends[0] + offset, ends[1] + offset))
         return intersected((low, high), value.range)
 
     def _product(self, monomial: Monomial, depth: int) -> Range:
-        found = product(self._factor(factor, depth) for factor in monomial)
-        return intersected(found, self.known[monomial]) if len(monomial) > 1 and monomial in self.known else found
+        range_ = product(self._factor(factor, depth) for factor in monomial)
+        return intersected(range_, self.assumed[monomial]) if len(monomial) > 1 and monomial in self.assumed else range_
 
     def _factor(self, factor: Atom, depth: int) -> Range:
-        known = self.known.get((factor,), ANY)
+        range_ = self.assumed.get((factor,), ANY)
         if factor.op == NAME:
-            return intersected(known, factor.range)
-        return intersected(known, OPERATIONS[factor.op].range(lambda a: self.range(a, depth - 1), factor.args))
+            return intersected(range_, factor.range)
+        return intersected(range_, OPERATIONS[factor.op].range(lambda a: self.range(a, depth - 1), factor.args))
 
     def implied(self, condition: Atom) -> bool | None:
         """Return a condition's value if it follows, else None."""
-        if condition in self.known:
-            return self.known[condition] == (1, 1)
+        if condition in self.assumed:
+            return self.assumed[condition] == (1, 1)
         op, args = condition.op, condition.args
         if op == "not":
             inner = self.implied(args[0])
@@ -108,15 +108,15 @@ class Facts:
             ends = [scaled(self._product(m, DEPTH), c) for m, c in y.terms]
             for n, (monomial, c) in enumerate(y.terms):
                 rest = [e for k, e in enumerate(ends) if k != n]
-                left = low - sum(e[1] for e in rest), high - sum(e[0] for e in rest)
-                self._add(monomial, _quotient(left, c))
+                margin = low - sum(e[1] for e in rest), high - sum(e[0] for e in rest)
+                self._add(monomial, _quotient(margin, c))
         else:
             self._add(y.terms[0][0], (low, high))
 
     def _add(self, key: Terms | Monomial | Atom, to: Range) -> None:
-        known = self.known.get(key, ANY)
-        self.known[key] = intersected(known, to)
-        if self.known[key] != known:
+        before = self.assumed.get(key, ANY)
+        self.assumed[key] = intersected(before, to)
+        if self.assumed[key] != before:
             self._ranges.clear()
 
 

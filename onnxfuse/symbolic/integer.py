@@ -65,7 +65,7 @@ class Atom:
     __slots__ = ("__weakref__", "args", "op", "range", "size", "step", "text")
 
     def __init__(self, op: str, args: tuple[Any, ...], least: Bound, most: Bound) -> None:
-        """Construct an operation as it stands; use `atom`, arithmetic and `symbolic/expressions.py` instead."""
+        """Construct an operation without simplification; use `atom`, arithmetic or `symbolic/expressions.py`."""
         self.op, self.args = op, args
         self.range: Range = OPERATIONS[op].range(bounds, args) if op in OPERATIONS else (least, most)
         self.size = 1 + sum(a.size for a in args if isinstance(a, Int)) if op in texts.WRITTEN else 1
@@ -211,15 +211,15 @@ IntLike = int | Int
 
 
 def atom(op: str, args: tuple[Any, ...], least: Bound = -math.inf, most: Bound = math.inf) -> Atom:
-    """Return an operation as it stands, without simplification."""
+    """Return an operation without simplification."""
     key = op, args, least, most
     with _lock:
-        found = _atoms.get(key)
-    if found is None:
-        made = Atom(op, args, least, most)
+        existing = _atoms.get(key)
+    if existing is None:
+        new = Atom(op, args, least, most)
         with _lock:
-            found = _atoms.setdefault(key, made)
-    return found
+            existing = _atoms.setdefault(key, new)
+    return existing
 
 
 def of_atom(single: Atom) -> Int:
@@ -228,7 +228,7 @@ def of_atom(single: Atom) -> Int:
 
 
 def of_terms(terms: Terms) -> IntLike:
-    """Return the sum of some of an integer's products, in the order that they have there, or of one times a number."""
+    """Return the sum of products in normal order, as some of an integer's, or one of them scaled."""
     if not terms or not terms[0][0]:
         return terms[0][1] if terms else 0
     return _interned(terms, sum(a.size for m, _ in terms for a in m))
@@ -236,19 +236,19 @@ def of_terms(terms: Terms) -> IntLike:
 
 def _interned(normal: Terms, size: int) -> Int:
     with _lock:
-        found = _sums.get(normal)
-        return _sums.setdefault(normal, Int(normal, size)) if found is None else found
+        existing = _sums.get(normal)
+        return _sums.setdefault(normal, Int(normal, size)) if existing is None else existing
 
 
 def _sum_of(terms: Mapping[Monomial, int]) -> IntLike:
     """Return the sum of these products."""
-    kept = {m: c for m, c in terms.items() if c}
-    if not kept.keys() - {()}:
-        return kept.get((), 0)
-    size = sum(a.size for m in kept for a in m)
-    if len(kept) > MOST_TERMS or size > MOST_ATOMS or any(c.bit_length() > MOST_BITS for c in kept.values()):
+    nonzero = {m: c for m, c in terms.items() if c}
+    if not nonzero.keys() - {()}:
+        return nonzero.get((), 0)
+    size = sum(a.size for m in nonzero for a in m)
+    if len(nonzero) > MOST_TERMS or size > MOST_ATOMS or any(c.bit_length() > MOST_BITS for c in nonzero.values()):
         raise OverflowError("an expression of too many terms")
-    return _interned(in_order(kept.items()), size)
+    return _interned(in_order(nonzero.items()), size)
 
 
 def _terms(value: IntLike) -> Terms:
@@ -286,14 +286,14 @@ def exact_quotient(a: IntLike, b: IntLike) -> IntLike | None:
         return None
     if isinstance(b, int):
         return _sum_of({m: c // b for m, c in _terms(a)}) if content(a) % b == 0 else None
-    (lead, factor), found, rest = divisor[0], dict[Monomial, int](), a
-    while (terms := _terms(rest)) and len(found) <= MOST_TERMS:
+    (lead, factor), quotient, rest = divisor[0], dict[Monomial, int](), a
+    while (terms := _terms(rest)) and len(quotient) <= MOST_TERMS:
         above = without(terms[0][0], lead)
         if above is None or terms[0][1] % factor:
             return None
-        found[above] = terms[0][1] // factor
-        rest = rest - _product(_sum_of({above: found[above]}), b)
-    return _sum_of(found) if not terms else None
+        quotient[above] = terms[0][1] // factor
+        rest = rest - _product(_sum_of({above: quotient[above]}), b)
+    return _sum_of(quotient) if not terms else None
 
 
 def _floor(a: IntLike, b: IntLike) -> IntLike:
@@ -335,8 +335,8 @@ def _rounded(a: IntLike, b: IntLike) -> IntLike:
     inner = only_atom(a)
     if inner is not None and inner.op == op and isinstance(b, int) and isinstance(inner.args[1], int):
         a, b = inner.args[0], inner.args[1] * b  # (a // 2) // 2 -> a // 4
-    made = of_atom(atom(op, (a, b)))
-    return -made if up else made
+    result = of_atom(atom(op, (a, b)))
+    return -result if up else result
 
 
 def only_atom(value: IntLike) -> Atom | None:
@@ -352,9 +352,9 @@ def ceiling(a: IntLike, b: IntLike) -> IntLike:
 
 def exact_division(a: IntLike, b: IntLike) -> IntLike:
     """Return a / b, which is known to leave no remainder. Raises ArithmeticError for integers that leave one."""
-    found = exact_quotient(a, b)
-    if found is not None:
-        return found
+    quotient = exact_quotient(a, b)
+    if quotient is not None:
+        return quotient
     if isinstance(a, int) and isinstance(b, int):
         raise ArithmeticError(f"{a} is no multiple of {b}")
     if not _terms(b):
@@ -398,13 +398,13 @@ def _extreme(op: str, values: Sequence[IntLike], wins: Callable[[IntLike, IntLik
     for value in values:
         only = only_atom(value)
         flat += only.args if only is not None and only.op == op else [value]
-    kept = list[IntLike]()
+    candidates = list[IntLike]()
     for value in flat:
-        if not any(wins(k, value) for k in kept):
-            kept = [k for k in kept if not wins(value, k)] + [value]
-    if len(kept) == 1:
-        return kept[0]
-    return of_atom(atom(op, tuple(sorted(kept, key=lambda v: (isinstance(v, Int), str(v))))))
+        if not any(wins(k, value) for k in candidates):
+            candidates = [k for k in candidates if not wins(value, k)] + [value]
+    if len(candidates) == 1:
+        return candidates[0]
+    return of_atom(atom(op, tuple(sorted(candidates, key=lambda v: (isinstance(v, Int), str(v))))))
 
 
 def content(value: IntLike) -> int:
@@ -458,16 +458,16 @@ def _least(value: IntLike, depth: int) -> Bound:
     """Return a lower bound: by the bounds of each term, or with a rounded division replaced by what it is at least."""
     if isinstance(value, int):
         return value
-    found = _least_of_terms(value)
-    if depth == 0 or found >= 0:
-        return found
+    result = _least_of_terms(value)
+    if depth == 0 or result >= 0:
+        return result
     alone = ((m, c) for m, c in value.terms if len(m) == 1 and m[0].op != NAME)
     for monomial, coefficient in islice(alone, MOST_RESOLVED):
         rest = value - _sum_of({monomial: coefficient})
         for number, bound in islice(_linear(monomial[0], coefficient), MOST_ARGUMENTS):
             less = _least(rest * number + bound, depth - 1)  # coefficient * atom >= bound / number
-            found = max(found, less if math.isinf(less) else -(-less // number))
-    return found
+            result = max(result, less if math.isinf(less) else -(-less // number))
+    return result
 
 
 def _least_of_terms(value: Int) -> Bound:

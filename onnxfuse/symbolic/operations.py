@@ -93,8 +93,8 @@ def multiplier(extent: int, bits: int) -> int:
     if not 0 <= extent < 2**62 or bits not in (32, 64):
         raise UnansweredError
     shift = max(extent - 1, 0).bit_length()
-    found = (((1 << bits) * ((1 << shift) - extent)) // max(extent, 1) + 1) % (1 << bits)
-    return found - (1 << 64) if found >= 1 << 63 else found
+    result = (((1 << bits) * ((1 << shift) - extent)) // max(extent, 1) + 1) % (1 << bits)
+    return result - (1 << 64) if result >= 1 << 63 else result
 
 
 def _rounded(a: float, digits: int) -> float:
@@ -131,10 +131,10 @@ def _times(a: Bound, b: Bound) -> Bound:
 
 def product(ranges: Iterable[Range]) -> Range:
     """Return the range of a product of any number of factors."""
-    found: Range = 1, 1
+    result: Range = 1, 1
     for factor in ranges:
-        found = multiplied(found, factor)
-    return found
+        result = multiplied(result, factor)
+    return result
 
 
 def scaled(a: Range, by: int) -> Range:

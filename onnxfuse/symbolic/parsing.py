@@ -41,11 +41,11 @@ def parsed(text: str) -> IntLike:
     """
     if len(text) <= LONGEST:
         try:
-            found = _Parser(text).value()
+            value = _Parser(text).value()
         except (_NotAnExpressionError, ArithmeticError, ValueError):
             return Int.name(text)
-        if isinstance(found, Int) or 0 <= found < LARGEST:
-            return found
+        if isinstance(value, Int) or 0 <= value < LARGEST:
+            return value
     return Int.name(text)
 
 
@@ -59,10 +59,10 @@ class _Parser:
 
     def value(self) -> IntLike:
         """Return the value of the whole text."""
-        found = self._sum()
+        quotient = self._sum()
         if self.text[self.at :].strip():
             raise _NotAnExpressionError
-        return exact_division(*found)
+        return exact_division(*quotient)
 
     def _next(self, *wanted: str) -> str:
         """Return the next operator and move past it; the empty text if it is none of these."""
@@ -73,17 +73,17 @@ class _Parser:
         return token[3]
 
     def _sum(self) -> _Quotient:
-        found = self._product()
+        total = self._product()
         while sign := self._next("+", "-"):
-            (a, b), (c, d) = found, self._product()
-            found = (a * d + c * b if sign == "+" else a * d - c * b), b * d
-        return found
+            (a, b), (c, d) = total, self._product()
+            total = (a * d + c * b if sign == "+" else a * d - c * b), b * d
+        return total
 
     def _product(self) -> _Quotient:
-        found = self._signed()
+        result = self._signed()
         while op := self._next("*", "/", "//", "%"):
-            found = _BINARY[op](*found, *self._signed())
-        return found
+            result = _BINARY[op](*result, *self._signed())
+        return result
 
     def _signed(self) -> _Quotient:
         if self._next("-"):
@@ -119,7 +119,7 @@ class _Parser:
         return self._group()
 
     def _group(self) -> _Quotient:
-        """Return what stands in parentheses: an expression, or a name in characters of its own."""
+        """Return the content of parentheses: an expression, or a name with characters that expressions do not have."""
         end, depth = self.at, 1
         while depth:
             if end == len(self.text):
@@ -129,14 +129,14 @@ class _Parser:
         inner, self.at = self.text[self.at : end - 1], end
         part = _Parser(inner, self.depth + 1)
         try:
-            found = part._sum()
+            result = part._sum()
             if inner[part.at :].strip():
                 raise _NotAnExpressionError
         except _NotAnExpressionError:
             if not inner.strip() or "," in inner:
                 raise
             return Int.name(inner), 1
-        return found
+        return result
 
     def _call(self, function: str) -> _Quotient:
         if function not in _FUNCTIONS:

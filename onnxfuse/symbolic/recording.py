@@ -27,7 +27,7 @@ MOST_OUTCOMES = 96
 class DecisionNode:
     """A decision of the tree, or the result at a leaf."""
 
-    asked: Expression | None = None
+    condition: Expression | None = None
     """The expression whose value selects the child; None: nothing is recorded beyond."""
     children: dict[Value, DecisionNode] = field(default_factory=dict)
     answer: Any = None
@@ -44,7 +44,7 @@ class _Branches:
     """One path through a function, with predetermined outcomes of its conditions."""
 
     answers: list[bool]
-    asked: list[Atom] = field(default_factory=list)
+    condition: list[Atom] = field(default_factory=list)
 
 
 class _TooManyError(Exception):
@@ -54,8 +54,8 @@ class _TooManyError(Exception):
 class Recording:
     """One run along a path from the root of a tree; new decisions are added to it."""
 
-    def __init__(self, known: dict[tuple[Any, ...], Any], root: DecisionNode, dims: Sequence[int]) -> None:
-        self.known, self.at = known, root
+    def __init__(self, cache: dict[tuple[Any, ...], Any], root: DecisionNode, dims: Sequence[int]) -> None:
+        self.cache, self.at = cache, root
         self.facts = Facts()
         self.branches: _Branches | None = None
         self.deciding = False
@@ -66,9 +66,9 @@ class Recording:
         """Descriptions of specialized values."""
         self.values = extents_of(dims)
 
-    def dim(self, place: int) -> Any:
+    def dim(self, index: int) -> Any:
         """Return an extent of the inputs as a traced number."""
-        return traced_numbers.traced(self, extent(place))
+        return traced_numbers.traced(self, extent(index))
 
     def value_of(self, expression: Expression) -> Value:
         """Return the value of an expression for the extents of this run; raises `UnansweredError`."""
@@ -80,18 +80,18 @@ class Recording:
         """Return whether a condition holds, and assume that from here on."""
         if condition.op == "not":
             return not self.holds(condition.args[0])
-        known = self.facts.implied(condition)
-        if known is not None:
-            return known
+        implied = self.facts.implied(condition)
+        if implied is not None:
+            return implied
         if self.branches is None:
             answer = bool(self.value_of(condition))
             self.decide(condition, int(answer))
         else:
-            made = self.branches
-            if len(made.asked) == len(made.answers):
-                made.answers.append(True)
-            answer = made.answers[len(made.asked)]
-            made.asked.append(condition)
+            branches = self.branches
+            if len(branches.condition) == len(branches.answers):
+                branches.answers.append(True)
+            answer = branches.answers[len(branches.condition)]
+            branches.condition.append(condition)
         self.facts.assume(condition, answer)
         return answer
 
@@ -112,39 +112,39 @@ class Recording:
 
     def decide(self, expression: Expression, value: Value, chooses: int = 0) -> None:
         """Branch on the value of an expression."""
-        if self.at.asked is None:
+        if self.at.condition is None:
             if self.at.answer is not None:
                 raise ChangingError("asked beyond an answer")
-            self.at.asked, self.at.chooses = expression, chooses
-        elif self.at.asked is not expression:
-            raise ChangingError(f"asked {expression}, before {self.at.asked}")
+            self.at.condition, self.at.chooses = expression, chooses
+        elif self.at.condition is not expression:
+            raise ChangingError(f"asked {expression}, before {self.at.condition}")
         self.at = self.at.children.setdefault(value, DecisionNode())
 
     # ---- choices
 
     def outcomes(self, work: Callable[[], T]) -> T:
         """Return the result of `work` as one expression over all its paths. It must have no side effects."""
-        found: list[tuple[list[Atom], list[bool], Any]] = []
+        paths: list[tuple[list[Atom], list[bool], Any]] = []
         answers: list[bool] = []
         facts = self.facts
         try:
             while True:
                 self.facts, self.branches = facts.copy(), _Branches(list(answers))
                 result = work()
-                found.append((self.branches.asked, self.branches.answers, result))
+                paths.append((self.branches.condition, self.branches.answers, result))
                 answers = list(self.branches.answers)
                 while answers and not answers[-1]:
                     answers.pop()
                 if not answers:
                     break
                 answers[-1] = False
-                if len(found) > MOST_OUTCOMES:
+                if len(paths) > MOST_OUTCOMES:
                     raise _TooManyError
         except UnsupportedError as error:  # on a path that these numbers may never take
             raise _TooManyError from error
         finally:
             self.facts, self.branches = facts, None
-        merged: T = self._merged(found, 0)
+        merged: T = self._merged(paths, 0)
         return merged
 
     def merged(self, work: Callable[[], T]) -> T:
@@ -156,12 +156,12 @@ class Recording:
         except _TooManyError:
             return work()
 
-    def _merged(self, found: list[tuple[list[Atom], list[bool], Any]], depth: int) -> Any:
-        if len(found) == 1:
-            return found[0][2]
-        condition = found[0][0][depth]
-        yes = self._merged([f for f in found if f[1][depth]], depth + 1)
-        no = self._merged([f for f in found if not f[1][depth]], depth + 1)
+    def _merged(self, paths: list[tuple[list[Atom], list[bool], Any]], depth: int) -> Any:
+        if len(paths) == 1:
+            return paths[0][2]
+        condition = paths[0][0][depth]
+        yes = self._merged([f for f in paths if f[1][depth]], depth + 1)
+        no = self._merged([f for f in paths if not f[1][depth]], depth + 1)
         return traced_numbers.selected(traced_numbers.traced(self, condition), yes, no)
 
     def choose(
@@ -172,8 +172,8 @@ class Recording:
         One decision for any number of candidates.
         """
         self.choices += 1
-        if self.at.asked is not None and self.at.chooses == self.choices:
-            asked = self.at.asked  # the same candidates as before: the planner took the same path
+        if self.at.condition is not None and self.at.chooses == self.choices:
+            expression = self.at.condition  # the same candidates as before: the planner took the same path
         else:
             try:
                 best = self._best(candidates, key, where, most)
@@ -181,9 +181,9 @@ class Recording:
                 return choose_untraced(candidates, key, where, most)
             if isinstance(best, int):
                 return candidates[best] if best >= 0 else None
-            asked = best.expression
-        index = int(self.value_of(asked))
-        self.decide(asked, index, self.choices)
+            expression = best.expression
+        index = int(self.value_of(expression))
+        self.decide(expression, index, self.choices)
         return candidates[index] if index >= 0 else None
 
     def _best(
@@ -208,19 +208,19 @@ class Recording:
         return best
 
 
-def extent(place: int) -> Int:
+def extent(index: int) -> Int:
     """Return the name of an input's extent, by its index among all of them."""
-    return Int.name(f"d{place}")
+    return Int.name(f"d{index}")
 
 
 def extents_of(dims: Sequence[int]) -> dict[Expression, Value]:
     """Return the values of the names of extents, to evaluate expressions."""
-    return {plain(extent(place)): n for place, n in enumerate(dims)}
+    return {plain(extent(index)): n for index, n in enumerate(dims)}
 
 
 def _names(expression: Expression) -> list[Int]:
     """Return the names that an expression depends on, in their order."""
-    found: dict[str, Int] = {}
+    names: dict[str, Int] = {}
     seen, waiting = set[Expression](), [plain(expression)]
     while waiting:
         at = waiting.pop()
@@ -228,10 +228,10 @@ def _names(expression: Expression) -> list[Int]:
             continue
         seen.add(at)
         if isinstance(at, Atom) and at.op == NAME:
-            found[at.text] = of_atom(at)
+            names[at.text] = of_atom(at)
         elif not isinstance(at, int):
             waiting.extend(step(at)[1])
-    return [found[name] for name in sorted(found)]
+    return [names[name] for name in sorted(names)]
 
 
 def choose_untraced(

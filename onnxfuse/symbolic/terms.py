@@ -34,12 +34,12 @@ def common_factors(terms: Terms) -> Monomial:
     """Return the atoms that are factors of each product."""
     common = list(terms[0][0])
     for monomial, _ in terms[1:]:
-        rest, kept = list(monomial), []
+        rest, shared = list(monomial), []
         for atom in common:
             if atom in rest:
                 rest.remove(atom)
-                kept.append(atom)
-        common = kept
+                shared.append(atom)
+        common = shared
     return tuple(common)
 
 

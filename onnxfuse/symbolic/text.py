@@ -37,7 +37,7 @@ def of_operation(op: str, args: tuple[Any, ...]) -> str:
 
 
 def _written(terms: Terms) -> tuple[str, bool]:
-    """Return the text of an expression, and whether it can be an operand of a division as it stands."""
+    """Return the text of an expression, and whether it can be an operand of a division without parentheses."""
     if len(terms) == 1:
         return _written_product(*terms[0])
     common, lead = common_factors(terms), abs(terms[0][1])
@@ -58,7 +58,7 @@ def _written_product(monomial: Monomial, coefficient: int) -> tuple[str, bool]:
 
 
 def _written_sum(terms: Terms) -> str:
-    """Return a sum in parentheses, what is added before what is subtracted."""
+    """Return a sum in parentheses, positive terms before negative ones."""
     text = ""
     for monomial, coefficient in sorted(terms, key=lambda term: term[1] < 0):
         number, parts = abs(coefficient), sorted(map(_factor, monomial))

@@ -17,7 +17,7 @@ from onnxfuse.symbolic.operations import FLOOR, MAX, MIN, MOD, OPERATIONS, Value
 class Recorder(Protocol):
     """Interface of the recording that traced numbers belong to."""
 
-    known: dict[tuple[Any, ...], Any]
+    cache: dict[tuple[Any, ...], Any]
     """Results of operations on expressions that were computed before."""
     deciding: bool
     """Whether combined conditions are branches, too."""
@@ -220,8 +220,8 @@ def is_recorded(value: object) -> bool:
 def expression(value: Any) -> Expression:
     """Return the expression of a traced or a plain value."""
     if isinstance(value, _Traced):
-        found: Expression = value.expression
-        return found
+        result: Expression = value.expression
+        return result
     return expressions.real(value) if isinstance(value, float) else int(value)
 
 
@@ -248,12 +248,12 @@ def _computed(op: str, *values: Any) -> Any:
     recorder = next(v.recorder for v in values if isinstance(v, _Traced))
     operands = [v.expression if isinstance(v, _Traced) else expression(v) for v in values]
     key = op, *operands
-    made = recorder.known.get(key)
-    if made is None:
-        found = computed(op, *operands)
-        constant = expressions.constant(found)
-        made = recorder.known[key] = (None, constant) if constant is not None else (_kind(found), found)
-    kind, result = made
+    cached = recorder.cache.get(key)
+    if cached is None:
+        value = computed(op, *operands)
+        constant = expressions.constant(value)
+        cached = recorder.cache[key] = (None, constant) if constant is not None else (_kind(value), value)
+    kind, result = cached
     return result if kind is None else kind(recorder, result)
 
 
@@ -262,7 +262,7 @@ def _real(op: str, a: Any, b: Any) -> Any:
 
 
 def _operation(op: str, a: Any, b: Any, on_reals: bool = True) -> Any:
-    """Return a result of two numbers; on doubles, if there is such an operation, where one of them is one."""
+    """Return an operation on two numbers: its form for doubles if either is one and there is such a form."""
     if isinstance(a, INTEGERS) and isinstance(b, INTEGERS):
         return _computed(op, a, b)
     if on_reals and isinstance(a, NUMBERS) and isinstance(b, NUMBERS):

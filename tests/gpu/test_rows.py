@@ -43,7 +43,7 @@ def test_families_of_many_blocks(name, dtype):
 def test_norms_of_channels_last_images(name, shape, dtype, way, monkeypatch):
     """Kept by clusters, the last blocks with fewer places; two launches, one early behind the other; all widths."""
     if way == "read twice":
-        monkeypatch.setattr(group, "_kept", lambda norm: None)
+        monkeypatch.setattr(group, "_resident", lambda norm: None)
     family, channels = TEMPLATES[name], shape[-1:]
     groups = "num_groups = 4" if channels[0] % 32 else "num_groups = 32"
     fused = replace(family, text=family.text.replace("num_groups = 32", groups)).op(dtype)

@@ -89,7 +89,7 @@ def recording(*dims: int) -> tuple[Recording, list]:
 
 
 def questions(node: DecisionNode) -> int:
-    return 0 if node.asked is None else 1 + sum(map(questions, node.children.values()))
+    return 0 if node.condition is None else 1 + sum(map(questions, node.children.values()))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_planner_that_changes_its_mind_is_told() -> None:
     made, (n, m) = recording(7, 8)
     root = made.at
     assert n > 3
-    again = Recording(made.known, root, (7, 8))
+    again = Recording(made.cache, root, (7, 8))
     again.dim(0)
     with pytest.raises(ChangingError):
         bool(again.dim(1) > 3)

@@ -262,7 +262,7 @@ def test_a_child_that_fails_goes_no_further(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(onnx_inference, "_child", breaks)
     seen = tmp_path / "seen"
     try:
-        assert onnx_inference._asked(b"", strict=True, nodes=1, following=False) == b""
+        assert onnx_inference._in_child(b"", strict=True, nodes=1, following=False) == b""
     finally:
         with seen.open("a") as file:
             file.write("once")

@@ -17,7 +17,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 from onnxfuse import ops
 from onnxfuse.ops import Operator, Trait
 from onnxfuse.ops.contrib import MICROSOFT
-from onnxfuse.ops.inputs import Condition
+from onnxfuse.ops.inputs import TruthValues
 from onnxfuse.ops.registry import registry
 
 KNOWN = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain})
@@ -167,7 +167,7 @@ def test_truth_values_are_truth_values(entry: Operator) -> None:
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     for position, value in enumerate(schema.inputs):
         takes = allowed.get(value.type_str, {value.type_str})
-        assert isinstance(entry.role(position), Condition) == (takes == TRUTH), value.name
+        assert isinstance(entry.role(position), TruthValues) == (takes == TRUTH), value.name
 
 
 def moved_by_schemas(name: str) -> dict[str, int]:

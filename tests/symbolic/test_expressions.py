@@ -103,7 +103,7 @@ def test_what_always_holds_is_no_question() -> None:
     for condition in (n >= 0, n < n + 1, (n + 7) // 8 * 8 >= n, n % 8 < 8, smaller(n, m) <= n, n * m >= 0):
         assert condition is True
     assert (2 * n == 5) is False
-    assert made.at.asked is None
+    assert made.at.condition is None
 
 
 def test_a_number_of_many_terms_becomes_one_factor() -> None:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.ops.contrib import MICROSOFT
-from onnxfuse.ops.inputs import Condition, Data
+from onnxfuse.ops.inputs import Data, TruthValues
 from onnxfuse.support.errors import ModelError
 from onnxfuse.verification.inputs.counted_extents import Site
 from onnxfuse.verification.inputs.counting_inputs import accepted
@@ -187,7 +187,7 @@ def test_every_role_has_values(entry: ops.Operator) -> None:
     node = helper.make_node(entry, list(entry.inputs), ["y"], domain=entry.domain)
     for position, (name, role) in enumerate(entry.inputs.items()):
         values = accepted(Site(node, position, {}, {}))
-        made_up = not isinstance(role, Data | Condition) and (entry, name) not in VARYING
+        made_up = not isinstance(role, Data | TruthValues) and (entry, name) not in VARYING
         assert (values is not None) == made_up, name
 
 

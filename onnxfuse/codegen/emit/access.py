@@ -169,14 +169,14 @@ def pointers(fields: Iterable[Operand | Pointer]) -> str:
     return "struct Pointers {\n" + "".join(f"  {f.pointer.stored}* {f.pointer.name};\n" for f in fields) + "};\n"
 
 
-def element(operands: Iterable[str], held: Iterable[RegisterGroup], arguments: str) -> str:
+def element(operands: Iterable[str], registers: Iterable[RegisterGroup], arguments: str) -> str:
     """Return the function that passes one element of each operand to the body, in order.
 
-    Operands in `held` are referenced by name; others are C++ expressions.
+    Operands in `registers` are referenced by name; others are C++ expressions.
     """
-    groups = tuple(held)
-    known = {name: value for group in groups for name, value in group.values().items()}
-    values, wide = [known.get(o, o) for o in operands], any(group.wide for group in groups)
+    groups = tuple(registers)
+    names = {name: value for group in groups for name, value in group.values().items()}
+    values, wide = [names.get(o, o) for o in operands], any(group.wide for group in groups)
     return f"{_template(wide)}DEVICE Element element({arguments}) {{\n  return {{{', '.join(values)}}};\n}}\n"
 
 

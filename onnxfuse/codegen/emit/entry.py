@@ -13,24 +13,24 @@ def kernel(entry: str, inputs: int, outputs: int, body: str, *, bounds: str = "K
     return f"{bounds} {entry}({', '.join([*arguments, *([more] if more else []), 'PARAMETERS p'])}) {{\n{body}}}\n"
 
 
-def typed(given: Iterable[Pointer]) -> str:
-    """Return the kernel arguments for `given`, cast to their types, as the struct's initializers."""
-    return ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in given)
+def typed(pointers: Iterable[Pointer]) -> str:
+    """Return the kernel arguments for `pointers`, cast to their types, as the struct's initializers."""
+    return ", ".join(p.argument if p.argument == "nullptr" else f"({p.stored}*){p.argument}" for p in pointers)
 
 
 def entry_point(
     entry: str, work: str, of: BodyProgram | FusedOp, fields: Iterable[Operand | Pointer], min_blocks: int,
-    cluster: int = 1, ahead: str = "",
+    cluster: int = 1, prefetch: str = "",
 ) -> str:  # fmt: skip
     """Return the kernel function of a body, which calls `work` with the typed pointers and the parameters.
 
-    `min_blocks`: minimum resident blocks per multiprocessor for register allocation, 0 = any; `ahead`: prefetch
+    `min_blocks`: minimum resident blocks per multiprocessor for register allocation, 0 = any; `prefetch`: prefetch
     statements that may run while the preceding kernel still does.
     """
-    given = tuple(f.pointer for f in fields)
+    pointers = tuple(f.pointer for f in fields)
     bounds = f"THREADS, {min_blocks}" if min_blocks else "THREADS"
     return kernel(
-        entry, len(of.inputs), len(of.outputs), f"{ahead}  join_stream();\n  {work}({{{typed(given)}}}, p);\n",
+        entry, len(of.inputs), len(of.outputs), f"{prefetch}  join_stream();\n  {work}({{{typed(pointers)}}}, p);\n",
         bounds=f"CLUSTER_KERNEL({cluster}, {bounds})" if cluster > 1 else f"KERNEL({bounds})",
-        more="void* scratch" if any(p.argument == "scratch" for p in given) else "",
+        more="void* scratch" if any(p.argument == "scratch" for p in pointers) else "",
     )  # fmt: skip

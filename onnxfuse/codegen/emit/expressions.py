@@ -59,18 +59,18 @@ def source(program: BodyProgram) -> str:
 
 def norm(program: BodyProgram, of: Moments) -> str:
     """Return the struct `Norm`: the value whose moments are computed, and `Reduced` from these; follows `source`."""
-    made = [f"done.r{of.mean} = mean;", *_settle(program, 0, (of.mean,))]
-    made += [f"done.r{i} = rest;" for i in of.rests] + [f"done.r{i} = variance;" for i in of.variances]
-    made += _settle(program, 1, (*of.rests, *of.variances))
+    statements = [f"done.r{of.mean} = mean;", *_settle(program, 0, (of.mean,))]
+    statements += [f"done.r{i} = rest;" for i in of.rests] + [f"done.r{i} = variance;" for i in of.variances]
+    statements += _settle(program, 1, (*of.rests, *of.variances))
     lines = [
         "struct Norm {",
         "  DEVICE static float value(const Element& x) {",
         *("  " + line for line in _statements(program, (of.value,))),
-        f"    return {_operand(program, of.value, _known(program))};",
+        f"    return {_operand(program, of.value, _names(program))};",
         "  }",
         "  // `rest`: of the mean, what its rounding has left.",
         "  DEVICE static void finish(Reduced& done, float mean, float rest, float variance) {",
-        *("    " + line for line in made),
+        *("    " + line for line in statements),
         "  }",
         "};",
         "",
@@ -98,7 +98,7 @@ def _apply(program: BodyProgram, has_reductions: bool) -> str:
         f"DEVICE Result apply(const Element& x{done}) {{",
         *_statements(program, (o.value for o in program.outputs)),
         "  Result y;",
-        *(f"  y.b{n} = {_operand(program, o.value, _known(program))};" for n, o in enumerate(program.outputs)),
+        *(f"  y.b{n} = {_operand(program, o.value, _names(program))};" for n, o in enumerate(program.outputs)),
         "  return y;",
         "}",
         "",
@@ -108,7 +108,7 @@ def _apply(program: BodyProgram, has_reductions: bool) -> str:
 
 def _phase(program: BodyProgram, number: int, round_: tuple[int, ...]) -> str:
     reductions = [(i, _reduction(program, i)) for i in round_]
-    made, divisors = _made(program, number, round_)
+    values, divisors = _available(program, number, round_)
     fields = "".join(f"  {accumulator(program, r)} r{i};\n" for i, r in reductions)
     identities = ", ".join(_identity(program, r) for _, r in reductions)
     lines = [
@@ -129,7 +129,7 @@ def _phase(program: BodyProgram, number: int, round_: tuple[int, ...]) -> str:
         "  }",
         "  DEVICE static void take(Reduced& done, const Reduced& finished) {",
         *(f"    done.r{i} = finished.r{i};" for i in round_),
-        *(f"    done.v{i} = finished.v{i};" for i in made),
+        *(f"    done.v{i} = finished.v{i};" for i in values),
         *(f"    done.q{i} = finished.q{i};" for i in divisors),
         "  }",
         "};",
@@ -138,18 +138,18 @@ def _phase(program: BodyProgram, number: int, round_: tuple[int, ...]) -> str:
     return "\n".join(lines)
 
 
-def _made(program: BodyProgram, number: int, round_: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def _available(program: BodyProgram, number: int, round_: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """Return the row-invariant values available after a round of reductions, and those with reciprocals."""
-    made = [i for i, r in settled(program).items() if r == number]
-    return made, [i for i in _divisors(program) if i in round_ or i in made]
+    values = [i for i, r in settled(program).items() if r == number]
+    return values, [i for i in _divisors(program) if i in round_ or i in values]
 
 
 def _settle(program: BodyProgram, number: int, round_: tuple[int, ...]) -> list[str]:
     """Return the statements that compute them, after those that set the results of the round."""
-    made, divisors = _made(program, number, round_)
+    values, divisors = _available(program, number, round_)
     return [
-        *(line.strip() for line in _statements(program, made, frozenset())),
-        *(f"done.v{i} = v{i};" for i in made),
+        *(line.strip() for line in _statements(program, values, frozenset())),
+        *(f"done.v{i} = v{i};" for i in values),
         *(f"done.q{i} = 1 / done.{_name(program, i)};" for i in divisors),
     ]
 
@@ -166,7 +166,7 @@ def _combine(index: int, reduce: Reduce, other: str) -> str:
 
 def _accumulate(program: BodyProgram, index: int, reduce: Reduce) -> str:
     """Emit the accumulation of one element; each thread visits its elements in order."""
-    value = f"({_summed(program, reduce)})({_operand(program, reduce.arg, _known(program))})"
+    value = f"({_summed(program, reduce)})({_operand(program, reduce.arg, _names(program))})"
     if not _is_position(reduce):
         return _combine(index, reduce, value)
     least, last = ("true" if w in reduce.kind else "false" for w in ("argmin", "_last"))
@@ -242,7 +242,7 @@ def _done(program: BodyProgram) -> Iterator[tuple[int, str]]:
     yield from ((i, f"q{i}") for i in _divisors(program))
 
 
-def _known(program: BodyProgram) -> frozenset[str]:
+def _names(program: BodyProgram) -> frozenset[str]:
     return frozenset(name for _, name in _done(program))
 
 
@@ -262,9 +262,9 @@ def settled(program: BodyProgram) -> dict[int, int]:
     after: dict[int, int] = {}
     for index, value in enumerate(program.values):
         if isinstance(value, Apply) and index in _shared(program):
-            found = {rounds.get(a, after.get(a, -1)) for a in value.args if a in _shared(program)}
-            if len(found) == 1 and -1 not in found:
-                (after[index],) = found
+            rounds_read = {rounds.get(a, after.get(a, -1)) for a in value.args if a in _shared(program)}
+            if len(rounds_read) == 1 and -1 not in rounds_read:
+                (after[index],) = rounds_read
     live = program.live()
     read = {a for i, v in enumerate(program.values) if i in live and i not in after for a in arguments(v)}
     return {i: r for i, r in after.items() if i in read or any(o.value == i for o in program.outputs)}
@@ -273,7 +273,7 @@ def settled(program: BodyProgram) -> dict[int, int]:
 def _divisors(program: BodyProgram) -> tuple[int, ...]:
     """Return the row-invariant values whose reciprocals are precomputed, too: they divide 16-bit floats."""
     live = program.live()
-    found = {
+    values = {
         v.args[1]
         for i, v in enumerate(program.values)
         if i in live
@@ -282,12 +282,12 @@ def _divisors(program: BodyProgram) -> tuple[int, ...]:
         and v.dtype in SIXTEEN_BITS
         and i not in settled(program)
     }
-    return tuple(sorted(i for i in found if isinstance(program.values[i], Reduce) or i in settled(program)))
+    return tuple(sorted(i for i in values if isinstance(program.values[i], Reduce) or i in settled(program)))
 
 
 def _statements(program: BodyProgram, targets: Iterable[int], done: frozenset[str] | None = None) -> list[str]:
     """Return statements that compute `targets` from the inputs, the reductions and row-invariant values (`done`)."""
-    done = _known(program) if done is None else done
+    done = _names(program) if done is None else done
     needed: set[int] = set()
     stack = list(targets)
     while stack:
@@ -328,15 +328,15 @@ def _statement(program: BodyProgram, index: int, done: frozenset[str]) -> str:
 @lru_cache(maxsize=1024)
 def _shared(program: BodyProgram) -> frozenset[int]:
     """Return the row-invariant values: computed from reductions, and constants."""
-    found: set[int] = set()
+    shared: set[int] = set()
     constants: set[int] = set()
     for index, value in enumerate(program.values):
         args = value.args if isinstance(value, Apply) else ()
         if isinstance(value, Constant) or (args and constants.issuperset(args)):
             constants.add(index)
-        elif isinstance(value, Reduce) or (args and (found | constants).issuperset(args)):
-            found.add(index)
-    return frozenset(found)
+        elif isinstance(value, Reduce) or (args and (shared | constants).issuperset(args)):
+            shared.add(index)
+    return frozenset(shared)
 
 
 def _cast(operand: str, source_type: int, to: int) -> str:

@@ -118,9 +118,9 @@ def lower(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> LoweredProgr
     while True:
         cuts = len(space.cuts)
         walk = _Walk(program, shapes, space)
-        places = tuple(space.resolved(a) for a in axes)
+        coordinates = tuple(space.resolved(a) for a in axes)
         try:
-            outputs = tuple(Output(walk.at(o.value, places).index, o.dtype) for o in program.outputs)
+            outputs = tuple(Output(walk.at(o.value, coordinates).index, o.dtype) for o in program.outputs)
         except RecursionError:
             raise UnsupportedError(f"a chain of movements through {plural(program.values, 'value')}") from None
         if len(space.cuts) == cuts:
@@ -144,29 +144,29 @@ class _Walk:
     """For each select, by its index in the plain program: the bounds under which its second and third operands are
     needed.
     """
-    known: dict[tuple[int, tuple[Index, ...]], Term] = field(default_factory=dict)
+    terms: dict[tuple[int, tuple[Index, ...]], Term] = field(default_factory=dict)
 
-    def at(self, value: int, places: tuple[Index, ...]) -> Term:
+    def at(self, value: int, coordinates: tuple[Index, ...]) -> Term:
         """Return the term for a value at these coordinates."""
-        key = (value, places)
-        known = self.known.get(key)
-        if known is None:
-            if len(self.known) >= MAX_PLACES:
+        key = (value, coordinates)
+        term = self.terms.get(key)
+        if term is None:
+            if len(self.terms) >= MAX_PLACES:
                 raise UnsupportedError(f"values wanted at more than {MAX_PLACES} places")
-            known = self.known[key] = self._at(self.program.values[value], self.shapes[value], places)
-        return known
+            term = self.terms[key] = self._at(self.program.values[value], self.shapes[value], coordinates)
+        return term
 
-    def _at(self, value: Value, shape: Shape, places: tuple[Index, ...]) -> Term:
+    def _at(self, value: Value, shape: Shape, coordinates: tuple[Index, ...]) -> Term:
         match value:
             case Input(index=index, dtype=dtype):
-                return self.source(Read((ConditionalRead((), index, linear(places, shape)),)), dtype)
+                return self.source(Read((ConditionalRead((), index, linear(coordinates, shape)),)), dtype)
             case Constant(value=number, dtype=dtype):
                 return self.builder.constant(number, dtype)
             case Apply(op=op, args=args, dtype=dtype):
-                terms = (self.at(a, broadcast(places, self.shapes[a])) for a in args)
+                terms = (self.at(a, broadcast(coordinates, self.shapes[a])) for a in args)
                 return self.builder.term(Apply(op, tuple(t.index for t in terms), dtype))
             case Move():
-                return self.moved(value, places)
+                return self.moved(value, coordinates)
             case Reduce():
                 raise UnsupportedError("a reduction beside data movement")
             case _:
@@ -180,55 +180,55 @@ class _Walk:
             self.types.append(dtype)
         return self.builder.term(Input(number, dtype))
 
-    def moved(self, move: Move, places: tuple[Index, ...]) -> Term:
+    def moved(self, move: Move, coordinates: tuple[Index, ...]) -> Term:
         """Return the term for a moved value: the piece whose bounds hold."""
         shapes = tuple(self.shapes[a] for a in move.args)
-        found: list[tuple[Bounds, Term]] = []
-        for piece in pieces(move.how, self.space, places, shapes):
+        cases: list[tuple[Bounds, Term]] = []
+        for piece in pieces(move.how, self.space, coordinates, shapes):
             bounds = self.open(piece.bounds)
             if bounds is not None:
-                found.append((bounds, self.at(move.args[piece.operand], piece.coordinates)))
+                cases.append((bounds, self.at(move.args[piece.operand], piece.coordinates)))
         if isinstance(move.how, Padded):
-            return self.padded(found, self.at(move.args[1], (Index(),) * len(shapes[1])))
-        if not found:
+            return self.padded(cases, self.at(move.args[1], (Index(),) * len(shapes[1])))
+        if not cases:
             # The bounds are contradictory: no element is ever read here.
             return self.builder.constant(0, move.dtype)
-        one = self.together(found) or self.but_for_one_step(found)
-        return one or self.chosen(found[:-1], found[-1][1], found[-1][0])
+        one = self.together(cases) or self.but_for_one_step(cases)
+        return one or self.chosen(cases[:-1], cases[-1][1], cases[-1][0])
 
     def open(self, bounds: Bounds) -> Bounds | None:
         """Return the bounds that are not always true; None if one is always false."""
-        kept = []
+        open_bounds = []
         for bound in bounds:
             least, greatest = self.space.range(self.space.resolved(bound.index))
             if max(bound.low, least) >= min(bound.high, greatest + 1):
                 return None
             if least < bound.low or greatest >= bound.high:
-                kept.append(bound)
-        return tuple(kept)
+                open_bounds.append(bound)
+        return tuple(open_bounds)
 
-    def padded(self, found: list[tuple[Bounds, Term]], number: Term) -> Term:
+    def padded(self, cases: list[tuple[Bounds, Term]], number: Term) -> Term:
         """Return the single piece, with `number` where its bounds do not hold."""
-        if not found:
+        if not cases:
             return number
-        ((bounds, term),) = found
+        ((bounds, term),) = cases
         # Elements that are not read are 0 anyway.
         zero = number.constant is not None and number.constant.value == 0
         positive = number.constant is not None and math.copysign(1, number.constant.value) > 0
-        if zero and positive and (read := self.one_read(found)) is not None:
+        if zero and positive and (read := self.one_read(cases)) is not None:
             return read
         return self.chosen([(bounds, term)], number, ()) if bounds else term
 
-    def together(self, found: list[tuple[Bounds, Term]]) -> Term | None:
+    def together(self, cases: list[tuple[Bounds, Term]]) -> Term | None:
         """Return the pieces as one computation on a read with several cases, None if they differ in structure.
 
         A bias and its input on both sides of a Concat are added once, at the requested index.
         """
-        values = [self.builder.values[t.index] for _, t in found]
+        values = [self.builder.values[t.index] for _, t in cases]
         if all(v == values[0] for v in values) and not isinstance(values[0], Input):
-            return found[0][1]
+            return cases[0][1]
         if all(isinstance(v, Input) for v in values):
-            return self.one_read(found)
+            return self.one_read(cases)
         applied = [v for v in values if isinstance(v, Apply)]
         first = applied[0] if len(applied) == len(values) else None
         if first is None or any(
@@ -237,43 +237,43 @@ class _Walk:
             return None
         args = []
         for position in range(len(first.args)):
-            parts = [(b, Term(self.builder, v.args[position])) for (b, _), v in zip(found, applied, strict=True)]
+            parts = [(b, Term(self.builder, v.args[position])) for (b, _), v in zip(cases, applied, strict=True)]
             arg = self.together(parts)
             if arg is None:
                 return None
             args.append(arg.index)
         return self.builder.term(Apply(first.op, tuple(args), first.dtype))
 
-    def but_for_one_step(self, found: list[tuple[Bounds, Term]]) -> Term | None:
+    def but_for_one_step(self, cases: list[tuple[Bounds, Term]]) -> Term | None:
         """Return two pieces that differ in one extra operation: -a and b of RoPE become a single read."""
-        if len(found) != 2:
+        if len(cases) != 2:
             return None
-        for number, (bounds, term) in enumerate(found):
+        for number, (bounds, term) in enumerate(cases):
             value = self.builder.values[term.index]
             if isinstance(value, Apply) and len(value.args) == 1:
-                inside = [*found[:number], (bounds, Term(self.builder, value.args[0])), *found[number + 1 :]]
+                inside = [*cases[:number], (bounds, Term(self.builder, value.args[0])), *cases[number + 1 :]]
                 if self.builder.values[value.args[0]].dtype != value.dtype:
                     continue
                 both = self.together(inside)
                 if both is not None:
                     done = self.builder.term(Apply(value.op, (both.index,), value.dtype))
-                    return self.chosen([(bounds, done)], both, found[1 - number][0])
+                    return self.chosen([(bounds, done)], both, cases[1 - number][0])
         return None
 
-    def one_read(self, found: list[tuple[Bounds, Term]]) -> Term | None:
+    def one_read(self, cases: list[tuple[Bounds, Term]]) -> Term | None:
         """Return the pieces as one read, None if they are more than reads."""
-        reads = [r for _, term in found if (r := self.read(term)) is not None]
-        if len(reads) < len(found):
+        reads = [r for _, term in cases if (r := self.read(term)) is not None]
+        if len(reads) < len(cases):
             return None
         one = Read(
             tuple(
                 ConditionalRead((*bounds, *case.bounds), case.input, case.position)
-                for (bounds, _), r in zip(found, reads, strict=True)
+                for (bounds, _), r in zip(cases, reads, strict=True)
                 for case in r.cases
             )
         )
         within = len(one.cases) <= MAX_CASES if len(one.inputs) == 1 else self.side_by_side(one)
-        return self.source(one, found[0][1].dtype) if within else None
+        return self.source(one, cases[0][1].dtype) if within else None
 
     def side_by_side(self, read: Read) -> bool:
         """Return whether a read may select among its inputs: few, one index each, adjacent elements contiguous."""
@@ -287,14 +287,14 @@ class _Walk:
         source = self.sources[value.index] if isinstance(value, Input) else None
         return source if isinstance(source, Read) else None
 
-    def chosen(self, found: list[tuple[Bounds, Term]], otherwise: Term, rest: Bounds) -> Term:
+    def chosen(self, cases: list[tuple[Bounds, Term]], otherwise: Term, rest: Bounds) -> Term:
         """Return the first piece whose bounds hold, else `otherwise`, which is needed only within `rest`."""
         result = otherwise
-        for bounds, term in reversed(found):
+        for bounds, term in reversed(cases):
             guard = self.source(Guard(bounds), TensorProto.BOOL)
             result = self.builder.apply(scalar.where, guard, term, result)
-            known = self.choices.get(result.index, (bounds, rest))
-            self.choices[result.index] = (bounds, rest if known[1] == rest else ())
+            before = self.choices.get(result.index, (bounds, rest))
+            self.choices[result.index] = (bounds, rest if before[1] == rest else ())
             rest = ()
         return result
 
@@ -362,10 +362,10 @@ def _and(one: frozenset[Bound], other: Bounds) -> frozenset[Bound] | None:
 
 def _simplest(conditions: frozenset[frozenset[Bound]]) -> Wanted:
     """Return the conditions without those implied by another one."""
-    kept = frozenset(c for c in conditions if not any(d < c for d in conditions))
-    if len(kept) > MAX_CONDITIONS:
-        raise UnsupportedError(f"a value wanted under {plural(kept, 'condition')}, expected at most {MAX_CONDITIONS}")
-    return kept
+    least = frozenset(c for c in conditions if not any(d < c for d in conditions))
+    if len(least) > MAX_CONDITIONS:
+        raise UnsupportedError(f"a value wanted under {plural(least, 'condition')}, expected at most {MAX_CONDITIONS}")
+    return least
 
 
 def _within(read: Read, wanted: Wanted) -> Read:

@@ -13,8 +13,8 @@ _KNOWN = {"num_heads", "scale", "unidirectional"}
 
 @handles(ATTENTION, ops.MultiHeadAttention)
 def _multi_head_attention(node: BodyNode) -> tuple[Term, ...]:
-    given = [*node.operands, *[None] * 6]
-    if any(given[i] is not None for i in (3, 4)) or any(g is not None for g in given[6:]):
+    operands = [*node.operands, *[None] * 6]
+    if any(operands[i] is not None for i in (3, 4)) or any(g is not None for g in operands[6:]):
         raise UnsupportedError("MultiHeadAttention with more than queries, keys, values and a bias")
     if unknown := set(node.attributes) - _KNOWN:
         raise UnsupportedError(f"MultiHeadAttention with {min(unknown)}")

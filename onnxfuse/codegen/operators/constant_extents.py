@@ -5,38 +5,38 @@ from dataclasses import replace
 import numpy as np
 
 from onnxfuse import ops
-from onnxfuse.codegen.operators.node import BodyNode, Extents, Known, ShapeOf
-from onnxfuse.codegen.program.movement import Extent
+from onnxfuse.codegen.operators.node import BodyNode, ExtentList, Known, ShapeOf
+from onnxfuse.codegen.program.movement import ExtentOf
 
 
 def folded(node: BodyNode) -> Known | None:
     """Return a node's result from known integers and extents alone; None if it computes anything else."""
     match node.op_type, node.operands:
         case ops.Gather, (ShapeOf(of=of), np.ndarray() as axes):
-            return Extents(tuple(Extent(0, int(axis)) for axis in axes.reshape(-1)), (of,))
-        case ops.Div, (Extents() as extents, np.ndarray() as divisor) if divisor.size == 1 and divisor.item() > 0:
+            return ExtentList(tuple(ExtentOf(0, int(axis)) for axis in axes.reshape(-1)), (of,))
+        case ops.Div, (ExtentList() as extents, np.ndarray() as divisor) if divisor.size == 1 and divisor.item() > 0:
             by = int(divisor.item())
-            numbers = (replace(n, by=n.by * by) if isinstance(n, Extent) else n // by for n in extents.numbers)
-            return Extents(tuple(numbers), extents.of)
+            numbers = (replace(n, by=n.by * by) if isinstance(n, ExtentOf) else n // by for n in extents.numbers)
+            return ExtentList(tuple(numbers), extents.of)
         case ops.Concat, operands if operands and all(_is_list(o) for o in operands):
-            return _together(operands)
+            return _joined(operands)
         case _:
             return None
 
 
 def _is_list(operand: Known | None) -> bool:
-    return isinstance(operand, Extents) or (isinstance(operand, np.ndarray) and operand.ndim == 1)
+    return isinstance(operand, ExtentList) or (isinstance(operand, np.ndarray) and operand.ndim == 1)
 
 
-def _together(operands: tuple[Known | None, ...]) -> Known:
+def _joined(operands: tuple[Known | None, ...]) -> Known:
     if all(isinstance(o, np.ndarray) for o in operands):
         return np.concatenate([o for o in operands if isinstance(o, np.ndarray)])
-    found = Extents((), ())
+    result = ExtentList((), ())
     for operand in operands:
-        if isinstance(operand, Extents):
-            ahead = len(found.of)
-            numbers = (replace(n, operand=n.operand + ahead) if isinstance(n, Extent) else n for n in operand.numbers)
-            found = Extents((*found.numbers, *numbers), (*found.of, *operand.of))
+        if isinstance(operand, ExtentList):
+            base = len(result.of)
+            numbers = (replace(n, operand=n.operand + base) if isinstance(n, ExtentOf) else n for n in operand.numbers)
+            result = ExtentList((*result.numbers, *numbers), (*result.of, *operand.of))
         elif isinstance(operand, np.ndarray):
-            found = Extents((*found.numbers, *(int(n) for n in operand)), found.of)
-    return found
+            result = ExtentList((*result.numbers, *(int(n) for n in operand)), result.of)
+    return result

@@ -17,25 +17,25 @@ def erf_gelu(a: Term, b: Term) -> Term | None:
     """Return the product of `a` and `b` if it is x * (1 + erf(x * c)) * 0.5 in any order, also with x / c."""
     values = a.builder.values
 
-    found, waiting = list[int](), [b.index, a.index]
-    while waiting and len(found) <= 3:
+    factors, waiting = list[int](), [b.index, a.index]
+    while waiting and len(factors) <= 3:
         value = values[index := waiting.pop()]
         if _is(value, scalar.mul):
             waiting.extend(reversed(value.args))
         else:
-            found.append(index)
-    gate = next((i for i in found if _is(values[i], scalar.one_plus_erf)), None)
-    half = next((i for i in found if isinstance(v := values[i], Constant) and v.value == 0.5), None)
-    if len(found) != 3 or gate is None or half is None:
+            factors.append(index)
+    gate = next((i for i in factors if _is(values[i], scalar.one_plus_erf)), None)
+    half = next((i for i in factors if isinstance(v := values[i], Constant) and v.value == 0.5), None)
+    if len(factors) != 3 or gate is None or half is None:
         return None
-    (x,) = (i for i in found if i not in (gate, half))
+    (x,) = (i for i in factors if i not in (gate, half))
     inner, one = values[gate].args  # type: ignore[union-attr]
     scaled = values[inner]
     for op, function in ((scalar.mul, PRODUCT), (scalar.div, QUOTIENT)):
         if _is(scaled, op) and x in scaled.args:
             scale = scaled.args[1 - scaled.args.index(x)]
-            known = values[scale]
-            if isinstance(known, Constant) and known.value > 0 and (op == scalar.mul or scaled.args[0] == x):
+            factor = values[scale]
+            if isinstance(factor, Constant) and factor.value > 0 and (op == scalar.mul or scaled.args[0] == x):
                 # The constants stay operands, as they participate in broadcasting.
                 return a.builder.term(Apply(function, (x, scale, one, half), a.dtype))
     return None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onnxfuse import ops
-from onnxfuse.codegen.operators.node import BodyNode, Extents, Handlers, ShapeOf, handles
+from onnxfuse.codegen.operators.node import BodyNode, ExtentList, Handlers, ShapeOf, handles
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import (
     Alike,
@@ -13,7 +13,7 @@ from onnxfuse.codegen.program.movement import (
     DepthToSpace,
     Enlarged,
     Expanded,
-    Extent,
+    ExtentOf,
     Flattened,
     Gathered,
     LookedUp,
@@ -72,7 +72,7 @@ def _flatten(node: BodyNode) -> Movement:
 
 @_moves(ops.Squeeze)
 def _squeeze(node: BodyNode) -> Movement:
-    return Squeezed(_given(node, "axes", 1))
+    return Squeezed(_integers(node, "axes", 1))
 
 
 @_moves(ops.Unsqueeze)
@@ -83,17 +83,17 @@ def _unsqueeze(node: BodyNode) -> Movement:
 @handles(MOVEMENT, ops.Expand)
 def _expand(node: BodyNode) -> tuple[Term, ...]:
     x, target = node.term(0), node.operands[1] if len(node.operands) > 1 else None
-    if not isinstance(target, Extents):
+    if not isinstance(target, ExtentList):
         return (x.builder.move(Expanded(_wanted(node, "shape", 1)), x),)
     # Operand 0 is the data.
-    numbers = tuple(replace(n, operand=n.operand + 1) if isinstance(n, Extent) else n for n in target.numbers)
+    numbers = tuple(replace(n, operand=n.operand + 1) if isinstance(n, ExtentOf) else n for n in target.numbers)
     return (x.builder.term(Move(Expanded(numbers), (x.index, *(t.index for t in target.of)), x.dtype)),)
 
 
 @_moves(ops.Slice)
 def _slice(node: BodyNode) -> Movement:
     starts, ends = _wanted(node, "starts", 1), _wanted(node, "ends", 2)
-    axes, steps = _given(node, "axes", 3), node.integers(4)
+    axes, steps = _integers(node, "axes", 3), node.integers(4)
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -186,7 +186,7 @@ def _concat(node: BodyNode) -> tuple[Term, ...]:
 
 @handles(MOVEMENT, ops.Split)
 def _split(node: BodyNode) -> tuple[Term, ...]:
-    axis, sizes = int(node.number("axis", 0)), _given(node, "split", 1) or ()
+    axis, sizes = int(node.number("axis", 0)), _integers(node, "split", 1) or ()
     parts = len(sizes) or int(node.number("num_outputs", 0)) or node.outputs
     if parts != node.outputs:
         raise UnsupportedError(f"Split in {parts} with {node.outputs} outputs")
@@ -228,7 +228,7 @@ def _padded_by_itself(
 
     for axis, low, high in zip(axes, before, after, strict=True):
         first, last = _BESIDE[mode](low, high)
-        parts = [*(piece(axis, *cut) for cut in first), x, *(piece(axis, *cut) for cut in last)]
+        parts = [*(piece(axis, *part) for part in first), x, *(piece(axis, *part) for part in last)]
         x = x.builder.move(Concatenated(axis), *parts) if len(parts) > 1 else x
     return x
 
@@ -259,17 +259,17 @@ def _listed(node: BodyNode, attribute: str) -> tuple[int, ...] | None:
     return tuple(int(n) for n in value) if isinstance(value, list) else None
 
 
-def _given(node: BodyNode, name: str, position: int) -> tuple[int, ...] | None:
+def _integers(node: BodyNode, name: str, position: int) -> tuple[int, ...] | None:
     """Return a list of integers that was an attribute in older versions of the op; None if absent."""
     listed = _listed(node, name)
     return node.integers(position) if listed is None else listed
 
 
 def _wanted(node: BodyNode, name: str, position: int) -> tuple[int, ...]:
-    found = _given(node, name, position)
-    if found is None:
+    numbers = _integers(node, name, position)
+    if numbers is None:
         raise UnsupportedError(f"{node.op_type} without {name}")
-    return found
+    return numbers
 
 
 def _runs(numbers: tuple[int, ...]) -> tuple[Run, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from onnxfuse.codegen.program.builder import Builder, Term, as_term
-from onnxfuse.codegen.program.movement import Extent
+from onnxfuse.codegen.program.movement import ExtentOf
 from onnxfuse.codegen.program.program import Reduce
 from onnxfuse.ops import Operator
 from onnxfuse.ops.scalar import Kind, Scalar
@@ -26,16 +26,16 @@ class ShapeOf:
 
 
 @dataclass(frozen=True)
-class Extents:
+class ExtentList:
     """An integer list, some elements of which are extents of values: a possible target of an Expand."""
 
-    numbers: tuple[int | Extent, ...]
+    numbers: tuple[int | ExtentOf, ...]
     """The integers, with references to extents of `of`."""
     of: tuple[Term, ...]
 
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
-Known = Term | Array | ShapeOf | Extents
+Known = Term | Array | ShapeOf | ExtentList
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class BodyNode:
 
     def term(self, position: int, *kinds: Kind) -> Term:
         """Return the operand at `position`, which must be present, and of one of these kinds if any are given."""
-        found = self.optional(position)
-        if found is None:
+        operand = self.optional(position)
+        if operand is None:
             raise self.refusal(f"without its input {position}")
-        return self._of(found, kinds)
+        return self._of(operand, kinds)
 
     def optional(self, position: int) -> Term | None:
         """Return the operand at `position` as a term, None if absent."""
         operand = self.operands[position] if position < len(self.operands) else None
-        if isinstance(operand, ShapeOf | Extents):
+        if isinstance(operand, ShapeOf | ExtentList):
             raise UnsupportedError(f"{self.op_type} of a shape")
         return self._as_term(operand) if isinstance(operand, np.ndarray) else operand
 

@@ -14,7 +14,7 @@ from onnxfuse.codegen.operators.attention_ops import ATTENTION
 from onnxfuse.codegen.operators.constant_extents import folded
 from onnxfuse.codegen.operators.contraction_ops import CONTRACTION
 from onnxfuse.codegen.operators.movement_ops import MOVEMENT
-from onnxfuse.codegen.operators.node import Array, BodyNode, Extents, Handlers, Known, ShapeOf
+from onnxfuse.codegen.operators.node import Array, BodyNode, ExtentList, Handlers, Known, ShapeOf
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
 from onnxfuse.codegen.operators.window_ops import WINDOW
@@ -67,13 +67,13 @@ def program_by(meaning: Meaning, handlers: Handlers) -> BodyProgram:
     for dtype in (*inputs, *outputs):
         element_types.require(dtype)
     builder = Builder()
-    known: dict[str, Known] = {
+    values: dict[str, Known] = {
         name: builder.term(Input(i, dtype)) for i, (name, dtype) in enumerate(zip(function.input, inputs, strict=True))
     }
     opset = _opset(function)
     for node in function.node:
-        known.update(_results(node, known, builder, opset, handlers))
-    stored = tuple(_output(name, known, dtype) for name, dtype in zip(function.output, outputs, strict=True))
+        values.update(_results(node, values, builder, opset, handlers))
+    stored = tuple(_output(name, values, dtype) for name, dtype in zip(function.output, outputs, strict=True))
     return BodyProgram(tuple(builder.values), stored, inputs)
 
 
@@ -87,7 +87,7 @@ def _opset(function: FunctionProto) -> int:
 
 
 def _results(
-    node: onnx.NodeProto, known: dict[str, Known], builder: Builder, opset: int, handlers: Handlers
+    node: onnx.NodeProto, values: dict[str, Known], builder: Builder, opset: int, handlers: Handlers
 ) -> dict[str, Known]:
     if node.op_type == ops.Constant and node.domain in ("", "ai.onnx"):
         return {node.output[0]: _constant(node)}
@@ -95,10 +95,10 @@ def _results(
     handler = handlers.get((domain, node.op_type))
     if handler is None:
         raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
-    if (unknown := next((i for i in node.input if i and i not in known), None)) is not None:
+    if (unknown := next((i for i in node.input if i and i not in values), None)) is not None:
         raise UnsupportedError(f"{node.op_type} of '{unknown}', which no node before it computes")
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    operands = tuple(known[i] if i else None for i in node.input)
+    operands = tuple(values[i] if i else None for i in node.input)
     read = BodyNode(node.op_type, opset, builder, operands, attributes, len(node.output))
     number = folded(read) if not domain else None
     terms = handler(read) if number is None else (number,)
@@ -123,11 +123,11 @@ def _constant(node: onnx.NodeProto) -> Array:
             raise UnsupportedError(f"Constant with {other}")
 
 
-def _output(name: str, known: dict[str, Known], dtype: int) -> Output:
-    term = known[name]
+def _output(name: str, values: dict[str, Known], dtype: int) -> Output:
+    term = values[name]
     if isinstance(term, np.ndarray):
         raise UnsupportedError(f"output {name} is a constant")
-    if isinstance(term, ShapeOf | Extents):
+    if isinstance(term, ShapeOf | ExtentList):
         raise UnsupportedError(f"output {name} is a shape")
     if term.dtype != dtype:
         raise UnsupportedError(

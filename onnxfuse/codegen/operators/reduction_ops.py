@@ -23,11 +23,11 @@ def _reduce(formula: Reduced) -> Handler:
     """Return the handler of an operator that reduces over axes given by an attribute or an input."""
 
     def handler(node: BodyNode) -> tuple[Term, ...]:
-        found = _axes(node)
-        if found is None:
+        axes_read = _axes(node)
+        if axes_read is None:
             # No axes and noop_with_empty_axes: elementwise, everything but the reduction.
             return (as_term(formula(node, lambda _, x: x)),)
-        axes, all_ = found
+        axes, all_ = axes_read
 
         def over(kind: str, x: Scalar) -> Scalar:
             return reduced(kind, as_term(x), axes, onward=all_)
@@ -47,8 +47,8 @@ def _arg(node: BodyNode) -> tuple[Term, ...]:
     x = node.term(0, Kind.REAL, Kind.INTEGER)
     axis = int(node.number("axis", 0))
     kind = node.op_type.lower() + ("_last" if node.number("select_last_index", 0) else "")
-    found = x.builder.term(Reduce(kind, x.index, (axis,), False, TensorProto.INT64))
-    return (found if node.number("keepdims", 1) == 1 else _moved(found, Squeezed((axis,))),)
+    index = x.builder.term(Reduce(kind, x.index, (axis,), False, TensorProto.INT64))
+    return (index if node.number("keepdims", 1) == 1 else _moved(index, Squeezed((axis,))),)
 
 
 @handles(REDUCTIONS, ops.InstanceNormalization)

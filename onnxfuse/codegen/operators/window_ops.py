@@ -50,8 +50,8 @@ def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, pa
     """Return the reduction over the windows of images [batch, channels, space...] with `dims` dimensions."""
     taps = tuple(range(-dims, 0))
     seen = x.builder.term(SlidingWindow((x.index,), kernel, sliding, dims, padded, x.dtype))
-    found = x.builder.term(Reduce(kind, seen.index, taps, False, x.dtype))
-    return x.builder.move(Squeezed(taps), found)
+    result = x.builder.term(Reduce(kind, seen.index, taps, False, x.dtype))
+    return x.builder.move(Squeezed(taps), result)
 
 
 @handles(WINDOW, ops.Resize)
@@ -65,17 +65,17 @@ def _resize(node: BodyNode) -> tuple[Known, ...]:
         raise UnsupportedError(f"Resize by {mode}, {centre}, or with axes, antialias or exclude_outside")
     if node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise UnsupportedError("Resize that keeps the aspect ratio")
-    scales, sizes = ([float(v) for v in node.constant(i).reshape(-1)] if _given(node, i) else [] for i in (2, 3))
+    scales, sizes = ([float(v) for v in node.constant(i).reshape(-1)] if _has(node, i) else [] for i in (2, 3))
     if sorted((len(scales), len(sizes))) != [0, 4] or (scales and scales[:2] != [1, 1]):
         raise UnsupportedError(
             f"Resize by linear with scales {scales} and sizes {sizes}, expected four of either and channels as they are"
         )
-    x, known = node.term(0), (scales[2], scales[3]) if scales else None
-    how = Resizing(centre, known, None if scales else (int(sizes[2]), int(sizes[3])))
+    x, factors = node.term(0), (scales[2], scales[3]) if scales else None
+    how = Resizing(centre, factors, None if scales else (int(sizes[2]), int(sizes[3])))
     return (node.builder.term(Resample(x.index, how, x.dtype)),)
 
 
-def _given(node: BodyNode, position: int) -> bool:
+def _has(node: BodyNode, position: int) -> bool:
     return len(node.operands) > position and node.operands[position] is not None
 
 

@@ -20,14 +20,14 @@ class Builder:
     """
 
     values: list[Value] = field(default_factory=list)
-    known: dict[Value, int] = field(default_factory=dict)
+    index_of: dict[Value, int] = field(default_factory=dict)
 
     def term(self, value: Value) -> Term:
         """Return the term for `value`, a new one only if no equal one exists."""
-        if value not in self.known or isinstance(value, Contraction):
-            self.known[value] = len(self.values)
+        if value not in self.index_of or isinstance(value, Contraction):
+            self.index_of[value] = len(self.values)
             self.values.append(value)
-        return Term(self, self.known[value])
+        return Term(self, self.index_of[value])
 
     def constant(self, value: float | int | bool, dtype: int, shape: Shape = ()) -> Term:
         """Return a literal as a term of element type `dtype`."""

@@ -67,10 +67,10 @@ def image_problem(program: BodyProgram, index: int) -> ImageProblem:
         rank = 4 if w is None or window is None else window.dims and window.dims + 2
         return ImageProblem(core, window, x, w, False, False, (), rank, index, inside - {index})
     after = program.readers(index)
-    turns, packings, backs = ([_perm(program, i) for i in found] for found in (images, filters, after))
+    turns, packings, backs = ([_perm(program, i) for i in chain] for chain in (images, filters, after))
     for rank, (first, by_pixel, last) in LAST.items():
-        turned = turns in ([first], [last, first]) and packings in ([], [by_pixel], [first])
-        if turned and backs == [last] and not program.is_output(index):
+        channels_last = turns in ([first], [last, first]) and packings in ([], [by_pixel], [first])
+        if channels_last and backs == [last] and not program.is_output(index):
             if window is not None and window.dims != rank - 2 and (window.dims or rank == 5):
                 raise UnsupportedError(f"a window along {plural(window.dims, 'dimension')} over images of rank {rank}")
             packing = packings[0] if packings else ()
@@ -98,11 +98,11 @@ def _parts(program: BodyProgram, index: int) -> Parts | None:
 
 def _turns(program: BodyProgram, index: int) -> list[int]:
     """Return the value behind a chain of Transposes, and these."""
-    found: list[int] = []
+    chain: list[int] = []
     while index >= 0 and isinstance(move := program.values[index], Move) and isinstance(move.how, Transposed):
-        found.insert(0, index)
+        chain.insert(0, index)
         index = move.args[0]
-    return [index, *found]
+    return [index, *chain]
 
 
 def _perm(program: BodyProgram, index: int) -> tuple[int, ...]:

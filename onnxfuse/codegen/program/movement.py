@@ -91,7 +91,7 @@ class Unsqueezed:
 
 
 @dataclass(frozen=True)
-class Extent:
+class ExtentOf:
     """The extent of an operand's axis, or a quotient of it; the operand's elements are not read."""
 
     operand: int
@@ -107,7 +107,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Expanded:
-    target: tuple[int | Extent, ...]
+    target: tuple[int | ExtentOf, ...]
 
     def shape(self, of: Shapes) -> Shape:
         target = tuple(n if isinstance(n, int) else n.of(of) for n in self.target)
@@ -134,7 +134,7 @@ class Sliced:
 
     def shape(self, of: Shapes) -> Shape:
         axes = different_axes((c.axis for c in self.cuts), len(of[0]), ops.Slice)
-        lengths = {axis: cut.part(of[0])[1] for axis, cut in zip(axes, self.cuts, strict=True)}
+        lengths = {axis: part.part(of[0])[1] for axis, part in zip(axes, self.cuts, strict=True)}
         return tuple(lengths.get(d, n) for d, n in enumerate(of[0]))
 
 

@@ -283,15 +283,15 @@ def arguments(value: Value) -> tuple[int, ...]:
 def broadcast(*shapes: Shape) -> Shape:
     """Return the broadcast shape by numpy's rules."""
     rank = max(map(len, shapes), default=0)
-    found = [1] * rank
+    result = [1] * rank
     for shape in shapes:
-        for place, n in enumerate(shape, rank - len(shape)):
+        for axis, n in enumerate(shape, rank - len(shape)):
             if n != 1:
-                if found[place] not in (1, n):
-                    told = f"shapes {', '.join(map(str, shapes))} do not broadcast"
-                    raise DisagreeingError(told, n, found[place])
-                found[place] = n
-    return tuple(found)
+                if result[axis] not in (1, n):
+                    message = f"shapes {', '.join(map(str, shapes))} do not broadcast"
+                    raise DisagreeingError(message, n, result[axis])
+                result[axis] = n
+    return tuple(result)
 
 
 def _images(shape: Shape, dims: int) -> Shape:
@@ -304,8 +304,8 @@ def _seen(window: SlidingWindow, shapes: tuple[Shape, ...]) -> Shape:
     batch, channels, *space = _images(shapes[0], window.dims)
     row = (1,) * (2 - len(space))
     kernel = window.kernel or row + shapes[1][2:]
-    places = window.sliding.over((batch, *row, *space, channels), kernel)
-    return (batch, channels, *places.out[len(row) :], *kernel[len(row) :])
+    geometry = window.sliding.over((batch, *row, *space, channels), kernel)
+    return (batch, channels, *geometry.out[len(row) :], *kernel[len(row) :])
 
 
 def _convolved(contract: Contraction, window: Shape, filters: Shape) -> Shape:

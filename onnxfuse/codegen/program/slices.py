@@ -27,20 +27,20 @@ def between(program: BodyProgram, starts: Sequence[int], outputs: Sequence[Outpu
     All inputs of the op that are reached must be among `starts`. Dead values stay with their operands, so that a part
     has the same values as it would as a body of its own.
     """
-    kept = set(program.reached((o.value for o in outputs), starts))
+    inner = set(program.reached((o.value for o in outputs), starts))
     dead = [i for i in range(len(program.values)) if i not in program.live()]
     for index in dead:
-        made_of = arguments(program.values[index])
-        whole = all(a in kept or isinstance(program.values[a], Constant) for a in made_of)
-        if made_of and whole and kept.intersection(made_of):
-            kept.update(made_of, (index,))
-    builder, place = Builder(), dict[int, int]()
+        operands = arguments(program.values[index])
+        whole = all(a in inner or isinstance(program.values[a], Constant) for a in operands)
+        if operands and whole and inner.intersection(operands):
+            inner.update(operands, (index,))
+    builder, index_of = Builder(), dict[int, int]()
     for number, index in enumerate(starts):
-        place[index] = builder.term(Input(number, program.values[index].dtype)).index
-    for index in sorted(kept - set(starts)):
-        place[index] = builder.term(with_arguments(program.values[index], place)).index
-    made = tuple(Output(place[o.value], o.dtype) for o in outputs)
-    return BodyProgram(tuple(builder.values), made, tuple(program.values[i].dtype for i in starts))
+        index_of[index] = builder.term(Input(number, program.values[index].dtype)).index
+    for index in sorted(inner - set(starts)):
+        index_of[index] = builder.term(with_arguments(program.values[index], index_of)).index
+    results = tuple(Output(index_of[o.value], o.dtype) for o in outputs)
+    return BodyProgram(tuple(builder.values), results, tuple(program.values[i].dtype for i in starts))
 
 
 def operands_last(program: BodyProgram, first: int) -> BodyProgram:
@@ -59,28 +59,28 @@ def operands_last(program: BodyProgram, first: int) -> BodyProgram:
 
 def canonical(program: BodyProgram) -> BodyProgram:
     """Return the program with its values in depth-first order from its outputs: equal programs compare equal."""
-    builder, place = Builder(), dict[int, int]()
+    builder, index_of = Builder(), dict[int, int]()
     waiting = [o.value for o in reversed(program.outputs)]
     while waiting:
         index = waiting[-1]
-        if missing := [a for a in reversed(arguments(program.values[index])) if a not in place]:
+        if missing := [a for a in reversed(arguments(program.values[index])) if a not in index_of]:
             waiting += missing
             continue
         waiting.pop()
-        place.setdefault(index, builder.term(with_arguments(program.values[index], place)).index)
+        index_of.setdefault(index, builder.term(with_arguments(program.values[index], index_of)).index)
     return BodyProgram(
-        tuple(builder.values), tuple(Output(place[o.value], o.dtype) for o in program.outputs), program.inputs
+        tuple(builder.values), tuple(Output(index_of[o.value], o.dtype) for o in program.outputs), program.inputs
     )
 
 
-def with_arguments(value: Value, place: dict[int, int]) -> Value:
+def with_arguments(value: Value, index_of: dict[int, int]) -> Value:
     """Return the value with its operands at other indices."""
     match value:
         case Apply() | Move() | SlidingWindow() | Attend():
-            return replace(value, args=tuple(place[a] for a in value.args))
+            return replace(value, args=tuple(index_of[a] for a in value.args))
         case Contraction(args=(left, right)):
-            return replace(value, args=(place[left], place[right]))
+            return replace(value, args=(index_of[left], index_of[right]))
         case Reduce() | Resample():
-            return replace(value, arg=place[value.arg])
+            return replace(value, arg=index_of[value.arg])
         case _:
             return value

@@ -99,7 +99,7 @@ def broadcast_program(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> 
     """
     if not program.moves():
         return BroadcastProgram(program, input_shapes)
-    return _Space(program, input_shapes).spread()
+    return _Space(program, input_shapes).unified()
 
 
 @dataclass
@@ -112,7 +112,7 @@ class _Space:
     became: dict[int, Axis] = field(default_factory=dict)
     """Axes that were split, or unified with others."""
 
-    def spread(self) -> BroadcastProgram:
+    def unified(self) -> BroadcastProgram:
         shapes = self.program.shapes(self.input_shapes)
         axes: list[tuple[Axis, ...]] = []
         reduced: dict[int, Axis] = {}
@@ -125,15 +125,15 @@ class _Space:
         rows = [i for i, v in enumerate(self.program.values) if isinstance(v, Move) and isinstance(v.how, LookedUp)]
         dense = [axes[i] for i in (*self._inputs(), *rows, *(o.value for o in self.program.outputs))]
         order = self._ordered([self._flat(a) for a in dense])
-        made = self._rewritten(order, axes, reduced)
+        result = self._rewritten(order, axes, reduced)
         names = [f"in{v.index}" for i in self._inputs() if isinstance(v := self.program.values[i], Input)]
         where = [*self._inputs(), *(o.value for o in self.program.outputs)]
-        places = {a: d for d, a in enumerate(order)}
-        found = {
-            name: tuple(places[a] for a in self._flat(axes[i]))
+        positions = {a: d for d, a in enumerate(order)}
+        orders = {
+            name: tuple(positions[a] for a in self._flat(axes[i]))
             for name, i in zip((*names, *(f"out{n}" for n in range(len(self.program.outputs)))), where, strict=True)
         }
-        return replace(made, orders={name: axes for name, axes in found.items() if list(axes) != sorted(axes)})
+        return replace(result, orders={name: axes for name, axes in orders.items() if list(axes) != sorted(axes)})
 
     # ---- axes of each value
 
@@ -148,7 +148,7 @@ class _Space:
             case Constant(shape=shape):
                 return ((),) * len(shape)
             case Apply(args=args):
-                return self._together([axes[a] for a in args])
+                return self._broadcast([axes[a] for a in args])
             case Reduce(arg=arg):
                 gone = _positions(value, len(axes[arg]))
                 return tuple(() if d in gone else a for d, a in enumerate(axes[arg]))
@@ -179,16 +179,16 @@ class _Space:
         return (len(self.extents) - 1,)
 
     def _flat(self, axes: tuple[Axis, ...]) -> Axis:
-        return tuple(self._known(tuple(a for axis in axes for a in axis)))
+        return tuple(self._current(tuple(a for axis in axes for a in axis)))
 
-    def _known(self, axis: Axis) -> Iterator[int]:
+    def _current(self, axis: Axis) -> Iterator[int]:
         for a in axis:
             if a in self.became:
-                yield from self._known(self.became[a])
+                yield from self._current(self.became[a])
             else:
                 yield a
 
-    def _together(self, operands: list[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    def _broadcast(self, operands: list[tuple[Axis, ...]]) -> tuple[Axis, ...]:
         """Return the axes of a broadcast: an axis shared by several operands is unified."""
         rank = max(len(o) for o in operands)
         result: list[Axis] = []
@@ -200,7 +200,7 @@ class _Space:
         return tuple(result)
 
     def _unite(self, one: Axis, other: Axis) -> None:
-        first, second = list(self._known(one)), list(self._known(other))
+        first, second = list(self._current(one)), list(self._current(other))
         while first and second:
             a, b = first.pop(0), second.pop(0)
             if a == b:
@@ -235,7 +235,7 @@ class _Space:
                 self._unite(mine, theirs)
 
     def _count(self, axis: Axis) -> int:
-        return math.prod(self.extents[a] for a in self._known(axis))
+        return math.prod(self.extents[a] for a in self._current(axis))
 
     def _split(self, axis: int, outer: int, inner: int = 0) -> Axis:
         """Split an axis into one of extent `outer` and the rest, or into the rest and one of extent `inner`."""
@@ -250,7 +250,7 @@ class _Space:
         """Distribute the axes over the extents of `target`; an axis across a boundary is split there."""
         rest = list(axes)
         for extent in target:
-            taken: list[int] = []
+            chunk: list[int] = []
             missing = extent
             while missing > 1:
                 a = rest.pop(0)
@@ -260,8 +260,8 @@ class _Space:
                 if missing % self.extents[a]:
                     raise UnsupportedError(f"axes of {self.extents[a]} and {missing} that do not divide each other")
                 missing //= self.extents[a]
-                taken.append(a)
-            yield tuple(taken)
+                chunk.append(a)
+            yield tuple(chunk)
 
     # ---- the common space, and the program in it
 
@@ -297,11 +297,11 @@ class _Space:
         return tuple(order)
 
     def _rewritten(self, order: Axis, axes: list[tuple[Axis, ...]], reduced: dict[int, Axis]) -> BroadcastProgram:
-        sets = {i: frozenset(self._known(a)) & frozenset(order) for i, a in reduced.items()}
+        sets = {i: frozenset(self._current(a)) & frozenset(order) for i, a in reduced.items()}
         # Reductions over unit axes only get one axis to iterate over.
         lonely = not any(sets.values())
         rank = len(order) + lonely
-        place = {a: d for d, a in enumerate(order)}
+        position = {a: d for d, a in enumerate(order)}
 
         def extents(value: tuple[Axis, ...]) -> Shape:
             mine = frozenset(self._flat(value))
@@ -317,7 +317,7 @@ class _Space:
                     moved.append(moved[args[0]])
                     continue
                 case Reduce(arg=arg):
-                    over = tuple(sorted(place[a] for a in sets[index])) or ((rank - 1,) if lonely else ())
+                    over = tuple(sorted(position[a] for a in sets[index])) or ((rank - 1,) if lonely else ())
                     if not over and value.kind.startswith("arg"):
                         raise UnsupportedError("an arg max over axes of extent 1 beside a reduction over others")
                     if not over:

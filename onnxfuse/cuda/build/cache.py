@@ -54,33 +54,33 @@ def get(key: str, make: Callable[[], bytes]) -> bytes:
     Exceptions of `make` are passed on. Disk errors are warnings, and only cost another compilation.
     """
     try:
-        place = folder()
-        reason = _unusable(place)
+        root = folder()
+        reason = _unusable(root)
     except RuntimeError as error:  # no home directory
         reason = f"{error}"
     except OSError as error:
-        reason = f"{place}: {error.strerror or error}"
+        reason = f"{root}: {error.strerror or error}"
     if reason is not None:
         _warn(f"compiled kernels are not kept: {reason}")
         return make()
-    file = place / f"{key}{SUFFIX}"
-    held = _read(file, key)
-    if held is not None:
-        return held
-    made = make()
+    file = root / f"{key}{SUFFIX}"
+    cached = _read(file, key)
+    if cached is not None:
+        return cached
+    cubin = make()
     try:
-        _write(file, _packed(key, made))
-        _evict_at_times(place, key)
+        _write(file, _packed(key, cubin))
+        _evict_at_times(root, key)
     except OSError as error:
-        _warn(f"compiled kernels are not kept: {place}: {error.strerror or error}")
-    return made
+        _warn(f"compiled kernels are not kept: {root}: {error.strerror or error}")
+    return cubin
 
 
 def find(key: str, suffix: str = SUFFIX) -> bytes | None:
     """Return the entry of `key`, a SHA-256 in hex; None unless it is valid and ours."""
     try:
-        place = folder()
-        return None if _unusable(place) is not None else _read(place / f"{key}{suffix}", key)
+        root = folder()
+        return None if _unusable(root) is not None else _read(root / f"{key}{suffix}", key)
     except (OSError, RuntimeError):  # an unreadable entry is rebuilt
         return None
 
@@ -88,10 +88,10 @@ def find(key: str, suffix: str = SUFFIX) -> bytes | None:
 def trust_pack(key: str) -> None:
     """Record that the user compiled or trusts the pack whose index has this SHA-256. Disk errors are warnings."""
     try:
-        place = folder()
-        reason = _unusable(place)
+        root = folder()
+        reason = _unusable(root)
         if reason is None:
-            _write(place / f"{key}{TRUSTED}", _packed(key, b""))
+            _write(root / f"{key}{TRUSTED}", _packed(key, b""))
     except (OSError, RuntimeError) as error:
         reason = f"{error}"
     if reason is not None:
@@ -106,10 +106,10 @@ def trusts_pack(key: str) -> bool:
 def keep_programs(key: str, data: bytes) -> None:
     """Store recorded launch programs, replacing the existing ones. Disk errors are warnings."""
     try:
-        place = folder()
-        if _unusable(place) is None:
-            _write(place / f"{key}{PROGRAMS}", _packed(key, data))
-            _evict_at_times(place, key)
+        root = folder()
+        if _unusable(root) is None:
+            _write(root / f"{key}{PROGRAMS}", _packed(key, data))
+            _evict_at_times(root, key)
     except (OSError, RuntimeError) as error:
         _warn(f"launch programs are not kept: {error}")
 
@@ -129,21 +129,21 @@ def _warn(text: str) -> None:
     )
 
 
-def _unusable(place: Path) -> str | None:
-    """Return why kernels in `place` must not be used; None if it is ours alone. A missing folder is created."""
+def _unusable(root: Path) -> str | None:
+    """Return why kernels in `root` must not be used; None if it is ours alone. A missing folder is created."""
     with contextlib.suppress(FileExistsError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.mkdir(mode=0o700)
-    found = os.lstat(place)
-    if stat.S_ISLNK(found.st_mode):
-        found = os.stat(place)
-    if not stat.S_ISDIR(found.st_mode):
-        return f"{place} is not a folder"
-    if found.st_uid != os.geteuid():
-        return f"{place} belongs to another user"
-    if found.st_mode & 0o077:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700)
+    status = os.lstat(root)
+    if stat.S_ISLNK(status.st_mode):
+        status = os.stat(root)
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{root} is not a folder"
+    if status.st_uid != os.geteuid():
+        return f"{root} belongs to another user"
+    if status.st_mode & 0o077:
         # Older versions created it like this; foreign entries are detected by their hash, and rebuilt.
-        os.chmod(place, 0o700)
+        os.chmod(root, 0o700)
     return None
 
 
@@ -158,9 +158,9 @@ def _read(file: Path, key: str) -> bytes | None:
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a FIFO would block
         try:
-            found = os.fstat(handle)
-            length = found.st_size - _HEADER
-            if found.st_uid != os.geteuid() or not stat.S_ISREG(found.st_mode) or length > LARGEST:
+            status = os.fstat(handle)
+            length = status.st_size - _HEADER
+            if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode) or length > LARGEST:
                 return None
             with open(handle, "rb", closefd=False) as stream:
                 data = stream.read(_HEADER)
@@ -192,35 +192,35 @@ def _write(file: Path, data: bytes) -> None:
         raise
 
 
-def _entries(place: Path, *suffixes: str) -> list[tuple[float, int, Path]]:
+def _entries(root: Path, *suffixes: str) -> list[tuple[float, int, Path]]:
     """Return the entries as (last used, bytes, file); other processes may remove them concurrently."""
-    found = []
-    for file in (f for suffix in suffixes for f in place.glob(f"*{suffix}")):
+    entries = []
+    for file in (f for suffix in suffixes for f in root.glob(f"*{suffix}")):
         with contextlib.suppress(FileNotFoundError):
             facts = file.lstat()
             if stat.S_ISDIR(facts.st_mode):
                 continue
-            found.append((facts.st_mtime, facts.st_size, file))
-    return found
+            entries.append((facts.st_mtime, facts.st_size, file))
+    return entries
 
 
-def _evict_at_times(place: Path, key: str) -> None:
+def _evict_at_times(root: Path, key: str) -> None:
     """Evict at one write in 16, because it scans all entries."""
     if key[0] == "0":
-        evict(place)
+        evict(root)
 
 
-def evict(place: Path) -> None:
+def evict(root: Path) -> None:
     """Remove least recently used entries until all fit LIMIT, and remains of killed processes and older versions."""
-    entries = sorted(_entries(place, SUFFIX, PROGRAMS))
+    entries = sorted(_entries(root, SUFFIX, PROGRAMS))
     total = sum(s for _, s, _ in entries)
     now = max((used for used, _, _ in entries), default=0.0)
-    for _, taken, file in entries:
+    for _, size, file in entries:
         if total <= LIMIT:
             break
         file.unlink(missing_ok=True)
-        total -= taken
-    for file in (*place.glob(f"tmp*{TEMPORARY}"), *place.glob("*.cubin")):
+        total -= size
+    for file in (*root.glob(f"tmp*{TEMPORARY}"), *root.glob("*.cubin")):
         with contextlib.suppress(FileNotFoundError):
             if file.lstat().st_mtime < now - STALE:
                 file.unlink()

@@ -95,9 +95,9 @@ def load_image(image: Callable[[], bytes], digest: bytes, entry: str, device: in
 def load(kernel: KernelSource, device: int) -> Any:
     """Return the CuPy function of `kernel` on GPU `device`; its handle is `.kernel.ptr`."""
     key = (kernel, device)
-    found = _loaded.get(key)
-    if found is not None:
-        return found
+    function = _loaded.get(key)
+    if function is not None:
+        return function
     import cupy
 
     cubin = compile(kernel, arch_of(device))

@@ -70,7 +70,7 @@ def _evaluations(program: BodyProgram, counts: list[int]) -> float:
 
 def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> float:
     """Traffic and accesses of all reads; repeated reads of an input mostly hit the cache."""
-    _, share = _places(lowered.extents)
+    _, share = _sampled(lowered.extents)
     tile = transpose_tile.choose(lowered)
     widest = vector_width(tuple(element_types.TYPES[o.dtype].size for o in program.outputs))
     traffic: dict[int, list[float]] = {}
@@ -96,14 +96,14 @@ def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[
 
 
 @lru_cache(maxsize=16)
-def _places(extents: Shape) -> tuple[list[list[np.ndarray]], float]:
+def _sampled(extents: Shape) -> tuple[list[list[np.ndarray]], float]:
     """Return the output coordinates of sampled blocks, and the scale from them to the whole output."""
     count = math.prod(extents)
     blocks = max(1, min(SAMPLED, count // BLOCK))
     length = min(BLOCK, count)
     starts = [i * (count - length) // max(blocks - 1, 1) for i in range(blocks)]
-    found = [[np.asarray(c) for c in np.unravel_index(np.arange(s, s + length), extents)] for s in starts]
-    return found, count / (blocks * length)
+    blocks_of = [[np.asarray(c) for c in np.unravel_index(np.arange(s, s + length), extents)] for s in starts]
+    return blocks_of, count / (blocks * length)
 
 
 # While a region grows, its cost with each neighbor is requested: most of its reads are those of the previous request.
@@ -111,19 +111,19 @@ def _places(extents: Shape) -> tuple[list[list[np.ndarray]], float]:
 def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
     """Return the number of elements read in sampled blocks, of distinct ones, and of the sectors that contain them."""
     touched = distinct = sectors = 0
-    for coordinates in _places(extents)[0]:
+    for coordinates in _sampled(extents)[0]:
         open_ = np.ones(coordinates[0].shape, bool)
-        found = [np.empty(0, np.int64)]
+        parts = [np.empty(0, np.int64)]
         for case in source.cases:
-            held = open_.copy()
+            inside = open_.copy()
             for bound in case.bounds:
                 values = _values(bound.index, coordinates)
-                held &= (values >= bound.low) & (values < bound.high)
-            found.append(_values(case.position, coordinates)[held])
-            open_ &= ~held
+                inside &= (values >= bound.low) & (values < bound.high)
+            parts.append(_values(case.position, coordinates)[inside])
+            open_ &= ~inside
         # Sort once and count distinct values by comparing neighbors: np.unique took a quarter of the time of optimizing
         # RWKV.
-        positions = np.sort(np.concatenate(found))
+        positions = np.sort(np.concatenate(parts))
         touched += positions.size
         distinct += _different(positions)
         sectors += _different(positions * size // SECTOR)

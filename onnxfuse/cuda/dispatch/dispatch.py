@@ -37,8 +37,8 @@ def planner_of(op: FusedOp) -> Planner:
     """Return the planner of `op`; raises `UnsupportedError` if there is no kernel of that name."""
     planner = TEMPLATES[op.template].planner if op.template in TEMPLATES else None
     if planner is None:
-        known = ", ".join(name for name in TEMPLATES if is_template(name))
-        raise UnsupportedError(f"no kernel template {op.template!r}, expected one of {known}")
+        names = ", ".join(name for name in TEMPLATES if is_template(name))
+        raise UnsupportedError(f"no kernel template {op.template!r}, expected one of {names}")
     return planner
 
 
@@ -147,9 +147,9 @@ def cached_family(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Family:
     return fresh if data is None else stored.loaded(data, key, fresh.plan)
 
 
-def keep_family(op: FusedOp, made: Family, aligned: bool, arch: Arch) -> None:
+def keep_family(op: FusedOp, family: Family, aligned: bool, arch: Arch) -> None:
     """Cache the recorded answers of a program for other processes on this machine."""
-    cache.keep_programs(stored.key_of(op, made.key, aligned, arch), stored.dumped(made))
+    cache.keep_programs(stored.key_of(op, family.key, aligned, arch), stored.dumped(family))
 
 
 def _launchable(
@@ -164,11 +164,11 @@ def _launchable(
     return _within_limits(op, mine.plan(op, input_shapes, aligned, arch, tuning), arch)
 
 
-def _within_limits(op: FusedOp, made: LaunchPlan, arch: Arch) -> LaunchPlan:
-    reason = limits.exceeded(made, len(op.inputs) + len(op.outputs), arch)
+def _within_limits(op: FusedOp, launch: LaunchPlan, arch: Arch) -> LaunchPlan:
+    reason = limits.exceeded(launch, len(op.inputs) + len(op.outputs), arch)
     if reason is not None:
         raise UnsupportedError(reason)
-    return made
+    return launch
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
@@ -177,15 +177,15 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     Each makes a plan of its own; variants without a plan are included, so that their failure is reported.
     """
     mine = _guarded(op, input_shapes, lambda: planner_of(op))
-    made_by: dict[object, TileTuning] = {}
+    first_of: dict[object, TileTuning] = {}
     for tuning in (DEFAULT, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
         try:
-            made = _launchable(op, input_shapes, True, arch, tuning)
-            what = (made.kernel, made.grid, made.block, made.shared_bytes, made.parameters)
-            made_by.setdefault(what if made.grid[0] else "nothing to launch", tuning)
+            launch = _launchable(op, input_shapes, True, arch, tuning)
+            what = (launch.kernel, launch.grid, launch.block, launch.shared_bytes, launch.parameters)
+            first_of.setdefault(what if launch.grid[0] else "nothing to launch", tuning)
         except UnsupportedError:
-            made_by[tuning] = tuning
-    return tuple(made_by.values())
+            first_of[tuning] = tuning
+    return tuple(first_of.values())
 
 
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> Iterator[LaunchPlan]:
@@ -197,8 +197,8 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
 
 def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: TileTuning) -> bool:
     """Return whether `tuning` is among the variants measured on such inputs; no other one may make a kernel."""
-    found = _guarded(op, input_shapes, lambda: planner_of(op).candidates(op, input_shapes, arch))
-    return tuning in (DEFAULT, *found)
+    measured = _guarded(op, input_shapes, lambda: planner_of(op).candidates(op, input_shapes, arch))
+    return tuning in (DEFAULT, *measured)
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:

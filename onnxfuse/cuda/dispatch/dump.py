@@ -107,49 +107,49 @@ def dump(
     by default an H200's. Raises OSError if the folder cannot be written.
     """
     arch = arch or H200
-    for place in (folder / "index.json", folder / "ops", *(folder / "ops").rglob("*")):
-        check_no_links(place, folder)
+    for path in (folder / "index.json", folder / "ops", *(folder / "ops").rglob("*")):
+        check_no_links(path, folder)
     (folder / "ops").mkdir(parents=True, exist_ok=True)
     light, assumed = concrete_shapes.with_sizes(model, sizes or {})
     graph = infer(light).graph
     types, nodes = concrete_shapes.every_type(graph), concrete_shapes.fused_nodes(graph)
     ops = fused_ops(model)
-    found = tuple(_op(folder / "ops", op, nodes.get(name, []), types, arch) for name, op in ops.items())
-    index = {"schema": 1, "arch": arch.name, "assumed": assumed, "ops": [asdict(d) for d in found]}
+    dumped = tuple(_op(folder / "ops", op, nodes.get(name, []), types, arch) for name, op in ops.items())
+    index = {"schema": 1, "arch": arch.name, "assumed": assumed, "ops": [asdict(d) for d in dumped]}
     _json(folder / "index.json", index)
-    return found
+    return dumped
 
 
 def _op(folder: Path, op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType], arch: Arch) -> Dumped:
     layers = tuple(n.name or n.output[0] for n in nodes)
-    place = folder / folder_name(op, layers)
-    place.mkdir(exist_ok=True)
-    (place / "nodes.txt").write_text("".join(f"{_provenance(n)}\n" for n in nodes), encoding="utf-8")
-    (place / "body.txt").write_text(onnx.printer.to_text(op.body) + "\n", encoding="utf-8")
-    (place / "body.onnx").write_bytes(_model(op, nodes, types).SerializeToString(deterministic=True))
+    target = folder / folder_name(op, layers)
+    target.mkdir(exist_ok=True)
+    (target / "nodes.txt").write_text("".join(f"{_provenance(n)}\n" for n in nodes), encoding="utf-8")
+    (target / "body.txt").write_text(onnx.printer.to_text(op.body) + "\n", encoding="utf-8")
+    (target / "body.onnx").write_bytes(_model(op, nodes, types).SerializeToString(deterministic=True))
     if op.library is not None:
-        (place / "library.txt").write_text(onnx.printer.to_text(op.library) + "\n", encoding="utf-8")
+        (target / "library.txt").write_text(onnx.printer.to_text(op.library) + "\n", encoding="utf-8")
     if not is_template(op.template):
         return Dumped(
-            op.name, op.rule, place.name, layers, 0, None, None, "an op of ONNX Runtime's own runs in its place"
+            op.name, op.rule, target.name, layers, 0, None, None, "an op of ONNX Runtime's own runs in its place"
         )
     reason = supports(op, lambda: arch)
     if reason is not None:
-        return Dumped(op.name, op.rule, place.name, layers, 0, None, None, reason)
+        return Dumped(op.name, op.rule, target.name, layers, 0, None, None, reason)
     shapes = {s: None for n in nodes if (s := concrete_shapes.input_shapes(n, types)) is not None}
     compiled: dict[str, Resources] = {}
     note = "" if shapes else "the shapes of its inputs are not known"
     for number, shape in enumerate(shapes):
         try:
-            made = plan(op, shape, True, arch)
-            for part, launch in enumerate((made, *made.then)):
+            first = plan(op, shape, True, arch)
+            for part, launch in enumerate((first, *first.then)):
                 stem = f"kernel{number or ''}" + (f".{part}" if part else "")
-                _write_plan(place, stem, shape, launch, arch, compiled)
+                _write_plan(target, stem, shape, launch, arch, compiled)
         except KernelError as error:
             note = f"{error}"
     spills = [r.spill_stores + r.spill_loads for r in compiled.values()]
     registers = [r.registers for r in compiled.values()]
-    return Dumped(op.name, op.rule, place.name, layers, len(shapes), max(registers, default=None),
+    return Dumped(op.name, op.rule, target.name, layers, len(shapes), max(registers, default=None),
                   max(spills, default=None), note)  # fmt: skip
 
 
@@ -166,34 +166,34 @@ def _word(text: str) -> str:
 
 
 def _write_plan(
-    place: Path, stem: str, shapes: tuple[Shape, ...], made: LaunchPlan, arch: Arch, compiled: dict[str, Resources]
+    target: Path, stem: str, shapes: tuple[Shape, ...], launch: LaunchPlan, arch: Arch, compiled: dict[str, Resources]
 ) -> None:
     """Write source, cubin and plan under the name `stem`; equal sources are compiled and written once."""
-    text = made.kernel.text
+    text = launch.kernel.text
     facts: dict[str, Any] = {
         "inputs": [list(s) for s in shapes],
-        "outputs": [list(s) for s in made.output_shapes],
-        "grid": list(made.grid),
-        "block": list(made.block),
-        "dynamic_shared_bytes": made.shared_bytes,
-        "scratch_bytes": made.scratch_bytes,
-        "parameters": made.parameters.hex(),
-        "tensor_maps": [asdict(m) for m in made.tensor_maps],
-        "entry": made.kernel.entry,
-        "flags": list(made.kernel.flags),
+        "outputs": [list(s) for s in launch.output_shapes],
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "dynamic_shared_bytes": launch.shared_bytes,
+        "scratch_bytes": launch.scratch_bytes,
+        "parameters": launch.parameters.hex(),
+        "tensor_maps": [asdict(m) for m in launch.tensor_maps],
+        "entry": launch.kernel.entry,
+        "flags": list(launch.kernel.flags),
         "arch": arch.name,
     }
-    _json(place / f"{stem}.plan.json", facts)
-    source = next((f for f in sorted(place.glob("*.cu")) if f.read_text(encoding="utf-8") == text), None)
+    _json(target / f"{stem}.plan.json", facts)
+    source = next((f for f in sorted(target.glob("*.cu")) if f.read_text(encoding="utf-8") == text), None)
     if source is None:
-        source = place / f"{stem}.cu"
+        source = target / f"{stem}.cu"
         source.write_text(text, encoding="utf-8")
     if text not in compiled:
-        cubin, log = nvrtc.build(made.kernel, arch, ("-Xptxas=-v",))
-        (place / f"{stem}.cubin").write_bytes(cubin)
-        (place / f"{stem}.ptxas.txt").write_text(log, encoding="utf-8")
+        cubin, log = nvrtc.build(launch.kernel, arch, ("-Xptxas=-v",))
+        (target / f"{stem}.cubin").write_bytes(cubin)
+        (target / f"{stem}.ptxas.txt").write_text(log, encoding="utf-8")
         compiled[text] = resources(log)
-    _json(place / f"{stem}.plan.json", {**facts, "source": source.name, **asdict(compiled[text])})
+    _json(target / f"{stem}.plan.json", {**facts, "source": source.name, **asdict(compiled[text])})
 
 
 def _json(path: Path, facts: Mapping[str, Any]) -> None:
@@ -207,11 +207,11 @@ def _provenance(node: NodeProto) -> str:
 
 def _model(op: FusedOp, nodes: list[NodeProto], types: Mapping[str, ValueType]) -> onnx.ModelProto:
     """Return the body as a model of its own, with the types and shapes of its first node."""
-    known = [types.get(v) for n in nodes[:1] for v in (*n.input, *n.output)] or [None] * 99
+    value_types = [types.get(v) for n in nodes[:1] for v in (*n.input, *n.output)] or [None] * 99
     elements = (*op.inputs, *op.outputs)
     values = [
         value_info(name, replace(t, dtype=e) if t is not None else ValueType(e, None))
-        for name, e, t in zip((*op.body.input, *op.body.output), elements, known, strict=False)
+        for name, e, t in zip((*op.body.input, *op.body.output), elements, value_types, strict=False)
     ]
     count = len(op.body.input)
     graph = onnx.helper.make_graph(list(op.body.node), op.name, values[:count], values[count:])

@@ -30,8 +30,8 @@ def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> 
     No plan is needed on a GPU where the body or the library does the work, nor for shapes that the body rejects. If the
     planner rejects such a combination of shapes, and the body's inference does not: DisagreeingError.
     """
-    asked = [case for case in cases if _is_planned(op, shapes, case[0])]
-    failed = [(arch, reason) for arch, aligned in asked if (reason := _failure(op, shapes, aligned, arch)) is not None]
+    tried = [case for case in cases if _is_planned(op, shapes, case[0])]
+    failed = [(arch, reason) for arch, aligned in tried if (reason := _failure(op, shapes, aligned, arch)) is not None]
     if not failed or _is_beyond(op, shapes) or not takes(op, shapes):
         return None
     arch, reason = failed[0]
@@ -52,10 +52,10 @@ def _is_planned(op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> bool:
 def _is_beyond(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
     """Return whether some input or output has MOST elements or more."""
     try:
-        made = output_shapes(op, shapes)
+        outputs = output_shapes(op, shapes)
     except KernelError:
-        made = ()
-    return any(math.prod(shape) >= MOST for shape in (*shapes, *made))
+        outputs = ()
+    return any(math.prod(shape) >= MOST for shape in (*shapes, *outputs))
 
 
 def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> BaseException | None:
@@ -76,9 +76,9 @@ def takes(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
 def _takes(meaning: Meaning, shapes: tuple[Shape, ...]) -> bool:
     op = meaning.op()
     body = op.body
-    given = [helper.make_tensor_value_info(*facts) for facts in zip(body.input, op.inputs, shapes, strict=True)]
-    made = [helper.make_tensor_value_info(*facts, None) for facts in zip(body.output, op.outputs, strict=True)]
-    graph = helper.make_graph(body.node, "body", given, made)
+    inputs = [helper.make_tensor_value_info(*facts) for facts in zip(body.input, op.inputs, shapes, strict=True)]
+    outputs = [helper.make_tensor_value_info(*facts, None) for facts in zip(body.output, op.outputs, strict=True)]
+    graph = helper.make_graph(body.node, "body", inputs, outputs)
     model = helper.make_model(graph, opset_imports=body.opset_import)
     # Without a Shape there is no data to propagate; for any vector it would track as many values as that has elements.
     data = any(n.op_type == ops.Shape for n in body.node)

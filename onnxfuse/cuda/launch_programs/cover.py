@@ -57,11 +57,11 @@ def cover(family: Family, domain: Domain, unanswered: Unanswered) -> Covered | N
     Each recorded answer is compared with the planner's own: AssertionError if they differ, which is a defect.
     """
     rows = domain.extents
-    left = np.arange(len(rows))
+    missing = np.arange(len(rows))
     chance, refused, why, tape = random.Random(0), 0, "", b""
-    while len(left) and refused < MOST_REFUSED and family.answers < MOST_ANSWERS:
+    while len(missing) and refused < MOST_REFUSED and family.answers < MOST_ANSWERS:
         gone = []
-        for row in _picked(left, chance):
+        for row in _picked(missing, chance):
             try:
                 shapes = _shapes(domain.key, rows[row])
                 if family.answer(shapes) is None:
@@ -76,8 +76,8 @@ def cover(family: Family, domain: Domain, unanswered: Unanswered) -> Covered | N
                 why = "more questions than a program holds"
             break
         tape = now
-        left = left[_missed(tape, domain.key, rows[left], unanswered)]
-        left = left[~np.isin(left, gone)]
+        missing = missing[_missed(tape, domain.key, rows[missing], unanswered)]
+        missing = missing[~np.isin(missing, gone)]
     if not tape:
         return None
     missed = _missed(tape, domain.key, rows, unanswered)
@@ -86,11 +86,11 @@ def cover(family: Family, domain: Domain, unanswered: Unanswered) -> Covered | N
     return Covered(tape, tuple(family.kernels), len(rows), len(missed), why if len(missed) else "")
 
 
-def _picked(left: npt.NDArray[np.int64], chance: random.Random) -> Iterator[int]:
+def _picked(missing: npt.NDArray[np.int64], chance: random.Random) -> Iterator[int]:
     """Yield a sample of the remaining shapes: evenly spaced, including the extremes, and random ones."""
-    ends = np.linspace(0, len(left) - 1, AT_ONCE // 2).astype(int)
-    by_chance = [chance.randrange(len(left)) for _ in range(AT_ONCE // 2)]
-    yield from (int(left[n]) for n in dict.fromkeys([*ends.tolist(), *by_chance]))
+    ends = np.linspace(0, len(missing) - 1, AT_ONCE // 2).astype(int)
+    by_chance = [chance.randrange(len(missing)) for _ in range(AT_ONCE // 2)]
+    yield from (int(missing[n]) for n in dict.fromkeys([*ends.tolist(), *by_chance]))
 
 
 def _shapes(key: Key, row: npt.NDArray[np.int64]) -> tuple[Shape, ...]:

@@ -43,7 +43,7 @@ class Family:
 
     key: Key
     plan: Plan
-    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    cache: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """Results of operations on expressions that were computed before."""
     root: DecisionNode = field(default_factory=DecisionNode)
     kernels: list[KernelSource] = field(default_factory=list)
@@ -61,17 +61,17 @@ class Family:
         if self.answers >= MOST_ANSWERS:
             raise UnansweredError
         dims = [n for s in shapes for n in s]
-        recording = Recording(self.known, self.root, dims)
-        places = iter(range(len(dims)))
-        taken = [
-            tuple(n if self.key.fixed[p] is not None else recording.dim(p) for n, p in zip(s, places, strict=False))
+        recording = Recording(self.cache, self.root, dims)
+        positions = iter(range(len(dims)))
+        traced = [
+            tuple(n if self.key.fixed[p] is not None else recording.dim(p) for n, p in zip(s, positions, strict=False))
             for s in shapes
         ]
         with recorded(recording):
-            made = self.plan(cast("tuple[Shape, ...]", tuple(taken)))
+            launch = self.plan(cast("tuple[Shape, ...]", tuple(traced)))
         self.pins.update(dict.fromkeys(recording.pins))
         if recording.at.answer is None:
-            answer = leaf.of(made, self._number)
+            answer = leaf.of(launch, self._number)
             for expression in answer.expressions():
                 recording.value_of(expression)
             recording.at.answer = answer
@@ -82,15 +82,15 @@ class Family:
 
         Raises what `record` raises, and AssertionError, a defect, if the answer is a different launch.
         """
-        known = self.answer(shapes)
-        if known is None:
+        before = self.answer(shapes)
+        if before is None:
             self.record(shapes)
-        answer = known or self.answer(shapes)
+        answer = before or self.answer(shapes)
         if answer is None:
             raise UnansweredError
         if answer != expected:
             raise AssertionError(f"the launch program for {shapes} is not what is planned")
-        return known is None
+        return before is None
 
     def _number(self, kernel: KernelSource) -> int:
         if kernel not in self.numbers:
@@ -103,16 +103,16 @@ class Family:
         if not self.key.takes(shapes):
             return None
         dims = [n for s in shapes for n in s]
-        known = extents_of(dims)
+        values = extents_of(dims)
         node = self.root
         try:
-            while node.asked is not None:
-                value = evaluated(node.asked, known)
+            while node.condition is not None:
+                value = evaluated(node.condition, values)
                 if value not in node.children:
                     return None
                 node = node.children[value]
             if node.answer is None:
                 return None
-            return leaf.launch(node.answer, self.kernels, lambda e: evaluated(e, known))
+            return leaf.launch(node.answer, self.kernels, lambda e: evaluated(e, values))
         except UnansweredError:
             return None

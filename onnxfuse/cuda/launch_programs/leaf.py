@@ -48,11 +48,11 @@ class Leaf:
 
     def expressions(self) -> list[Expression]:
         """Return all expressions that the launch needs."""
-        found = [*self.grid, *self.block, self.shared_bytes, *self.parameters, self.scratch_bytes]
-        found += [e for s in self.output_shapes for e in s]
+        results = [*self.grid, *self.block, self.shared_bytes, *self.parameters, self.scratch_bytes]
+        results += [e for s in self.output_shapes for e in s]
         for m in self.tensor_maps:
-            found += [*m.extents, *m.strides, *m.box, m.offset, *(e for part in m.window or () for e in part)]
-        return found + [e for after in self.then for e in after.expressions()]
+            results += [*m.extents, *m.strides, *m.box, m.offset, *(e for part in m.window or () for e in part)]
+        return results + [e for after in self.then for e in after.expressions()]
 
 
 def of(plan: LaunchPlan, number: Callable[[KernelSource], int]) -> Leaf:
@@ -75,17 +75,17 @@ def of(plan: LaunchPlan, number: Callable[[KernelSource], int]) -> Leaf:
             window,
         )
 
-    given: Any = plan.parameters
-    if not isinstance(given, PackedParameters):
-        words = struct.unpack(f"<{len(given) // 4}i", given)
-        given = PackedParameters(words, 32)
+    packed: Any = plan.parameters
+    if not isinstance(packed, PackedParameters):
+        words = struct.unpack(f"<{len(packed) // 4}i", packed)
+        packed = PackedParameters(words, 32)
     return Leaf(
         number(plan.kernel),
         several(plan.grid),
         several(plan.block),
         expression(plan.shared_bytes),
-        given.bits,
-        several(given.words),
+        packed.bits,
+        several(packed.words),
         tuple(several(s) for s in plan.output_shapes),
         tuple(map(tensor_map, plan.tensor_maps)),
         expression(plan.scratch_bytes),
@@ -120,23 +120,23 @@ def mapped(leaf: Leaf, to: Callable[[Any], Any]) -> Leaf:
 
 def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[Any], Any]) -> LaunchPlan:
     """Return the plan for given values of its expressions."""
-    held: Any = mapped(leaf, value)
+    plain: Any = mapped(leaf, value)
     maps = (
         TensorMapSpec(
             m.pointer, m.dtype, m.extents, m.strides, m.box, to_tf32=m.to_tf32, offset=m.offset,
             window=None if m.window is None else PixelWindow(*m.window),
         )
-        for m in held.tensor_maps
+        for m in plain.tensor_maps
     )  # fmt: skip
     return LaunchPlan(
         kernels[leaf.kernel],
-        held.grid,
-        held.block,
-        held.shared_bytes,
-        PackedParameters(held.parameters, leaf.bits).data(),
-        held.output_shapes,
+        plain.grid,
+        plain.block,
+        plain.shared_bytes,
+        PackedParameters(plain.parameters, leaf.bits).data(),
+        plain.output_shapes,
         tuple(maps),
-        held.scratch_bytes,
+        plain.scratch_bytes,
         leaf.passing,
         tuple(launch(after, kernels, value) for after in leaf.then),
     )

@@ -30,26 +30,26 @@ class _Nodes:
     """Expressions by index, each after its operands."""
 
     nodes: list[list[Any]] = field(default_factory=list)
-    known: dict[Expression, int] = field(default_factory=dict)
+    numbers: dict[Expression, int] = field(default_factory=dict)
 
     def number(self, value: Expression) -> int:
         """Return the index of an expression."""
         waiting = [value]
         while waiting:
             top = waiting[-1]
-            if missing := [a for a in _operands(top) if a not in self.known]:
+            if missing := [a for a in _operands(top) if a not in self.numbers]:
                 waiting.extend(missing)
-            elif waiting.pop() not in self.known:
-                self.known[top] = len(self.nodes)
+            elif waiting.pop() not in self.numbers:
+                self.numbers[top] = len(self.nodes)
                 self.nodes.append(self._node(top))
-        return self.known[value]
+        return self.numbers[value]
 
     def _node(self, value: Expression) -> list[Any]:
         if isinstance(value, int):
             return [INTEGER, value]
         if isinstance(value, Int):
-            return [SUM, *([c, *(self.known[f] for f in m)] for m, c in value.terms)]
-        return [value.op, *(value.args if value.op in (NAME, REAL) else (self.known[a] for a in value.args))]
+            return [SUM, *([c, *(self.numbers[f] for f in m)] for m, c in value.terms)]
+        return [value.op, *(value.args if value.op in (NAME, REAL) else (self.numbers[a] for a in value.args))]
 
 
 def _operands(value: Expression) -> Sequence[Expression]:
@@ -59,17 +59,17 @@ def _operands(value: Expression) -> Sequence[Expression]:
 
 
 def _restored(nodes: list[list[Any]]) -> list[Expression]:
-    made: list[Any] = []
+    restored: list[Any] = []
     for op, *args in nodes:
         if op == INTEGER:
-            made.append(args[0])
+            restored.append(args[0])
         elif op == SUM:
-            made.append(of_terms(tuple((tuple(made[f] for f in factors), c) for c, *factors in args)))
+            restored.append(of_terms(tuple((tuple(restored[f] for f in factors), c) for c, *factors in args)))
         elif op == NAME:
-            made.append(only_atom(Int.name(*args)))
+            restored.append(only_atom(Int.name(*args)))
         else:
-            made.append(atom(op, tuple(args if op == REAL else (made[a] for a in args))))
-    return made
+            restored.append(atom(op, tuple(args if op == REAL else (restored[a] for a in args))))
+    return restored
 
 
 def key_of(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> str:
@@ -95,15 +95,15 @@ def _facts(op: FusedOp) -> tuple[object, ...]:
 @cache
 def planners() -> str:
     """Return a hash of the planners' source files, in hex."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     waiting = [resources.files(f"onnxfuse.{package}") for package in ("symbolic", "codegen", "cuda")]
     while waiting:
         at: Traversable = waiting.pop()
         if at.is_dir():
             waiting.extend(sorted(at.iterdir(), key=lambda f: f.name))
         elif at.name.endswith((".py", ".cu", ".cuh")):
-            found.update(at.name.encode() + b"\0" + at.read_bytes())
-    return found.hexdigest()
+            digest.update(at.name.encode() + b"\0" + at.read_bytes())
+    return digest.hexdigest()
 
 
 def dumped(family: Family) -> bytes:
@@ -127,43 +127,43 @@ def _is_template(section: Section) -> bool:
 def _tree(node: DecisionNode, nodes: _Nodes) -> Any:
     children = [[value, _tree(child, nodes)] for value, child in node.children.items()]
     answer = None if node.answer is None else asdict(mapped(node.answer, nodes.number))
-    return [None if node.asked is None else nodes.number(node.asked), node.chooses, children, answer]
+    return [None if node.condition is None else nodes.number(node.condition), node.chooses, children, answer]
 
 
 def loaded(data: bytes, key: Key, plan: Plan) -> Family:
     """Deserialize a family written by `dumped`."""
-    told = json.loads(data)
-    made = Family(key, plan)
-    made.root = _node(told["tree"], _restored(told["nodes"]))
-    for entry, flags, sections in told["kernels"]:
+    content = json.loads(data)
+    family = Family(key, plan)
+    family.root = _node(content["tree"], _restored(content["nodes"]))
+    for entry, flags, sections in content["kernels"]:
         texts = (template(file) if text is None else Section(file, text) for file, text in sections)
-        made.numbers[KernelSource(entry, tuple(texts), tuple(flags))] = len(made.kernels)
-        made.kernels = list(made.numbers)
-    made.answers, made.pins = told["answers"], dict.fromkeys(told["pins"])
-    return made
+        family.numbers[KernelSource(entry, tuple(texts), tuple(flags))] = len(family.kernels)
+        family.kernels = list(family.numbers)
+    family.answers, family.pins = content["answers"], dict.fromkeys(content["pins"])
+    return family
 
 
-def _node(told: Any, expressions: list[Expression]) -> DecisionNode:
-    asked, chooses, children, answer = told
+def _node(fields: Any, expressions: list[Expression]) -> DecisionNode:
+    condition, chooses, children, answer = fields
     return DecisionNode(
-        None if asked is None else expressions[asked],
+        None if condition is None else expressions[condition],
         {v: _node(c, expressions) for v, c in children},
         None if answer is None else mapped(_leaf(answer), expressions.__getitem__),
         chooses,
     )
 
 
-def _leaf(told: dict[str, Any]) -> Leaf:
+def _leaf(fields: dict[str, Any]) -> Leaf:
     maps = [
         {**m, **{n: tuple(m[n]) for n in ("extents", "strides", "box")}, "window": _sides(m["window"])}
-        for m in told["tensor_maps"]
+        for m in fields["tensor_maps"]
     ]
     return Leaf(
-        told["kernel"], tuple(told["grid"]), tuple(told["block"]), told["shared_bytes"], told["bits"],
-        tuple(told["parameters"]), tuple(tuple(s) for s in told["output_shapes"]), tuple(Map(**m) for m in maps),
-        told["scratch_bytes"], told["passing"], tuple(_leaf(after) for after in told["then"]),
+        fields["kernel"], tuple(fields["grid"]), tuple(fields["block"]), fields["shared_bytes"], fields["bits"],
+        tuple(fields["parameters"]), tuple(tuple(s) for s in fields["output_shapes"]), tuple(Map(**m) for m in maps),
+        fields["scratch_bytes"], fields["passing"], tuple(_leaf(after) for after in fields["then"]),
     )  # fmt: skip
 
 
-def _sides(told: Any) -> Any:
-    return None if told is None else tuple(tuple(side) for side in told)
+def _sides(sides: Any) -> Any:
+    return None if sides is None else tuple(tuple(side) for side in sides)

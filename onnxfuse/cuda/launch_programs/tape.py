@@ -61,8 +61,8 @@ class _TapeWriter:
         while waiting:
             at = waiting.pop()
             wanted = [] if at.answer is None else list(map(plain, at.answer.expressions()))
-            if at.asked is not None:
-                wanted += [plain(at.asked), *(int(v) for v in at.children)]
+            if at.condition is not None:
+                wanted += [plain(at.condition), *(int(v) for v in at.children)]
             while wanted:
                 value = wanted.pop()
                 if value in seen:
@@ -107,13 +107,13 @@ class _TapeWriter:
             self.code.append((ANSWER, 0, 0, 0, len(self.words)))
             self.leaf(node.answer)
             return
-        if node.asked is not None:
-            self.compute(node.asked, done)
+        if node.condition is not None:
+            self.compute(node.condition, done)
             for value, child in node.children.items():
-                place = len(self.code)
+                start = len(self.code)
                 self.code.append((JUMP, 0, 0, 0, 0))
                 self.write(child, set(done))
-                self.code[place] = (JUMP, 0, self.register(node.asked), self.registers[int(value)], len(self.code))
+                self.code[start] = (JUMP, 0, self.register(node.condition), self.registers[int(value)], len(self.code))
         self.code.append((MISS, 0, 0, 0, 0))
 
     def several(self, values: Sequence[Expression]) -> list[int]:
@@ -148,22 +148,22 @@ def _bits(value: Value) -> int:
 
 def written(family: Family) -> bytes | None:
     """Return the program of a family; None if it exceeds the evaluator's limits."""
-    made = _TapeWriter(family)
-    made.collect()
-    made.write(family.root, set())
-    dims, registers = len(family.key.fixed), len(made.registers)
-    if registers > MOST_REGISTERS or len(made.code) > MOST_INSTRUCTIONS or len(made.words) > MOST_WORDS:
+    tape = _TapeWriter(family)
+    tape.collect()
+    tape.write(family.root, set())
+    dims, registers = len(family.key.fixed), len(tape.registers)
+    if registers > MOST_REGISTERS or len(tape.code) > MOST_INSTRUCTIONS or len(tape.words) > MOST_WORDS:
         return None
     ranks = family.key.ranks
-    outputs = made.words and len(next(n.answer for n in _ends(family.root)).output_shapes)
+    outputs = tape.words and len(next(n.answer for n in _ends(family.root)).output_shapes)
     counts = (
-        len(ranks), dims, len(made.bits), registers, len(made.code), len(made.words), len(family.kernels), outputs or 0
+        len(ranks), dims, len(tape.bits), registers, len(tape.code), len(tape.words), len(family.kernels), outputs or 0
     )  # fmt: skip
-    words = [w for instruction in made.code for w in instruction] + made.words
+    words = [w for instruction in tape.code for w in instruction] + tape.words
     return b"".join((
         HEADER.pack(MAGIC, VERSION, *counts),
         struct.pack(f"<{dims}q", *(-1 if f is None else f for f in family.key.fixed)),
-        struct.pack(f"<{len(made.bits)}q", *made.bits),
+        struct.pack(f"<{len(tape.bits)}q", *tape.bits),
         struct.pack(f"<{len(ranks)}I", *ranks),
         struct.pack(f"<{len(words)}I", *words),
     ))  # fmt: skip
@@ -207,17 +207,17 @@ class Tape:
             return None
         if any(f not in (-1, n) for f, n in zip(self.fixed, dims, strict=True)):
             return None
-        held = [*dims, *self.constants, *([0] * (self.registers - len(dims) - len(self.constants)))]
+        values = [*dims, *self.constants, *([0] * (self.registers - len(dims) - len(self.constants)))]
         try:
-            found = self._run(held)
+            end = self._run(values)
         except UnansweredError:
             return None
-        if found is None:
+        if end is None:
             return None
-        made, _ = self._leaf(found)
-        return leaves.launch(made, kernels, lambda register: held[register])
+        result, _ = self._leaf(end)
+        return leaves.launch(result, kernels, lambda register: values[register])
 
-    def _run(self, held: list[int]) -> int | None:
+    def _run(self, registers: list[int]) -> int | None:
         at = 0
         while True:
             op, to, *operands = self.code[at]
@@ -227,16 +227,16 @@ class Tape:
             if op == ANSWER:
                 return int(operands[2])
             if op == JUMP:
-                at = at if held[operands[0]] == held[operands[1]] else operands[2]
+                at = at if registers[operands[0]] == registers[operands[1]] else operands[2]
                 continue
             name = _NAMES[op]
             how = OPERATIONS[name]
             values: list[Any] = [
-                struct.unpack("<d", struct.pack("<q", held[o]))[0] if kind == "r" else held[o]
+                struct.unpack("<d", struct.pack("<q", registers[o]))[0] if kind == "r" else registers[o]
                 for o, kind in zip(operands, how.takes, strict=False)
             ]
             result = how.evaluate(*values)
-            held[to] = _bits(float(result)) if how.gives == "r" else int(result)
+            registers[to] = _bits(float(result)) if how.gives == "r" else int(result)
 
     def _leaf(self, at: int) -> tuple[Leaf, int]:
         """Decode an answer, with registers in place of expressions; return it with the index of the next word."""
@@ -267,7 +267,7 @@ class Tape:
             after, at = self._leaf(at)
             then.append(after)
         grid, block = tuple(registers[:3]), tuple(registers[3:6])
-        made = Leaf(
+        result = Leaf(
             kernel, grid, block, registers[6], bits, parameters, shapes, tuple(maps), registers[7], passing, tuple(then)
         )
-        return made, at
+        return result, at

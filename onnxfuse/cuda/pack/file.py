@@ -56,14 +56,14 @@ def opened(path: Path, *, named: bool, links: bool = False) -> KernelPack:
         why = "is a link" if path.is_symlink() else f"cannot be read ({error.strerror})"
         raise PackError(why) from None
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise PackError("is no file")
-        if not named and found.st_uid not in (os.geteuid(), 0):
+        if not named and status.st_uid not in (os.geteuid(), 0):
             raise PackError("belongs to another user")
-        if not named and found.st_mode & stat.S_IWOTH:
+        if not named and status.st_mode & stat.S_IWOTH:
             raise PackError("can be written by anyone")
-        head = head_of(_read(handle, HEADER.size, 0), found.st_size)
+        head = head_of(_read(handle, HEADER.size, 0), status.st_size)
         if not named and not cache.trusts_pack(head.digest.hex()):
             trusted = TRUST.format(f"{path}".removesuffix(SUFFIX))
             raise PackError(

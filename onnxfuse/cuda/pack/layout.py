@@ -169,29 +169,29 @@ def packed(
 
     `kernels` are (entry, target, image), by the indices that `ops` use.
     """
-    places: dict[bytes, tuple[int, int]] = {}
+    ranges: dict[bytes, tuple[int, int]] = {}
     images: list[bytes] = []
     at = 0
-    held = []
+    entries = []
     for entry, target, image in kernels:
         digest = hashlib.sha256(image).digest()
-        if digest not in places:
-            places[digest] = (at, len(image))
+        if digest not in ranges:
+            ranges[digest] = (at, len(image))
             images.append(image)
             at += len(image)
-        held.append((entry, target, digest))
+        entries.append((entry, target, digest))
 
     def index(first: int) -> PackIndex:
-        found = tuple(PackedKernel(e, t, first + places[d][0], places[d][1], d) for e, t, d in held)
-        return PackIndex(facts, tuple(targets), found, tuple(ops))
+        packed_kernels = tuple(PackedKernel(e, t, first + ranges[d][0], ranges[d][1], d) for e, t, d in entries)
+        return PackIndex(facts, tuple(targets), packed_kernels, tuple(ops))
 
     size = len(_index_bytes(index(0)))  # its size does not depend on the offsets
     last = index(HEADER.size + size)
-    made = _index_bytes(last)
+    encoded = _index_bytes(last)
     head = HEADER.pack(
-        MAGIC, VERSION, tape.VERSION, HEADER.size + size + at, size, hashlib.sha256(made).digest(), planners
+        MAGIC, VERSION, tape.VERSION, HEADER.size + size + at, size, hashlib.sha256(encoded).digest(), planners
     )
-    return last, [head, made, *images]
+    return last, [head, encoded, *images]
 
 
 # ---- parsing
@@ -211,16 +211,16 @@ def head_of(data: bytes, size: int) -> Head:
     """Parse the header of a file of `size` bytes; raises `PackError`."""
     if len(data) < HEADER.size or not data.startswith(MAGIC):
         raise PackError("is no kernel pack" if data else "is empty")
-    _, version, tapes, told, index, digest, planners = HEADER.unpack_from(data)
+    _, version, tapes, declared, index, digest, planners = HEADER.unpack_from(data)
     if (version, tapes) != (VERSION, tape.VERSION):
         raise PackError(
             f"is a pack of version {version}.{tapes}, and this onnxfuse reads version {VERSION}.{tape.VERSION}"
         )
-    if told != size:
-        raise PackError(f"has {plural(size, 'byte')}, and says that it has {told}")
+    if declared != size:
+        raise PackError(f"has {plural(size, 'byte')}, and says that it has {declared}")
     if index > min(MOST_INDEX, size - HEADER.size) or size > MOST_BYTES:
         raise PackError(f"says that its index has {plural(index, 'byte')}, more than there can be")
-    return Head(told, index, digest, planners)
+    return Head(declared, index, digest, planners)
 
 
 @dataclass
@@ -241,10 +241,10 @@ class _PackReader:
         return int.from_bytes(self.take(8), "little")
 
     def below(self, bound: int, what: str) -> int:
-        found = self.u32()
-        if found >= bound:
-            raise PackError(f"names {what} {found} of {bound}")
-        return found
+        number = self.u32()
+        if number >= bound:
+            raise PackError(f"names {what} {number} of {bound}")
+        return number
 
     def text(self) -> str:
         try:
@@ -277,10 +277,10 @@ def _target(reader: _PackReader) -> Target:
     number, sm_count, threads, shared, early = (reader.u32() for _ in range(5))
     if not any(c.isdigit() for c in arch) or not 0 < sm_count < 2**16 or not 0 < threads < 2**16:
         raise PackError(f"is for a GPU that there is not, {arch!r}")
-    made = Target(Arch(arch, sm_count, threads), kind)
-    if (made.name, made.arch.number, made.arch.shared_bytes, made.arch.starts_early) != (name, number, shared, early):
+    read = Target(Arch(arch, sm_count, threads), kind)
+    if (read.name, read.arch.number, read.arch.shared_bytes, read.arch.starts_early) != (name, number, shared, early):
         raise PackError(f"contradicts itself about the GPU {name!r}")
-    return made
+    return read
 
 
 def _kernel(reader: _PackReader, head: Head, targets: int) -> PackedKernel:

@@ -187,8 +187,8 @@ def variants(section: Mapping[Key, MeasuredVariants]) -> dict[Key, TileTuning]:
 
 def about(book: Book, keys: Collection[Key]) -> Book:
     """Return the measurements of these fused ops and shapes."""
-    found = {machine: {k: m for k, m in section.items() if k in keys} for machine, section in book.items()}
-    return {machine: section for machine, section in found.items() if section}
+    sections = {machine: {k: m for k, m in section.items() if k in keys} for machine, section in book.items()}
+    return {machine: section for machine, section in sections.items() if section}
 
 
 def pooled(book: Book) -> dict[Key, tuple[MeasuredVariants, ...]]:
@@ -249,23 +249,23 @@ def _lines(facts: Any, indent: str = "") -> str:
     return ends[0] + "".join(f"\n{deeper}{line}," for line in inner)[:-1] + f"\n{indent}{ends[1]}"
 
 
-def parse(text: str, place: str) -> Book:
-    """Parse the book in `text`; raises ModelError prefixed by `place`."""
+def parse(text: str, origin: str) -> Book:
+    """Parse the book in `text`; raises ModelError prefixed by `origin`."""
     try:
         facts = known_facts.parse(text)
         if facts.at("version")[0] != VERSION:
             raise ModelError(
-                f"{place}: is a tuning file of version {shown(facts.all['version'])}, expected {VERSION}",
+                f"{origin}: is a tuning file of version {shown(facts.all['version'])}, expected {VERSION}",
                 "Tune again: optimize --tune.",
             )
         return dict(_section(JsonObject(*machine)) for machine in facts.list("machines"))
     except ValueError as error:
-        raise ModelError(f"{place}: is not a tuning file: {error}", "Make one with optimize --tune.") from None
+        raise ModelError(f"{origin}: is not a tuning file: {error}", "Make one with optimize --tune.") from None
 
 
 def _section(facts: JsonObject) -> tuple[Machine, Section]:
     machine = Machine(facts.text("gpu"), facts.text("driver"), facts.text("onnxruntime"))
-    return machine, {found.key: found for found in (_measured(JsonObject(*one)) for one in facts.list("measured"))}
+    return machine, {entry.key: entry for entry in (_measured(JsonObject(*one)) for one in facts.list("measured"))}
 
 
 def as_dict(book: Book) -> dict[str, Any]:
@@ -291,8 +291,8 @@ def of_model(model: onnx.ModelProto) -> Book:
 
 def attach(model: onnx.ModelProto, book: Book) -> None:
     """Attach `book` to `model`, replacing previous measurements."""
-    for known in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(known)
+    for entry in [p for p in model.metadata_props if p.key == METADATA]:
+        model.metadata_props.remove(entry)
     if book:
         model.metadata_props.add(key=METADATA, value=json.dumps(as_dict(book), separators=(",", ":")))
 
@@ -337,14 +337,14 @@ def _candidate(facts: JsonObject) -> Timed:
     kind = facts.text("kind")
     if kind not in get_args(Kind):
         raise ValueError(f"candidate of kind {kind!r}, expected one of {', '.join(get_args(Kind))}")
-    spread = [as_number(*t) for t in facts.list("spread")] if "spread" in facts else None
-    if spread is not None and len(spread) != 2:
-        raise ValueError(f"{facts.place}.spread has {plural(spread, 'number')}, expected 2")
+    bounds = [as_number(*t) for t in facts.list("spread")] if "spread" in facts else None
+    if bounds is not None and len(bounds) != 2:
+        raise ValueError(f"{facts.place}.spread has {plural(bounds, 'number')}, expected 2")
     return Timed(
         cast(Kind, kind),
         _tuning(facts.object("tuning")) if "tuning" in facts else DEFAULT,
         facts.number("microseconds") if "microseconds" in facts else None,
-        None if spread is None else (spread[0], spread[1]),
+        None if bounds is None else (bounds[0], bounds[1]),
         facts.text("failed") if "failed" in facts else "",
     )
 
@@ -352,8 +352,8 @@ def _candidate(facts: JsonObject) -> Timed:
 def _tuning(facts: JsonObject) -> TileTuning:
     """Parse a variant, of integers only: its constants become part of a kernel's source."""
     facts.only(*(f.name for f in fields(TileTuning)))
-    said: dict[str, Any] = {n: _part(facts, n) if n in PARTS else facts.integer(n, 0, MOST) for n in facts.all}
-    return TileTuning(**said)
+    values: dict[str, Any] = {n: _part(facts, n) if n in PARTS else facts.integer(n, 0, MOST) for n in facts.all}
+    return TileTuning(**values)
 
 
 def _part(facts: JsonObject, name: str) -> Any:

@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 def every() -> "Mapping[str, Template]":
     """Return the templates declared by the folders here, by name, in descending priority."""
     folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/template.py"))
-    found = [t for folder in folders for t in import_module(f"{__name__}.{folder}.template").TEMPLATES]
-    return {t.name: t for t in sorted(found, key=lambda t: t.order)}
+    templates = [t for folder in folders for t in import_module(f"{__name__}.{folder}.template").TEMPLATES]
+    return {t.name: t for t in sorted(templates, key=lambda t: t.order)}

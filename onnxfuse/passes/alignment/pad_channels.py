@@ -32,21 +32,21 @@ class RunLayout:
 class Runs:
     """Connected values that hold runs of one size, closed under all nodes that produce or read them."""
 
-    places: Mapping[str, RunLayout]
+    layouts: Mapping[str, RunLayout]
     size: int
     width: int
     """Padded size of each run."""
 
-    def widened(self, value: str, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    def padded_dims(self, value: str, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """Return the shape of a value with padded runs."""
-        place = self.places[value]
-        return tuple(place.runs * self.width if axis == place.axis else n for axis, n in enumerate(shape))
+        layout = self.layouts[value]
+        return tuple(layout.runs * self.width if axis == layout.axis else n for axis, n in enumerate(shape))
 
     def padded(self, array: np.ndarray, axis: int) -> np.ndarray:
         """Return an array with zeros appended to each run along an axis."""
-        apart = np.moveaxis(array, axis, -1)
-        apart = apart.reshape(*apart.shape[:-1], -1, self.size)
-        wide = np.pad(apart, [(0, 0)] * (apart.ndim - 1) + [(0, self.width - self.size)])
+        split = np.moveaxis(array, axis, -1)
+        split = split.reshape(*split.shape[:-1], -1, self.size)
+        wide = np.pad(split, [(0, 0)] * (split.ndim - 1) + [(0, self.width - self.size)])
         return np.moveaxis(wide.reshape(*wide.shape[:-2], -1), -1, axis)
 
 
@@ -57,12 +57,12 @@ Beside = Callable[[Graph, Node, str, RunLayout, int], Mapping[str, RunLayout] | 
 # ---- analysis
 
 
-def carried(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def carried(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Return the layouts of a node's other values; None unless it propagates runs, and maps zeros to zeros."""
     if node.has(Trait.ARITHMETIC):
-        return of_elements(graph, node, value, place, size)
+        return of_elements(graph, node, value, layout, size)
     own: Mapping[str, Beside] = {ops.MatMul: _of_product, ops.Reshape: _of_reshape, ops.Split: _of_split}
-    return own.get(node.op, _of_axes)(graph, node, value, place, size)
+    return own.get(node.op, _of_axes)(graph, node, value, layout, size)
 
 
 def reached(
@@ -72,53 +72,53 @@ def reached(
 
     Return None if any node produces or reads one of them that does not propagate the runs.
     """
-    found: dict[str, RunLayout] = {}
+    layouts: dict[str, RunLayout] = {}
     waiting = list(starts.items())
     while waiting:
-        value, place = waiting.pop()
+        value, layout = waiting.pop()
         shape, maker = graph.type(value).shape, graph.producer(value)
-        if value in found:
-            if found[value] != place:
+        if value in layouts:
+            if layouts[value] != layout:
                 return None
             continue
-        if shape is None or maker is None or graph.is_output(value) or shape[place.axis] != place.runs * size:
+        if shape is None or maker is None or graph.is_output(value) or shape[layout.axis] != layout.runs * size:
             return None
-        found[value] = place
+        layouts[value] = layout
         for node in (maker, *graph.readers(value)):
             if node.domain or value in node.captures or node.inputs.count(value) > 1:
                 return None
-            beside = through(graph, node, value, place, size)
-            if beside is None:
+            others = through(graph, node, value, layout, size)
+            if others is None:
                 return None
-            waiting += beside.items()
-    runs = Runs(found, size, width)
+            waiting += others.items()
+    runs = Runs(layouts, size, width)
     reshapes = [n for n in _around(graph, runs) if n.op == ops.Reshape]
     return None if any(_target(graph, node, runs) is None for node in reshapes) else runs
 
 
 def _around(graph: Graph, runs: Runs) -> list[Node]:
     """Return all nodes that produce or read values with such runs, in order."""
-    nodes = {n for v in runs.places for n in (graph.producer(v), *graph.readers(v)) if n is not None}
+    nodes = {n for v in runs.layouts for n in (graph.producer(v), *graph.readers(v)) if n is not None}
     return sorted(nodes, key=lambda n: n.order)
 
 
-def _of_product(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def _of_product(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """A product by a weight produces or reads runs; a product of two values contracts or preserves their axis."""
     del size
     left, right, result = *node.inputs, node.outputs[0]
     ranks = {v: graph.type(v).rank or 0 for v in (left, right, result)}
-    behind = place.axis - ranks[value]  # counted from the end
+    behind = layout.axis - ranks[value]  # counted from the end
     if graph.is_constant(right):
         there = graph.constant(right) is not None  # and its data are loaded, not external
         return {} if there and behind == -1 and ranks[right] == 2 and value != right else None
     pairs = (((left, -1), (right, -2)), ((right, -1), (result, -1)), ((left, -2), (result, -2)))
     for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
         if one == (value, behind) and ranks[other[0]] >= -other[1] and not graph.is_constant(other[0]):
-            return {other[0]: replace(place, axis=ranks[other[0]] + other[1])}
+            return {other[0]: replace(layout, axis=ranks[other[0]] + other[1])}
     return None
 
 
-def of_elements(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def of_elements(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Pad per-element operands of elementwise nodes as well; scalar operands stay."""
     at = one_constant(graph, node)
     if at is None:
@@ -126,12 +126,12 @@ def of_elements(graph: Graph, node: Node, value: str, place: RunLayout, size: in
     constant, other = node.inputs[at], node.inputs[1 - at]
     dims = graph.type(constant).shape or ()
     one = graph.element_count(constant) == 1 and (node.op == ops.Mul or (node.op == ops.Div and at == 1))
-    along = graph.element_count(constant) == place.runs * size == (dims or (0,))[-1] and node.op != ops.Div
+    along = graph.element_count(constant) == layout.runs * size == (dims or (0,))[-1] and node.op != ops.Div
     along = along and graph.constant(constant) is not None
-    last = place.axis == (graph.type(value).rank or 0) - 1
+    last = layout.axis == (graph.type(value).rank or 0) - 1
     if not (one or (along and last)) or graph.type(other).rank != graph.type(node.outputs[0]).rank:
         return None
-    return {node.outputs[0] if value == other else other: place}
+    return {node.outputs[0] if value == other else other: layout}
 
 
 def one_constant(graph: Graph, node: Node) -> int | None:
@@ -140,15 +140,15 @@ def one_constant(graph: Graph, node: Node) -> int | None:
     return which[0] if len(which) == 1 else None
 
 
-def _of_axes(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def _of_axes(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Operators that permute, add, remove or select axes carry the runs along with theirs."""
     del size
     source, result = node.inputs[0], node.outputs[0]
     axes = _axes(graph, node)
-    if axes is None or place.axis not in (axes if value == source else range(len(axes))):
+    if axes is None or layout.axis not in (axes if value == source else range(len(axes))):
         return None
-    axis = axes.index(place.axis) if value == source else axes[place.axis]
-    return None if axis is None else {result if value == source else source: replace(place, axis=axis)}
+    axis = axes.index(layout.axis) if value == source else axes[layout.axis]
+    return None if axis is None else {result if value == source else source: replace(layout, axis=axis)}
 
 
 def _axes(graph: Graph, node: Node) -> list[int | None] | None:
@@ -166,27 +166,27 @@ def _axes(graph: Graph, node: Node) -> list[int | None] | None:
             gone = constant_axes(graph, node)
             return None if gone is None else [a for a in range(rank) if a not in {g % rank for g in gone}]
         case ops.Gather:
-            taken, at = graph.type(node.inputs[1]).rank, int(str(graph.attributes(node)["axis"])) % rank
-            return None if taken is None else [*range(at), *[None] * taken, *range(at + 1, rank)]
+            indices, at = graph.type(node.inputs[1]).rank, int(str(graph.attributes(node)["axis"])) % rank
+            return None if indices is None else [*range(at), *[None] * indices, *range(at + 1, rank)]
         case ops.Slice:
-            cut = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
-            return None if cut is None else [None if a in {int(c) % rank for c in cut} else a for a in range(rank)]
+            drop = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
+            return None if drop is None else [None if a in {int(c) % rank for c in drop} else a for a in range(rank)]
         case _:
             return None
 
 
-def _of_reshape(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def _of_reshape(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Runs stay contiguous if a Reshape merges or splits only axes before theirs and keeps those after it."""
     other = node.outputs[0] if value == node.inputs[0] else node.inputs[0]
     mine, theirs = graph.type(value).shape, graph.type(other).shape
     if mine is None or theirs is None:
         return None
-    behind = mine[place.axis + 1 :]
+    behind = mine[layout.axis + 1 :]
     axis = len(theirs) - len(behind) - 1
     if axis < 0 or None in behind or theirs[axis + 1 :] != behind:
         return None
     extent = theirs[axis]
-    whole = isinstance(extent, int) and extent > 0 and extent % size == 0 and _alike(mine, place.axis, theirs, axis)
+    whole = isinstance(extent, int) and extent > 0 and extent % size == 0 and _alike(mine, layout.axis, theirs, axis)
     return {other: RunLayout(axis, extent // size)} if whole and isinstance(extent, int) else None
 
 
@@ -203,27 +203,29 @@ def _alike(mine: tuple[Dim, ...], at: int, theirs: tuple[Dim, ...], other: int) 
     return isinstance(count, int) and count == counted
 
 
-def _of_split(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def _of_split(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Splits along another axis keep the runs; splits along the runs' axis must contain whole runs."""
     rank = graph.type(node.inputs[0]).rank
     axis = None if rank is None else int(str(graph.attributes(node)["axis"])) % rank
-    if axis != place.axis:
-        return {v: place for v in (node.inputs[0], *node.outputs) if v and v != value}
-    found, count = dict[str, RunLayout](), 0
+    if axis != layout.axis:
+        return {v: layout for v in (node.inputs[0], *node.outputs) if v and v != value}
+    layouts, count = dict[str, RunLayout](), 0
     for part in node.outputs:
         extent = (graph.type(part).shape or (None,) * (axis + 1))[axis]
         if not isinstance(extent, int) or extent % size:
             return None
-        found[part] = RunLayout(axis, extent // size)
+        layouts[part] = RunLayout(axis, extent // size)
         count += extent // size
-    found[node.inputs[0]] = RunLayout(axis, count)
-    return {v: p for v, p in found.items() if v != value} if found[value] == place else None
+    layouts[node.inputs[0]] = RunLayout(axis, count)
+    return {v: p for v, p in layouts.items() if v != value} if layouts[value] == layout else None
 
 
 def _target(graph: Graph, reshape: Node, runs: Runs) -> list[int] | None:
     """Return the constant target of a Reshape of padded runs; None if it is not expressible."""
     shapes = [graph.type(v).shape or () for v in (reshape.inputs[0], reshape.outputs[0])]
-    source, result = (runs.widened(v, s) for v, s in zip((reshape.inputs[0], reshape.outputs[0]), shapes, strict=True))
+    source, result = (
+        runs.padded_dims(v, s) for v, s in zip((reshape.inputs[0], reshape.outputs[0]), shapes, strict=True)
+    )
     return reshape_target(source, result)
 
 
@@ -238,21 +240,21 @@ def pad_runs(graph: Graph, runs: Runs) -> None:
             assert target is not None, node
             retarget(graph, node, target)
         elif node.op == ops.Split:
-            _cut_elsewhere(graph, node, runs)
+            _resize_splits(graph, node, runs)
         elif node.op == ops.MatMul or node.has(Trait.ARITHMETIC):
             _pad(graph, node, runs)
-    for value in runs.places:
-        known = graph.type(value)
-        assert known.shape is not None
-        graph.retype(value, ValueType(known.dtype, runs.widened(value, known.shape)))
+    for value in runs.layouts:
+        type_ = graph.type(value)
+        assert type_.shape is not None
+        graph.retype(value, ValueType(type_.dtype, runs.padded_dims(value, type_.shape)))
 
 
-def _cut_elsewhere(graph: Graph, node: Node, runs: Runs) -> None:
+def _resize_splits(graph: Graph, node: Node, runs: Runs) -> None:
     """Update the explicit sizes of a Split between runs to the padded sizes."""
     axis, rank = int(str(graph.attributes(node)["axis"])), graph.type(node.inputs[0]).rank
-    if rank is None or axis % rank != runs.places[node.inputs[0]].axis:
+    if rank is None or axis % rank != runs.layouts[node.inputs[0]].axis:
         return
-    sizes = [runs.places[v].runs * runs.width for v in node.outputs]
+    sizes = [runs.layouts[v].runs * runs.width for v in node.outputs]
     if "split" in node.written or len(node.inputs) > 1:
         substitute(graph, node, split=sizes)
 
@@ -265,7 +267,7 @@ def _pad(graph: Graph, node: Node, runs: Runs) -> None:
         return
     if node.op == ops.MatMul:
         for value, axis in ((node.inputs[0], 0), (node.outputs[0], 1)):
-            array = runs.padded(array, axis) if value in runs.places else array
+            array = runs.padded(array, axis) if value in runs.layouts else array
     else:
         array = runs.padded(array, -1)
     to = Rewriter(graph, node)

@@ -30,44 +30,44 @@ def pad_columns(graph: Graph) -> bool:
     changed = False
     for node in [n for n in graph.nodes if n.op == ops.MatMul and not n.domain]:
         (result,) = node.outputs
-        known, weight = graph.type(result), graph.type(node.inputs[1]).shape
+        type_, weight = graph.type(result), graph.type(node.inputs[1]).shape
         columns = weight[-1] if weight is not None and graph.is_constant(node.inputs[1]) else None
-        if known.dtype not in FLOATS or not known.rank or not isinstance(columns, int) or columns % ALIGNED == 0:
+        if type_.dtype not in FLOATS or not type_.rank or not isinstance(columns, int) or columns % ALIGNED == 0:
             continue
         width = -(-columns // ALIGNED) * ALIGNED
-        place = RunLayout(known.rank - 1, 1)
-        runs = None if width > MOST_TIMES * columns else reached(graph, {result: place}, columns, width, _carried)
+        layout = RunLayout(type_.rank - 1, 1)
+        runs = None if width > MOST_TIMES * columns else reached(graph, {result: layout}, columns, width, _carried)
         if runs is not None:
             pad_runs(graph, runs)
             changed = True
     return changed
 
 
-def _carried(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def _carried(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Padded columns may hold any finite number: only products by weights contract over them."""
     if node.has(Trait.FINITE_FROM_ZERO):
-        return _of_each(graph, node, value, place)
-    return (_of_two if node.has(Trait.ARITHMETIC) else carried)(graph, node, value, place, size)
+        return _of_each(graph, node, value, layout)
+    return (_of_two if node.has(Trait.ARITHMETIC) else carried)(graph, node, value, layout, size)
 
 
-def _of_each(graph: Graph, node: Node, value: str, place: RunLayout) -> Mapping[str, RunLayout] | None:
+def _of_each(graph: Graph, node: Node, value: str, layout: RunLayout) -> Mapping[str, RunLayout] | None:
     """An elementwise activation propagates padded columns if its other operands are scalars."""
     alike = all(graph.element_count(v) == 1 for v in node.inputs[1:] if v)
-    return {node.outputs[0] if value == node.inputs[0] else node.inputs[0]: place} if alike else None
+    return {node.outputs[0] if value == node.inputs[0] else node.inputs[0]: layout} if alike else None
 
 
-def _of_two(graph: Graph, node: Node, value: str, place: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
+def _of_two(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """Two values with the same padded columns combine elementwise; a scalar operand may change the padding, too."""
     at = one_constant(graph, node)
     if at is not None and graph.element_count(node.inputs[at]) == 1 and not (node.op == ops.Div and at == 0):
         other = node.inputs[1 - at]
         alike = graph.type(other).rank == graph.type(node.outputs[0]).rank
-        return {node.outputs[0] if value == other else other: place} if alike else None
+        return {node.outputs[0] if value == other else other: layout} if alike else None
     if at is not None or node.op == ops.Div:
-        return of_elements(graph, node, value, place, size)
+        return of_elements(graph, node, value, layout, size)
     values = (*node.inputs, node.outputs[0])
     shapes = [graph.type(v).shape or (None,) for v in values]
-    alike = all(len(s) == len(shapes[0]) and s[-1] == size for s in shapes) and place == RunLayout(
+    alike = all(len(s) == len(shapes[0]) and s[-1] == size for s in shapes) and layout == RunLayout(
         len(shapes[0]) - 1, 1
     )
-    return {v: place for v in values if v != value} if alike else None
+    return {v: layout for v in values if v != value} if alike else None

@@ -56,24 +56,24 @@ def _narrow(graph: Graph, softmax: Node) -> list[Runs]:
     if result is None or scores is None:
         return []
     queries, keys, values = *scores.inputs, result.inputs[1]
-    known = [graph.type(v) for v in (queries, keys, values)]
-    aligned = ALIGNED.get(known[0].dtype)
-    if aligned is None or any(t.rank != RANK for t in known):
+    types = [graph.type(v) for v in (queries, keys, values)]
+    aligned = ALIGNED.get(types[0].dtype)
+    if aligned is None or any(t.rank != RANK for t in types):
         return []
-    of_keys, of_values = ((t.shape or ())[-1] for t in (known[0], known[2]))
+    of_keys, of_values = ((t.shape or ())[-1] for t in (types[0], types[2]))
     if not isinstance(of_keys, int) or not isinstance(of_values, int):
         return []
     width = -(-max(of_keys, of_values) // aligned) * aligned
     if width > MOST or of_keys > of_values or width > MOST_TIMES * of_keys or width > MOST_ROUNDED * of_values:
         return []
-    found = list[Runs]()
+    heads = list[Runs]()
     for size, starts in ((of_keys, {queries: 3, keys: 2}), (of_values, {values: 3})):
-        if size < width and not any(v in runs.places for v in starts for runs in found):
+        if size < width and not any(v in runs.layouts for v in starts for runs in heads):
             runs = reached(graph, {v: RunLayout(axis, 1) for v, axis in starts.items()}, size, width)
             if runs is None:
                 return []
-            found.append(runs)
-    return found
+            heads.append(runs)
+    return heads
 
 
 def _result(graph: Graph, softmax: Node) -> Node | None:

@@ -38,25 +38,25 @@ def pad_integer_inputs(graph: Graph) -> bool:
 
     A Pad by constants stays: kernels that move data absorb it.
     """
-    return graph.opset >= SINCE and rewrite_each(graph, {ops.Pad: _beside})
+    return graph.opset >= SINCE and rewrite_each(graph, {ops.Pad: _pad})
 
 
-def _beside(node: Node, to: Rewriter) -> bool:
+def _pad(node: Node, to: Rewriter) -> bool:
     data, amounts, value, *axes = (*node.inputs, "", "")
     graph, kind = to.graph, to.graph.type(data)
     if kind.rank is None or kind.dtype not in WHOLE or graph.attributes(node)["mode"] != b"constant" or any(axes):
         return False
     try:
-        found = _entries(graph, amounts, DEPTH)
+        pads = _entries(graph, amounts, DEPTH)
     except REFUSALS:  # inputs do not match the node: it cannot run (it may be in a dead branch)
         return False
-    if found is None or found.shape != (2 * kind.rank,) or all(isinstance(e, int) for e in found):
+    if pads is None or pads.shape != (2 * kind.rank,) or all(isinstance(e, int) for e in pads):
         return False
-    if not all(_is_no_cut(graph, e) for e in found):
+    if not all(_is_nonnegative(graph, e) for e in pads):
         return False
     if not value:
         value = to.constant(f"{node.outputs[0]}.value", np.zeros((), helper.tensor_dtype_to_np_dtype(kind.dtype)))
-    ends = {axis: (found[axis], found[kind.rank + axis]) for axis in range(kind.rank)}
+    ends = {axis: (pads[axis], pads[kind.rank + axis]) for axis in range(kind.rank)}
     inner = data
     for axis, both in ends.items():
         if both != (0, 0):
@@ -83,7 +83,7 @@ def _along(data: str, axis: int, rank: int, ends: Sequence[int | str], value: st
     return to.add(ops.Concat, *parts, axis=axis, hint=hint)
 
 
-def _is_no_cut(graph: Graph, entry: int | str) -> bool:
+def _is_nonnegative(graph: Graph, entry: int | str) -> bool:
     """Return whether an amount is known to be non-negative: a Pad by -1 removes one element."""
     if isinstance(entry, int):
         return entry >= 0
@@ -110,9 +110,9 @@ def _entries(graph: Graph, value: str, depth: int) -> Entries | None:
     node = graph.producer(value)
     moves = node is not None and node.has(Trait.CARRIES, Trait.CASTS) and not node.has(Trait.BROADCASTS)
     if node is not None and moves and depth and (graph.element_count(value) or 0) <= MOST:
-        found = _moved(graph, node, value, depth - 1)
-        if found is not None:
-            return found
+        entries = _moved(graph, node, value, depth - 1)
+        if entries is not None:
+            return entries
     shape = graph.type(value).shape
     return np.full(shape, value, object) if shape in ((), (1,)) else None
 
@@ -121,13 +121,13 @@ def _moved(graph: Graph, node: Node, value: str, depth: int) -> Entries | None:
     """Return the elements that a node moves, by running it on their indices; None if one is unknown."""
     elements, inputs, data = list[int | str](), dict[str, np.ndarray](), node.data
     for position, name in enumerate(node.inputs):
-        found = _entries(graph, name, depth) if position in data else graph.constant(name)
-        if name and found is None:
+        array = _entries(graph, name, depth) if position in data else graph.constant(name)
+        if name and array is None:
             return None
-        if found is not None and position in data:
-            inputs[name] = np.arange(len(elements), len(elements) + found.size).reshape(found.shape)
-            elements += found.reshape(-1).tolist()
-        elif found is not None:
-            inputs[name] = found
+        if array is not None and position in data:
+            inputs[name] = np.arange(len(elements), len(elements) + array.size).reshape(array.shape)
+            elements += array.reshape(-1).tolist()
+        elif array is not None:
+            inputs[name] = array
     (indices,) = evaluate([node.proto], inputs, [value], graph.opset)
     return np.asarray(np.array(elements, object)[indices.reshape(-1)].reshape(indices.shape))

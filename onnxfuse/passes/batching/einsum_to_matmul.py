@@ -69,13 +69,13 @@ def _product(graph: Graph, node: Node) -> tuple[_Form, _Form, _Form] | None:
         return None
     first = int(result.index(alone[1][0]) < result.index(alone[0][0]))  # the result is rows, then columns
     rows, columns = alone[first], alone[1 - first]
-    apart = [rows] if batch else [[a] for a in rows]  # MatMul accepts any leading axes with one matrix
+    row_groups = [rows] if batch else [[a] for a in rows]  # MatMul accepts any leading axes with one matrix
     extents = sizes[0] | sizes[1]
     forms = []
     for value, axes, groups in (
-        (node.inputs[first], operands[first], [*apart, summed]),
+        (node.inputs[first], operands[first], [*row_groups, summed]),
         (node.inputs[1 - first], operands[1 - first], [summed, columns]),
-        (node.outputs[0], result, [*apart, columns]),
+        (node.outputs[0], result, [*row_groups, columns]),
     ):
         target = _target(batch, groups, extents, joins=axes is not result)
         if target is None:
@@ -92,9 +92,9 @@ def _target(
     """Return the target of a Reshape that merges, or splits, the axes of each group; None if it is not constant."""
     if all(len(group) == 1 for group in groups):
         return []
-    apart = tuple(extents[a] for a in (*batch, *(a for group in groups for a in group)))
+    split = tuple(extents[a] for a in (*batch, *(a for group in groups for a in group)))
     merged = (*(extents[a] for a in batch), *(element_count([extents[a] for a in group]) for group in groups))
-    return reshape_target(apart, merged) if joins else reshape_target(merged, apart)
+    return reshape_target(split, merged) if joins else reshape_target(merged, split)
 
 
 def _terms(equation: str, ranks: Sequence[int]) -> list[Axes] | None:
@@ -109,8 +109,8 @@ def _terms(equation: str, ranks: Sequence[int]) -> list[Axes] | None:
     if not has_result:
         letters = "".join(written).replace(".", "")
         result = "..." + "".join(a for a in sorted(letters) if letters.count(a) == 1)
-    found = [_axes(term, n) for term, n in zip((*written, result), (*dots, max(dots)), strict=True)]
-    return None if any(len(set(axes)) < len(axes) for axes in found) else found
+    terms = [_axes(term, n) for term, n in zip((*written, result), (*dots, max(dots)), strict=True)]
+    return None if any(len(set(axes)) < len(axes) for axes in terms) else terms
 
 
 def _axes(term: str, dots: int) -> Axes:

@@ -71,9 +71,9 @@ def _begins(graph: Graph, node: Node) -> bool:
     """Return whether `node` transposes tokens with enough channels to be the columns of a product."""
     if not _exchanges(graph, node) or _is_image(graph, node.inputs[0]):
         return False
-    known = graph.type(node.inputs[0])
-    beside = known.shape[-1] if known.shape is not None else None
-    return known.dtype in TYPES and isinstance(beside, int) and beside >= LEAST and beside % ALIGNED == 0
+    type_ = graph.type(node.inputs[0])
+    channels = type_.shape[-1] if type_.shape is not None else None
+    return type_.dtype in TYPES and isinstance(channels, int) and channels >= LEAST and channels % ALIGNED == 0
 
 
 def _exchanges(graph: Graph, node: Node) -> bool:
@@ -172,27 +172,27 @@ def _unturn(graph: Graph, region: _Region) -> None:
             forward(graph, node, straight[node.inputs[0]])
             continue
         if _is_product(node):
-            reads = [_turned(graph, node.inputs[1]), straight[node.inputs[0]]]
+            reads = [_transposed(graph, node.inputs[1]), straight[node.inputs[0]]]
         else:
-            reads = [straight.get(v) or (_turned(graph, v) if v else "") for v in node.inputs]
-        value, known, to = node.outputs[0], graph.type(node.outputs[0]), Rewriter(graph, node)
-        assert known.shape is not None
-        *leading, rows, columns = known.shape
-        type_ = ValueType(known.dtype, (*leading, columns, rows))
+            reads = [straight.get(v) or (_transposed(graph, v) if v else "") for v in node.inputs]
+        value, old_type, to = node.outputs[0], graph.type(node.outputs[0]), Rewriter(graph, node)
+        assert old_type.shape is not None
+        *leading, rows, columns = old_type.shape
+        type_ = ValueType(old_type.dtype, (*leading, columns, rows))
         straight[value] = to.copy(node, reads, hint=f"{value}.straight", type_=type_)
         to.finish()
 
 
-def _turned(graph: Graph, value: str) -> str:
+def _transposed(graph: Graph, value: str) -> str:
     """Return a constant with its last two axes swapped; scalars are returned as they are."""
     if graph.element_count(value) == 1:
         return value
     array = graph.constant(value)
     assert array is not None
-    turned = np.atleast_2d(array).swapaxes(-1, -2)
+    transposed = np.atleast_2d(array).swapaxes(-1, -2)
     name = f"{value}{SUFFIX}"
-    known = graph.constant(name) if name in graph.initializers else None
-    if known is None or not np.array_equal(known, turned):
+    existing = graph.constant(name) if name in graph.initializers else None
+    if existing is None or not np.array_equal(existing, transposed):
         name = graph.fresh(name)
-        graph.add_constant(name, turned)
+        graph.add_constant(name, transposed)
     return name

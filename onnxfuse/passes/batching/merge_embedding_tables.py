@@ -58,10 +58,10 @@ def merge_embedding_tables(graph: Graph) -> bool:
     """Merges Gathers from several concatenated tables into one."""
     if graph.opset < SINCE:
         return False
-    found = [joint for n in graph.nodes if n.op == ops.Concat and not n.domain for joint in _joints(graph, n)]
-    for joint in found:
+    joints = [joint for n in graph.nodes if n.op == ops.Concat and not n.domain for joint in _joints(graph, n)]
+    for joint in joints:
         _join(graph, joint)
-    return bool(found)
+    return bool(joints)
 
 
 def _joints(graph: Graph, concat: Node) -> Iterator[_Joint]:
@@ -73,11 +73,11 @@ def _joints(graph: Graph, concat: Node) -> Iterator[_Joint]:
     rows = [_row(graph, value, axis, rank) for value in concat.inputs]
     runs = [tuple(run) for kind, run in groupby(rows, key=lambda row: _kind(graph, row)) if kind is not None]
     longest = max(runs, key=len, default=())
-    found = tuple(row for row in longest if row is not None)
-    if len(found) < FEWEST or sum(_bytes(graph, row) for row in found) > LARGEST:
+    joined = tuple(row for row in longest if row is not None)
+    if len(joined) < FEWEST or sum(_bytes(graph, row) for row in joined) > LARGEST:
         return
-    if all(graph.constant(row.table) is not None for row in found):
-        yield _Joint(concat, found, axis, flat=axis == rank - 1)
+    if all(graph.constant(row.table) is not None for row in joined):
+        yield _Joint(concat, joined, axis, flat=axis == rank - 1)
 
 
 def _bytes(graph: Graph, row: _Row) -> int:
@@ -92,8 +92,8 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
     if node is None or graph.only_reader(value) is None:
         return None
     nodes: tuple[Node, ...] = (node,)
-    apart = node.op == ops.Unsqueeze and not node.domain
-    if apart:
+    unsqueezed = node.op == ops.Unsqueeze and not node.domain
+    if unsqueezed:
         axes, gather = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
         if axes is None or axes.size != 1 or int(axes.reshape(-1)[0]) % rank != axis or axis == rank - 1:
             return None
@@ -108,7 +108,7 @@ def _row(graph: Graph, value: str, axis: int, rank: int) -> _Row | None:
         return None
     if ids.shape is None or ids.dtype not in (TensorProto.INT64, TensorProto.INT32):
         return None
-    if apart or axis == rank - 1:
+    if unsqueezed or axis == rank - 1:
         return _Row(value, nodes, table, gather.inputs[1], None)
     wide = ids.shape[axis]
     return _Row(value, nodes, table, gather.inputs[1], wide) if isinstance(wide, int) else None
@@ -129,9 +129,9 @@ def _join(graph: Graph, joint: _Joint) -> None:
     rows, base = joint.rows, joint.rows[0].value
     to = Rewriter(graph, *(n for row in rows for n in row.nodes), joint.concat)
     arrays = [table for row in rows if (table := graph.constant(row.table)) is not None]
-    place = _places(joint, _ids(joint, to), np.asarray([len(table) for table in arrays]), to)
+    indices = _rows_of(joint, _ids(joint, to), np.asarray([len(table) for table in arrays]), to)
     tables = to.constant(f"{base}.tables", np.concatenate(arrays))
-    joined = to.add(ops.Gather, tables, place, axis=0, hint=f"{base}.joined")
+    joined = to.add(ops.Gather, tables, indices, axis=0, hint=f"{base}.joined")
     if joint.flat:
         target = [*[0] * joint.axis, len(rows) * arrays[0].shape[1]]
         joined = to.add(ops.Reshape, joined, shape=target, hint=f"{base}.flat")
@@ -156,11 +156,11 @@ def _ids(joint: _Joint, to: Rewriter) -> str:
         ]
         return to.add(ops.Concat, *each, axis=axis, hint=f"{base}.ids")
     (source,) = sources
-    places = [column[1] for column in columns if column is not None]
+    indices = [column[1] for column in columns if column is not None]
     shape = graph.type(source).shape
-    if shape is not None and shape[axis] == len(places) and places == list(range(len(places))):
+    if shape is not None and shape[axis] == len(indices) and indices == list(range(len(indices))):
         return source
-    return to.add(ops.Gather, source, indices=places, axis=axis, hint=f"{base}.ids")
+    return to.add(ops.Gather, source, indices=indices, axis=axis, hint=f"{base}.ids")
 
 
 def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
@@ -168,13 +168,13 @@ def _column(graph: Graph, row: _Row, axis: int) -> tuple[str, int] | None:
     gather = graph.producer(row.ids)
     if row.wide is not None or gather is None or gather.op != ops.Gather or gather.domain:
         return None
-    place, rank = graph.constant(gather.inputs[1]), graph.type(gather.inputs[0]).rank
-    if place is None or place.ndim or rank is None:
+    index, rank = graph.constant(gather.inputs[1]), graph.type(gather.inputs[0]).rank
+    if index is None or index.ndim or rank is None:
         return None
-    return (gather.inputs[0], int(place)) if int(str(graph.attributes(gather)["axis"])) % rank == axis else None
+    return (gather.inputs[0], int(index)) if int(str(graph.attributes(gather)["axis"])) % rank == axis else None
 
 
-def _places(joint: _Joint, ids: str, heights: np.ndarray, to: Rewriter) -> str:
+def _rows_of(joint: _Joint, ids: str, heights: np.ndarray, to: Rewriter) -> str:
     """Return the indices into the merged table; an index outside its own table is mapped outside the merged one."""
     graph, rows, base = to.graph, joint.rows, joint.rows[0].value
     element = helper.tensor_dtype_to_np_dtype(graph.type(rows[0].ids).dtype)

@@ -28,7 +28,7 @@ ATTENDED = 3
 
 
 @dataclass
-class _Region:
+class _Windows:
     """Nodes between Reshapes that operate on the last axes only."""
 
     batch: tuple[Dim, ...]
@@ -65,12 +65,12 @@ def merge_windows(graph: Graph) -> bool:
 # ---- analysis
 
 
-def _around(graph: Graph, softmax: Node) -> _Region | None:
+def _around(graph: Graph, softmax: Node) -> _Windows | None:
     """Return the region around a Softmax; None if a node in it operates on the batch axes, or it has no products."""
     shape = graph.type(softmax.outputs[0]).shape
     if shape is None or len(shape) <= ATTENDED + 1 or None in shape[:-ATTENDED]:
         return None
-    region = _Region(tuple(shape[:-ATTENDED]))
+    region = _Windows(tuple(shape[:-ATTENDED]))
     waiting = [softmax.outputs[0]]
     while waiting:
         value = waiting.pop()
@@ -83,16 +83,16 @@ def _around(graph: Graph, softmax: Node) -> _Region | None:
         for node in (maker, *graph.readers(value)):
             if node in region.nodes:
                 continue
-            beside = _beside(graph, node, region)
-            if beside is None:
+            others = _others(graph, node, region)
+            if others is None:
                 return None
             region.nodes[node] = None
-            waiting += beside
+            waiting += others
     products = [n for n in region.nodes if n.op == ops.MatMul and region.values.issuperset(n.inputs)]
     return region if products and all(_target(graph, n, region) for n in region.nodes if is_reshape(n)) else None
 
 
-def _beside(graph: Graph, node: Node, region: _Region) -> list[str] | None:
+def _others(graph: Graph, node: Node, region: _Windows) -> list[str] | None:
     """Return the node's other values with the batch axes; None if it operates on those axes.
 
     A Reshape ends the region.
@@ -126,7 +126,7 @@ def _leaves_alone(graph: Graph, node: Node, count: int) -> bool:
     return node.op == ops.MatMul
 
 
-def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
+def _target(graph: Graph, reshape: Node, region: _Windows) -> list[int] | None:
     """Return the target of a boundary Reshape with a merged batch axis; None if it is not expressible."""
     before, after = (
         region.merged(shape) if v in region.values and shape is not None else shape
@@ -139,13 +139,13 @@ def _target(graph: Graph, reshape: Node, region: _Region) -> list[int] | None:
 # ---- rewriting
 
 
-def _merge(graph: Graph, region: _Region) -> None:
+def _merge(graph: Graph, region: _Windows) -> None:
     names = {}
     for value in sorted(region.values):
-        known = graph.type(value)
-        assert known.shape is not None
+        type_ = graph.type(value)
+        assert type_.shape is not None
         names[value] = graph.fresh(f"{value}.merged")
-        graph.types[names[value]] = ValueType(known.dtype, region.merged(known.shape))
+        graph.types[names[value]] = ValueType(type_.dtype, region.merged(type_.shape))
     for node in sorted(region.nodes, key=lambda n: n.order):
         to, changes = Rewriter(graph, node), dict[str, Any]()
         reads = [names.get(v) or (v if is_reshape(node) or not v else _narrowed(v, to)) for v in node.inputs]
@@ -163,10 +163,10 @@ def _merge(graph: Graph, region: _Region) -> None:
 
 def _narrowed(value: str, to: Rewriter) -> str:
     """Return `value`, which is broadcast over the batch, without its surplus leading unit axes."""
-    known = to.graph.type(value)
-    assert known.shape is not None
-    many = len(known.shape) - ATTENDED - 1
+    old_type = to.graph.type(value)
+    assert old_type.shape is not None
+    many = len(old_type.shape) - ATTENDED - 1
     if many <= 0:
         return value
-    type_ = ValueType(known.dtype, known.shape[many:])
+    type_ = ValueType(old_type.dtype, old_type.shape[many:])
     return to.add(ops.Squeeze, value, axes=list(range(many)), hint=f"{value}.merged", type_=type_)

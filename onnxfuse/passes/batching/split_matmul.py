@@ -73,7 +73,7 @@ class _View:
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _Slices:
     """A product, its bias if a separate node, the view of it that is sliced, and the slices with their ranges."""
 
     product: Node
@@ -90,17 +90,17 @@ def split_matmul(graph: Graph) -> bool:
     """Splits a product whose columns are sliced apart into one product per slice."""
     if graph.opset < SINCE:
         return False
-    found = [cut for n in graph.nodes if n.has(Trait.MATRIX_PRODUCT) and (cut := _cut(graph, n)) is not None]
-    for cut in found:
-        _apart(graph, cut)
-    return bool(found)
+    splits = [split for n in graph.nodes if n.has(Trait.MATRIX_PRODUCT) and (split := _plan(graph, n)) is not None]
+    for split in splits:
+        _write(graph, split)
+    return bool(splits)
 
 
 # ---- analysis
 
 
-def _cut(graph: Graph, product: Node) -> _Cut | None:
-    columns, rank = _columns_beside(graph, product), graph.type(product.outputs[0]).rank
+def _plan(graph: Graph, product: Node) -> _Slices | None:
+    columns, rank = _column_count(graph, product), graph.type(product.outputs[0]).rank
     if columns is None or rank is None:
         return None
     add = _bias(graph, product, columns)
@@ -117,7 +117,7 @@ def _cut(graph: Graph, product: Node) -> _Cut | None:
     return None
 
 
-def _columns_beside(graph: Graph, product: Node) -> int | None:
+def _column_count(graph: Graph, product: Node) -> int | None:
     """Return a product's number of columns; None if its parts would not share a launch."""
     if product.domain or not all(map(graph.is_let_go, product.inputs[1:])):
         return None
@@ -190,10 +190,10 @@ def _split_into(graph: Graph, reshape: Node, view: _View) -> tuple[int, ...] | N
     count = next((n for n in range(1, len(after) + 1) if _size(after[-n:]) == view.extents[0]), None)
     if count is None:
         return None
-    target, rows, place = graph.constant(reshape.inputs[1]), len(after) - count, len(view.axes) - 1
-    written = target is not None and bool(target[place : place + 1].all())
-    may_copy = rows > place and not (written or reshape.written.get("allowzero"))
-    if may_copy and not differ(after[place], view.extents[0]):  # a 0 there would copy the number of columns
+    target, rows, position = graph.constant(reshape.inputs[1]), len(after) - count, len(view.axes) - 1
+    written = target is not None and bool(target[position : position + 1].all())
+    may_copy = rows > position and not (written or reshape.written.get("allowzero"))
+    if may_copy and not differ(after[position], view.extents[0]):  # a 0 there would copy the number of columns
         return None
     return tuple(int(str(n)) for n in after[rows:])
 
@@ -207,16 +207,16 @@ Cutting = tuple[int, list[Node], list[_Part]]
 def _cutting(graph: Graph, node: Node, value: str, view: _View) -> Cutting | None:
     if not node.has(Trait.SELECTS) or node.domain or not _reads_first(node, value):
         return None
-    found = _selected(graph, node, view)
-    if found is None or view.axes[found[0]] is None:
+    selection = _selected(graph, node, view)
+    if selection is None or view.axes[selection[0]] is None:
         return None
-    axis, parts = found
-    nodes, kept = [node], list[_Part]()
+    axis, parts = selection
+    nodes, pieces = [node], list[_Part]()
     for part in parts:
         dropping = _dropping(graph, part, axis)
         nodes += dropping
-        kept += [_Part(n.outputs[0], part.start, 1, gone=True) for n in dropping] or [part]
-    return axis, nodes, kept
+        pieces += [_Part(n.outputs[0], part.start, 1, gone=True) for n in dropping] or [part]
+    return axis, nodes, pieces
 
 
 def _dropping(graph: Graph, part: _Part, axis: int) -> list[Node]:
@@ -239,18 +239,18 @@ def _selected(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] 
 
 def _split(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
     axis = _axis(graph, node, view)
-    places = split_at(graph, node, axis)
-    if not all(node.outputs) or len(places) != len(node.outputs):
+    ranges = split_at(graph, node, axis)
+    if not all(node.outputs) or len(ranges) != len(node.outputs):
         return None
-    return axis, [_Part(v, s, e - s, gone=False) for v, (s, e) in zip(node.outputs, places, strict=True)]
+    return axis, [_Part(v, s, e - s, gone=False) for v, (s, e) in zip(node.outputs, ranges, strict=True)]
 
 
 def _slice(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | None:
-    cut = slice_range(graph, node)
-    columns = None if cut is None else view.axes[cut[0]]
-    if cut is None or columns is None:
+    range_ = slice_range(graph, node)
+    columns = None if range_ is None else view.axes[range_[0]]
+    if range_ is None or columns is None:
         return None
-    axis, start, end = cut
+    axis, start, end = range_
     first, last, _ = slice(start, end).indices(view.extents[columns])
     return axis % len(view.axes), [_Part(node.outputs[0], first, last - first, gone=False)]
 
@@ -260,15 +260,15 @@ def _gather(graph: Graph, node: Node, view: _View) -> tuple[int, list[_Part]] | 
     columns = view.axes[axis]
     if columns is None or index is None or index.size != 1 or index.ndim > 1:
         return None
-    place = int(index.reshape(-1)[0]) % view.extents[columns]
-    return axis, [_Part(node.outputs[0], place, 1, gone=index.ndim == 0)]
+    start = int(index.reshape(-1)[0]) % view.extents[columns]
+    return axis, [_Part(node.outputs[0], start, 1, gone=index.ndim == 0)]
 
 
 def _axis(graph: Graph, node: Node, view: _View) -> int:
     return int(str(graph.attributes(node)["axis"])) % len(view.axes)
 
 
-def _whole(graph: Graph, product: Node, add: Node | None, view: _View, cuts: Sequence[Cutting]) -> _Cut | None:
+def _whole(graph: Graph, product: Node, add: Node | None, view: _View, cuts: Sequence[Cutting]) -> _Slices | None:
     """Return the slicing if it is along one axis, into several parts of sufficient width without overlap; else None."""
     axes = {axis for axis, _, _ in cuts}
     parts = sorted((p for _, _, each in cuts for p in each), key=lambda p: p.start)
@@ -281,29 +281,29 @@ def _whole(graph: Graph, product: Node, add: Node | None, view: _View, cuts: Seq
     constants = [v for node in (product, add) if node is not None for v in node.inputs if graph.is_constant(v)]
     if any(p.size * each % ALIGNED for p in parts) or any(graph.constant(v) is None for v in constants):
         return None
-    return _Cut(product, add, view, columns, tuple(n for _, nodes, _ in cuts for n in nodes), tuple(parts))
+    return _Slices(product, add, view, columns, tuple(n for _, nodes, _ in cuts for n in nodes), tuple(parts))
 
 
 # ---- rewriting
 
 
-def _apart(graph: Graph, cut: _Cut) -> None:
-    steps = [step.node for step in cut.view.steps]
-    to = Rewriter(graph, cut.product, *([cut.add] if cut.add else []), *steps, *cut.nodes)
-    for part in cut.parts:
-        _compute(cut, part, to)
+def _write(graph: Graph, split: _Slices) -> None:
+    steps = [step.node for step in split.view.steps]
+    to = Rewriter(graph, split.product, *([split.add] if split.add else []), *steps, *split.nodes)
+    for part in split.parts:
+        _compute(split, part, to)
     to.finish()
 
 
-def _compute(cut: _Cut, part: _Part, to: Rewriter) -> None:
+def _compute(plan: _Slices, part: _Part, to: Rewriter) -> None:
     """Compute a part as a separate product."""
     graph = to.graph
-    kept = {a: part.size if a == cut.axis else n for a, n in enumerate(cut.view.extents)}
-    columns = prod(kept.values())
+    extents_of = {a: part.size if a == plan.axis else n for a, n in enumerate(plan.view.extents)}
+    columns = prod(extents_of.values())
     if part.gone:
-        del kept[cut.axis]
-    products = [cut.product, *([cut.add] if cut.add else [])]
-    chain = [*products, *(step.node for step in cut.view.steps)]
+        del extents_of[plan.axis]
+    products = [plan.product, *([plan.add] if plan.add else [])]
+    chain = [*products, *(step.node for step in plan.view.steps)]
     names = {node.outputs[0]: to.value(f"{part.value}.{node.op.lower()}") for node in chain[:-1]}
     names[chain[-1].outputs[0]] = part.value
 
@@ -316,42 +316,42 @@ def _compute(cut: _Cut, part: _Part, to: Rewriter) -> None:
         reads = [names.get(v, v) for v in node.inputs]
         for position, value in enumerate(node.inputs):
             if graph.is_constant(value):
-                axis = _columns_of(graph, node) if (node, position) == (cut.product, 1) else -1
-                reads[position] = _columns(cut, part, value, axis, to)
+                axis = _columns_of(graph, node) if (node, position) == (plan.product, 1) else -1
+                reads[position] = _columns(plan, part, value, axis, to)
         copy(node, reads, [*(graph.type(node.outputs[0]).shape or ())[:-1], columns])
-    for step in cut.view.steps:
+    for step in plan.view.steps:
         split = sum(a is not None for a in step.after) > 1
-        extents = kept if split else {0: columns}
+        extents = extents_of if split else {0: columns}
         shape = graph.type(step.node.outputs[0]).shape or (None,) * len(step.after)
         lasting = [
             n if a is None else extents[a] for n, a in zip(shape, step.after, strict=True) if a in (None, *extents)
         ]
         reads = [names.get(v, v) for v in step.node.inputs]
         if step.node.op == ops.Transpose:
-            left = [axis for axis, a in enumerate(step.before) if a in (None, *extents)]
+            remaining = [axis for axis, a in enumerate(step.before) if a in (None, *extents)]
             order = order_of(graph, step.node) or []
-            copy(step.node, reads, lasting, perm=[left.index(axis) for axis in order if axis in left])
+            copy(step.node, reads, lasting, perm=[remaining.index(axis) for axis in order if axis in remaining])
         else:
             rows = sum(a is None for a in step.after)
             target = _target(step.node.inputs[1], rows, list(extents.values()), names[step.node.outputs[0]], to)
             copy(step.node, [reads[0], target], lasting)
 
 
-def _columns(cut: _Cut, part: _Part, value: str, axis: int, to: Rewriter) -> str:
+def _columns(plan: _Slices, part: _Part, value: str, axis: int, to: Rewriter) -> str:
     """Return a new constant: the part's slice, along the column axis, of one of the product's constants."""
     whole = to.graph.constant(value)
     assert whole is not None
     axis %= whole.ndim
-    apart = whole.reshape(*whole.shape[:axis], *cut.view.extents, *whole.shape[axis + 1 :])
-    taken = np.take(apart, range(part.start, part.start + part.size), axis + cut.axis)
-    return to.constant(f"{part.value}.{value}", taken.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 1 :]))
+    split = whole.reshape(*whole.shape[:axis], *plan.view.extents, *whole.shape[axis + 1 :])
+    part_of = np.take(split, range(part.start, part.start + part.size), axis + plan.axis)
+    return to.constant(f"{part.value}.{value}", part_of.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 1 :]))
 
 
 def _target(whole: str, rows: int, columns: Sequence[int], result: str, to: Rewriter) -> str:
     """Return the target of a Reshape to `result`: with other last axes than `whole`, the target of all parts."""
-    known = to.graph.constant(whole)
-    if known is not None:
-        return to.constant(f"{result}.target", [*map(int, known[:rows]), *columns])
+    constant = to.graph.constant(whole)
+    if constant is not None:
+        return to.constant(f"{result}.target", [*map(int, constant[:rows]), *columns])
     leading = to.add(ops.Slice, whole, starts=[0], ends=[rows], hint=f"{result}.rows")
     last = to.constant(f"{result}.columns", columns)
     return to.add(ops.Concat, leading, last, axis=0, hint=f"{result}.target")

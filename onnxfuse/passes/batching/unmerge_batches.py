@@ -35,7 +35,7 @@ class _Merge:
     whole: Dim
     """Extent of the merged axis."""
 
-    def apart(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    def split_dims(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         return (*self.parts, *shape[1:])
 
 
@@ -48,7 +48,7 @@ def unmerge_batches(graph: Graph) -> bool:
     for merge in dict.fromkeys(_merges(graph)):
         values = _worth_it(graph, merge, _between(graph, merge))
         if values:
-            _apart(graph, merge, values)
+            _unmerge(graph, merge, values)
             changed = True
     return changed
 
@@ -70,35 +70,35 @@ def _between(graph: Graph, merge: _Merge) -> set[str]:
     shapes = {v: graph.type(v).shape or () for n in graph.nodes for v in n.outputs[:1] if not graph.is_output(v)}
     values = {v for v, shape in shapes.items() if 1 < len(shape) <= MATRICES and shape[0] == merge.whole}
     order = [n for n in graph.nodes if n.outputs and n.outputs[0] in values]
-    left = len(values) + 1
-    while len(values) < left:
-        left = len(values)
+    before = len(values) + 1
+    while len(values) < before:
+        before = len(values)
         order.reverse()
         for node in order:
             value = node.outputs[0]
             if value in values and not (
-                _is_made_apart(graph, merge, node, values)
-                and all(_reads_apart(graph, merge, r, value, values) for r in graph.readers(value))
+                _can_unmerge(graph, merge, node, values)
+                and all(_reads_split(graph, merge, r, value, values) for r in graph.readers(value))
             ):
                 values.remove(value)
     return values
 
 
-def _is_made_apart(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> bool:
+def _can_unmerge(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> bool:
     if is_reshape(node):
-        return _comes_apart(graph, merge, node, values)
+        return _splits(graph, merge, node, values)
     return _operands(graph, merge, node, values) is not None
 
 
-def _reads_apart(graph: Graph, merge: _Merge, node: Node, value: str, values: Set[str]) -> bool:
+def _reads_split(graph: Graph, merge: _Merge, node: Node, value: str, values: Set[str]) -> bool:
     if node.op == ops.Shape and not node.domain:
         return not node.written
     if not is_reshape(node):
         return len(node.outputs) == 1 and node.outputs[0] in values
-    return value == node.inputs[0] and value not in node.inputs[1:] and _comes_apart(graph, merge, node, values)
+    return value == node.inputs[0] and value not in node.inputs[1:] and _splits(graph, merge, node, values)
 
 
-def _comes_apart(graph: Graph, merge: _Merge, reshape: Node, values: Set[str]) -> bool:
+def _splits(graph: Graph, merge: _Merge, reshape: Node, values: Set[str]) -> bool:
     """Return whether a Reshape stays valid if its input, its output, or both are unmerged."""
     before, after = (_shape(graph, merge, v, values) for v in (reshape.inputs[0], reshape.outputs[0]))
     return _form(before, after) is not None
@@ -107,7 +107,7 @@ def _comes_apart(graph: Graph, merge: _Merge, reshape: Node, values: Set[str]) -
 def _shape(graph: Graph, merge: _Merge, value: str, values: Set[str]) -> tuple[Dim, ...] | None:
     """Return a value's shape after unmerging."""
     shape = graph.type(value).shape
-    return shape if shape is None or value not in values else merge.apart(shape)
+    return shape if shape is None or value not in values else merge.split_dims(shape)
 
 
 def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list[bool | None] | None:
@@ -118,20 +118,20 @@ def _operands(graph: Graph, merge: _Merge, node: Node, values: Set[str]) -> list
     rank = graph.type(node.outputs[0]).rank
     if rank is None or len(node.outputs) != 1 or node.captures or not _keeps_first_axis(graph, node, rank):
         return None
-    found: list[bool | None] = []
+    operands: list[bool | None] = []
     for value in node.inputs:
         shape = graph.type(value).shape if value else ()
         if shape is None:
             return None
         if len(shape) == rank and shape[0] == merge.whole and value in values:
-            found.append(True)
+            operands.append(True)
         elif len(shape) == rank and shape[0] == 1 and value not in values:
-            found.append(False)
+            operands.append(False)
         elif len(shape) < rank and value not in values and (node.op != ops.MatMul or len(shape) == 2):
-            found.append(None)
+            operands.append(None)
         else:
             return None
-    return found if True in found else None
+    return operands if True in operands else None
 
 
 def _keeps_first_axis(graph: Graph, node: Node, rank: int) -> bool:
@@ -151,49 +151,49 @@ def _worth_it(graph: Graph, merge: _Merge, values: Set[str]) -> set[str]:
     Values that are only transposed between the Reshapes count as well: torch's exporter transposes an attention's keys
     so.
     """
-    kept = set[str]()
+    result = set[str]()
     waiting = set(values)
     while waiting:
-        together, ahead = set[str](), [next(iter(waiting))]
-        while ahead:
-            value = ahead.pop()
+        together, pending = set[str](), [next(iter(waiting))]
+        while pending:
+            value = pending.pop()
             if value in waiting:
                 waiting.remove(value)
                 together.add(value)
                 around = [*graph.readers(value), *filter(None, [graph.producer(value)])]
-                ahead += [v for n in around for v in (*n.inputs, *n.outputs) if v in values]
+                pending += [v for n in around for v in (*n.inputs, *n.outputs) if v in values]
         makers = [n for v in together if (n := graph.producer(v)) is not None]
         product = any(n.op == ops.MatMul and together.issuperset(n.inputs) for n in makers)
-        turned = any(n.op == ops.Transpose for n in makers) and all(n.has(Trait.KEEPS_ELEMENTS) for n in makers)
-        never = any(is_reshape(n) and n.inputs[0] not in values and _is_apart(graph, merge, n) for n in makers)
-        kept |= together if never and (product or turned) else set()
-    return kept
+        transposed = any(n.op == ops.Transpose for n in makers) and all(n.has(Trait.KEEPS_ELEMENTS) for n in makers)
+        never = any(is_reshape(n) and n.inputs[0] not in values and _is_split(graph, merge, n) for n in makers)
+        result |= together if never and (product or transposed) else set()
+    return result
 
 
-def _is_apart(graph: Graph, merge: _Merge, node: Node) -> bool:
+def _is_split(graph: Graph, merge: _Merge, node: Node) -> bool:
     shape = graph.type(node.outputs[0]).shape
-    return shape is not None and graph.type(node.inputs[0]).shape == merge.apart(shape)
+    return shape is not None and graph.type(node.inputs[0]).shape == merge.split_dims(shape)
 
 
-def _apart(graph: Graph, merge: _Merge, values: Set[str]) -> None:
+def _unmerge(graph: Graph, merge: _Merge, values: Set[str]) -> None:
     names: dict[str, str] = {}
     for node in [n for n in graph.nodes if not values.isdisjoint((*n.inputs, *n.outputs))]:
-        value, known = node.outputs[0], graph.type(node.outputs[0])
+        value, type_ = node.outputs[0], graph.type(node.outputs[0])
         if value in values:
-            if is_reshape(node) and node.inputs[0] not in values and _is_apart(graph, merge, node):
+            if is_reshape(node) and node.inputs[0] not in values and _is_split(graph, merge, node):
                 names[value] = node.inputs[0]
                 graph.replace([node], [])
                 continue
             names[value] = graph.fresh(f"{value}.apart")
-            assert known.shape is not None
-            graph.types[names[value]] = ValueType(known.dtype, merge.apart(known.shape))
-        source, made = (names.get(v, v) for v in (node.inputs[0], value))
+            assert type_.shape is not None
+            graph.types[names[value]] = ValueType(type_.dtype, merge.split_dims(type_.shape))
+        source, result = (names.get(v, v) for v in (node.inputs[0], value))
         to = Rewriter(graph, node)
         if is_reshape(node):
-            form = _form(graph.type(source).shape, graph.type(made).shape)
+            form = _form(graph.type(source).shape, graph.type(result).shape)
             assert form is not None
             op, operands = form
-            to.add(op, source, output=made, name=node.proto.name, **operands)
+            to.add(op, source, output=result, name=node.proto.name, **operands)
         elif value in values:
             _compute(merge, node, names, values, to)
         else:
@@ -205,9 +205,9 @@ def _compute(merge: _Merge, node: Node, names: Mapping[str, str], values: Set[st
     operands, changes = _operands(to.graph, merge, node, values), dict[str, Any]()
     assert operands is not None
     reads = {
-        position: names[value] if apart else _widened(value, to)
-        for position, (value, apart) in enumerate(zip(node.inputs, operands, strict=True))
-        if apart is not None
+        position: names[value] if unmerged else _unsqueezed(value, to)
+        for position, (value, unmerged) in enumerate(zip(node.inputs, operands, strict=True))
+        if unmerged is not None
     }
     if node.op == ops.Transpose:
         changes = {"perm": [0, *(axis + 1 for axis in order_of(to.graph, node) or ())]}
@@ -216,10 +216,10 @@ def _compute(merge: _Merge, node: Node, names: Mapping[str, str], values: Set[st
     to.copy(node, reads, output=names[node.outputs[0]], **changes)
 
 
-def _widened(value: str, to: Rewriter) -> str:
+def _unsqueezed(value: str, to: Rewriter) -> str:
     """Return `value` with one more leading axis of extent 1."""
-    known = to.graph.type(value)
-    type_ = ValueType(known.dtype, (1, *(known.shape or ())))
+    old_type = to.graph.type(value)
+    type_ = ValueType(old_type.dtype, (1, *(old_type.shape or ())))
     return to.add(ops.Unsqueeze, value, axes=[0], hint=f"{value}.apart", type_=type_)
 
 
@@ -236,15 +236,15 @@ def _form(before: tuple[Dim, ...] | None, after: tuple[Dim, ...] | None) -> tupl
 
 def _added(before: Sequence[Dim], after: Sequence[Dim]) -> list[int] | None:
     """Return the unit axes that `after` has in addition; None if the shapes differ otherwise."""
-    left, ones = list(before), list[int]()
+    rest, ones = list(before), list[int]()
     for axis, extent in enumerate(after):
-        if left and left[0] == extent:
-            del left[0]
+        if rest and rest[0] == extent:
+            del rest[0]
         elif extent == 1:
             ones.append(axis)
         else:
             return None
-    return None if left else ones
+    return None if rest else ones
 
 
 def _shape_of_merged(merge: _Merge, node: Node, source: str, to: Rewriter) -> None:

@@ -45,21 +45,21 @@ def _branch(node: Node, to: Rewriter) -> bool:
 
 def _trips(node: Node, to: Rewriter) -> bool:
     """Inline all trips of a Loop, if their number is known and they are not too many."""
-    body, trips = node.written["body"], _known_trips(to.graph, node)
+    body, trips = node.written["body"], _trip_count(to.graph, node)
     assert isinstance(body, GraphProto)
     if trips is None or body.sparse_initializer or trips * sum(1 for _ in nodes_of(body)) > MOST:
         return False
-    place, going, *carried = (i.name for i in body.input)
+    counter, going, *carried = (i.name for i in body.input)
     collected: list[list[str]] = [[] for _ in body.output[1 + len(carried) :]]
     if collected and not trips:
         return False  # values of zero trips have no known shape
     copy, values = _Copy(to), list(node.inputs[2:])
     for trip in range(trips):
         number = np.full([1] * len(body.input[0].type.tensor_type.shape.dim), trip, np.int64)
-        given = {place: to.constant(place, number), going: to.constant(going, np.array(True))}
-        _, *found = copy.of(body, given | dict(zip(carried, values, strict=True)), f"_{trip}" if trips > 1 else "")
-        values = found[: len(carried)]
-        for all_trips, value in zip(collected, found[len(carried) :], strict=True):
+        inputs = {counter: to.constant(counter, number), going: to.constant(going, np.array(True))}
+        _, *results = copy.of(body, inputs | dict(zip(carried, values, strict=True)), f"_{trip}" if trips > 1 else "")
+        values = results[: len(carried)]
+        for all_trips, value in zip(collected, results[len(carried) :], strict=True):
             all_trips.append(value)
     for name, all_trips in zip(node.outputs[len(values) :], collected, strict=True):
         stacked = to.add(
@@ -70,7 +70,7 @@ def _trips(node: Node, to: Rewriter) -> bool:
     return True
 
 
-def _known_trips(graph: Graph, node: Node) -> int | None:
+def _trip_count(graph: Graph, node: Node) -> int | None:
     """Return a Loop's trip count; None if it depends on computed values."""
     body = node.written["body"]
     assert isinstance(body, GraphProto)
@@ -117,10 +117,10 @@ class _Copy:
         self.to = to
         self._named = {n.proto.name for n in to.graph.nodes}
 
-    def of(self, body: GraphProto, given: Mapping[str, str], suffix: str) -> list[str]:
-        """Copy a body's nodes with `given` as its inputs; return its outputs. `suffix` makes a trip's names unique."""
-        names, graph = dict(given), self.to.graph
-        for tensor in [t for t in body.initializer if t.name not in given]:  # overridden by the Loop's operand
+    def of(self, body: GraphProto, inputs: Mapping[str, str], suffix: str) -> list[str]:
+        """Copy a body's nodes with `inputs` as its inputs; return its outputs. `suffix` makes a trip's names unique."""
+        names, graph = dict(inputs), self.to.graph
+        for tensor in [t for t in body.initializer if t.name not in inputs]:  # overridden by the Loop's operand
             copy = TensorProto()
             copy.CopyFrom(tensor)
             names[tensor.name] = copy.name = graph.fresh(tensor.name)

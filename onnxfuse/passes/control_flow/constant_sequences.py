@@ -29,10 +29,10 @@ def constant_sequences(graph: Graph) -> bool:
 
 
 def _element(node: Node, to: Rewriter) -> bool:
-    elements, place = _elements(to.graph, node.inputs[0]), _number(to.graph, node.inputs[1])
-    if elements is None or place is None or not -len(elements) <= place < len(elements):
+    elements, index = _elements(to.graph, node.inputs[0]), _number(to.graph, node.inputs[1])
+    if elements is None or index is None or not -len(elements) <= index < len(elements):
         return False
-    to.replace(node.outputs[0], elements[place])
+    to.replace(node.outputs[0], elements[index])
     return True
 
 
@@ -79,12 +79,12 @@ def _lengths(graph: Graph, node: Node) -> list[int] | None:
     """Return the extents of a SplitToSequence's pieces along its axis; None if unknown."""
     shape = graph.type(node.inputs[0]).shape
     extent = None if shape is None else shape[int(str(graph.attributes(node)["axis"]))]
-    asked = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else np.array(1)
-    if asked is None:
+    split = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else np.array(1)
+    if split is None:
         return None
-    if asked.ndim:
-        return [int(n) for n in asked]
-    step = int(asked)
+    if split.ndim:
+        return [int(n) for n in split]
+    step = int(split)
     return [min(step, extent - n) for n in range(0, extent, step)] if isinstance(extent, int) and step > 0 else None
 
 
@@ -106,13 +106,13 @@ def _elements(graph: Graph, sequence: str) -> list[str] | None:
             continue
         adds = change.op == ops.SequenceInsert
         at = change.inputs[1 + adds] if len(change.inputs) > 1 + adds else ""
-        place = _number(graph, at) if at else len(elements) - (not adds)
-        if place is None or not -len(elements) <= place < len(elements) + adds:
+        index = _number(graph, at) if at else len(elements) - (not adds)
+        if index is None or not -len(elements) <= index < len(elements) + adds:
             return None
         if adds:
-            elements.insert(place, change.inputs[1])
+            elements.insert(index, change.inputs[1])
         else:
-            del elements[place]
+            del elements[index]
     return elements
 
 

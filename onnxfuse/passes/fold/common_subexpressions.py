@@ -29,7 +29,7 @@ def common_elementwise_subexpressions(graph: Graph) -> bool:
 
 @graph_pass
 def common_subexpressions(graph: Graph) -> bool:
-    """Merges nodes that compute the same of the same values."""
+    """Merges equal nodes: the same operator and attributes on the same inputs."""
     return _merged(graph, lambda node: True)
 
 

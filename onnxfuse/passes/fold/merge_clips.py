@@ -45,10 +45,10 @@ def _merged(node: Node, to: Rewriter) -> bool:
 def _bounds(graph: Graph, clip: Node) -> Bounds | None:
     """Return the bounds of a Clip; None if they are computed, or out of order: then the upper one is the result."""
     low, high = (clip.inputs[n] if len(clip.inputs) > n else "" for n in (1, 2))
-    found = (graph.constant(low) if low else None, graph.constant(high) if high else None)
-    if any(name and (bound is None or bound.size != 1) for name, bound in zip((low, high), found, strict=True)):
+    bounds = (graph.constant(low) if low else None, graph.constant(high) if high else None)
+    if any(name and (bound is None or bound.size != 1) for name, bound in zip((low, high), bounds, strict=True)):
         return None
-    return None if found[0] is not None and found[1] is not None and not (found[0] <= found[1]).all() else found
+    return None if bounds[0] is not None and bounds[1] is not None and not (bounds[0] <= bounds[1]).all() else bounds
 
 
 def _clipped(number: np.ndarray, bounds: Bounds) -> np.ndarray:

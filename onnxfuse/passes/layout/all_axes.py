@@ -53,9 +53,9 @@ def _pad(node: Node, to: Rewriter) -> bool:
     if axes is None:
         name = _scattered(to, pads, node.inputs[AXES], rank, f"{result}.pads")
     else:
-        places = (axes.reshape(-1) % rank).tolist()
-        of_both_ends = [*places, *(rank + axis for axis in places)]
-        name = _spread(to, pads, of_both_ends, np.zeros(2 * rank, np.int64), f"{result}.pads")
+        positions = (axes.reshape(-1) % rank).tolist()
+        of_both_ends = [*positions, *(rank + axis for axis in positions)]
+        name = _placed(to, pads, of_both_ends, np.zeros(2 * rank, np.int64), f"{result}.pads")
     to.copy(node, {1: name, AXES: ""})
     return True
 
@@ -84,40 +84,40 @@ def _resize(node: Node, to: Rewriter) -> bool:
     read = {1: "", 2: "", 3: ""}
     if crops:
         whole = np.repeat(np.array([0, 1], helper.tensor_dtype_to_np_dtype(graph.type(roi).dtype)), rank)
-        read[1] = _spread(to, roi, [*axes, *(rank + axis for axis in axes)], whole, f"{result}.roi")
+        read[1] = _placed(to, roi, [*axes, *(rank + axis for axis in axes)], whole, f"{result}.roi")
     if by_sizes:
         read[3] = _with_extents(to, sizes, axes, image, f"{result}.sizes")
     else:
-        read[2] = _spread(to, scales, axes, np.ones(rank, np.float32), f"{result}.scales")
+        read[2] = _placed(to, scales, axes, np.ones(rank, np.float32), f"{result}.scales")
     to.copy(node, read, axes=None)
     return True
 
 
-def _spread(to: Rewriter, numbers: str, places: Sequence[int], others: np.ndarray, hint: str) -> str:
+def _placed(to: Rewriter, numbers: str, positions: Sequence[int], others: np.ndarray, hint: str) -> str:
     """Return a vector with `numbers` at these indices and `others` elsewhere."""
     array = to.graph.constant(numbers)
     if array is not None:
         whole = others.astype(array.dtype)
-        whole[list(places)] = array.reshape(-1)
+        whole[list(positions)] = array.reshape(-1)
         return to.constant(hint, whole)
-    return _picked(to, numbers, to.constant(f"{hint}.others", others), places, len(others), hint)
+    return _picked(to, numbers, to.constant(f"{hint}.others", others), positions, len(others), hint)
 
 
 def _with_extents(to: Rewriter, sizes: str, axes: Sequence[int], image: str, hint: str) -> str:
     """Return sizes for all axes of an image, its own extents where `sizes` has none."""
-    extents, known = to.graph.type(image).shape or (), to.graph.constant(sizes)
+    extents, constant = to.graph.type(image).shape or (), to.graph.constant(sizes)
     others = [extent for axis, extent in enumerate(extents) if axis not in axes]
-    if known is not None and all(isinstance(extent, int) for extent in others):
-        return _spread(to, sizes, axes, np.array([e if isinstance(e, int) else 0 for e in extents]), hint)
+    if constant is not None and all(isinstance(extent, int) for extent in others):
+        return _placed(to, sizes, axes, np.array([e if isinstance(e, int) else 0 for e in extents]), hint)
     shape = to.add(ops.Shape, image, hint=f"{hint}.shape", type_=INTEGERS)
     return _picked(to, sizes, shape, axes, len(extents), hint)
 
 
-def _picked(to: Rewriter, numbers: str, others: str, places: Sequence[int], count: int, hint: str) -> str:
+def _picked(to: Rewriter, numbers: str, others: str, positions: Sequence[int], count: int, hint: str) -> str:
     """Return a vector of the given length with `numbers` at these indices and elements of `others` elsewhere."""
     type_ = ValueType(to.graph.type(others).dtype, (None,))
     both = to.add(ops.Concat, numbers, others, axis=0, hint=f"{hint}.both", type_=type_)
-    order = [places.index(n) if n in places else len(places) + n for n in range(count)]
+    order = [positions.index(n) if n in positions else len(positions) + n for n in range(count)]
     return to.add(ops.Gather, both, indices=order, axis=0, hint=hint, type_=type_)
 
 

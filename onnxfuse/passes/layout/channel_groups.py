@@ -38,17 +38,17 @@ def grouped_norm(graph: Graph, node: Node) -> Form | None:
 def channel_shuffle(graph: Graph, node: Node) -> Form | None:
     """Channel shuffle: [N, C, H, W] -> [N, a, b, H, W] -> [N, b, a, H, W] -> [N, C, H, W]."""
     swap = graph.producer(node.inputs[0])
-    apart = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
-    if swap is None or apart is None or apart.op != ops.Reshape or apart.domain:
+    first = graph.producer(swap.inputs[0]) if swap is not None and perm_of(swap) == (0, 2, 1, 3, 4) else None
+    if swap is None or first is None or first.op != ops.Reshape or first.domain:
         return None
-    x, y = apart.inputs[0], node.outputs[0]
-    before, split, after = (graph.type(v).shape for v in (x, apart.outputs[0], y))
+    x, y = first.inputs[0], node.outputs[0]
+    before, split, after = (graph.type(v).shape for v in (x, first.outputs[0], y))
     if before is None or split is None or after is None or len(before) != 4 or before[1:] != after[1:]:
         return None
     if split[3:] != before[2:] or any(is_unknown(extent) for extent in before[1:]):
         return None
     groups = split[1:3]
-    if not all(isinstance(g, int) for g in groups) or any(read_twice(graph, n) for n in (apart, swap)):
+    if not all(isinstance(g, int) for g in groups) or any(read_twice(graph, n) for n in (first, swap)):
         return None
 
     def write(to: ChannelsLastWriter) -> None:
@@ -61,4 +61,4 @@ def channel_shuffle(graph: Graph, node: Node) -> Form | None:
         swapped = to.add(ops.Transpose, parts, perm=[0, 1, 2, 4, 3], hint=f"{y}.swapped", type_=types[1])
         to.add(ops.Reshape, swapped, shape=[0, 0, 0, c], output=to.last(y), name=node.proto.name)
 
-    return Form((x,), (y,), write, inner=(apart, swap))
+    return Form((x,), (y,), write, inner=(first, swap))

@@ -26,18 +26,18 @@ def has_few_channels(graph: Graph, node: Node, attributes: Mapping[str, schema.A
     """Return whether a volume convolution has few channels, and static, positive extents except for the batch."""
     x, w, y = (graph.type(v).shape or () for v in (node.inputs[0], node.inputs[1], node.outputs[0]))
     channels, layers, *window = (n for n in w[1:] if isinstance(n, int)) if len(w) == 5 else (0, 0)
-    known = all(len(s) == 5 and all(isinstance(n, int) and n > 0 for n in s[1:]) for s in (x, w, y))
+    static = all(len(s) == 5 and all(isinstance(n, int) and n > 0 for n in s[1:]) for s in (x, w, y))
     written = all(integers(attributes, name) for name in ("kernel_shape", "strides", "dilations", "pads"))
     whole = attributes.get("group", 1) == 1 and attributes.get("auto_pad") in (None, b"NOTSET")
     fits = 0 < channels <= FEW and channels * layers <= SEEN and channels * layers * prod(window) <= TERMS
-    return known and written and whole and fits and graph.opset >= 13
+    return static and written and whole and fits and graph.opset >= 13
 
 
 def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) -> None:
     """Add the nodes from channels-last volumes to `product`: [batch, depth, height, width, filters]."""
     (x, w), y, attributes = node.inputs[:2], node.outputs[0], to.graph.attributes(node)
     batch, channels, _, *image = to.graph.type(x).shape or ()
-    depth, *places = (to.graph.type(y).shape or ())[2:]
+    depth, *spatial = (to.graph.type(y).shape or ())[2:]
     filters, _, layers, *window = weight.shape
     steps, gaps, pads = (integers(attributes, name) for name in ("strides", "dilations", "pads"))
     assert isinstance(channels, int)
@@ -70,7 +70,7 @@ def write(to: ChannelsLastWriter, node: Node, weight: np.ndarray, product: str) 
         "dilations": gaps[1:],
         "pads": [*pads[1:3], *pads[4:6]],
     }
-    convolved_type = ValueType(to.graph.type(x).dtype, (None, filters, *places))
+    convolved_type = ValueType(to.graph.type(x).dtype, (None, filters, *spatial))
     convolved = to.copy(node, [again, kernel], hint=f"{y}.frames", type_=convolved_type, **flat)
-    result = add("frames.last", (None, *places, filters), ops.Transpose, convolved, perm=LAST)
-    to.add(ops.Reshape, result, shape=[-1, depth, *places, filters], output=product)
+    result = add("frames.last", (None, *spatial, filters), ops.Transpose, convolved, perm=LAST)
+    to.add(ops.Reshape, result, shape=[-1, depth, *spatial, filters], output=product)

@@ -105,7 +105,7 @@ def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int | None
         return {}
     ends = integers(attributes, "pads")
     along = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
-    changes = {name: [one, *told] for name, one in along.items() if (told := integers(attributes, name))}
+    changes = {name: [one, *values] for name, one in along.items() if (values := integers(attributes, name))}
     return {**changes, **({"pads": [0, ends[0], 0, ends[1]]} if ends else {})}
 
 

@@ -54,32 +54,32 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -
     rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
     if rule is None or rule.layout is None or any(n.has(Trait.QUANTIZES, Trait.QUANTIZED) for n in graph.nodes):
         return False
-    in_the_way = next((n for n in graph.nodes if names_some_axes(graph, n)), None)
-    if in_the_way is not None:
+    blocking = next((n for n in graph.nodes if names_some_axes(graph, n)), None)
+    if blocking is not None:
         reason = "names some axes alone: ONNX Runtime does not open the Transposes of channels-last regions beside it"
-        refusal = Refusal(in_the_way.name, Cause("layout", seen=reason), 1, 1)
-        report.stopped.append(Near(rule.name, f"{in_the_way.op} {in_the_way.name}", refusal))
+        refusal = Refusal(blocking.name, Cause("layout", seen=reason), 1, 1)
+        report.stopped.append(Near(rule.name, f"{blocking.op} {blocking.name}", refusal))
         return False
-    found = {
+    forms = {
         n: f
         for n in graph.nodes
         if (f := form(graph, n, rule.layout.types)) is not None
         # A Transpose of a constant, as of RAFT's first flow, is a constant: ONNX Runtime folds it on load.
         and not any(graph.is_constant(v) for v in f.reads)
     }
-    inner = {i for f in found.values() for i in f.inner}
-    found = {n: f for n, f in found.items() if n not in inner}
-    saving = [n for n, f in found.items() if f.saves]
+    inner = {i for f in forms.values() for i in f.inner}
+    forms = {n: f for n, f in forms.items() if n not in inner}
+    saving = [n for n, f in forms.items() if f.saves]
     if not saving:
         return False
-    chosen = _cheapest(graph, found)
+    chosen = _cheapest(graph, forms)
     for node in saving:
         if node not in chosen:
             reason = "stays channels first: its region would need as many Transposes at its edges as it saves inside"
             refusal = Refusal(node.name, Cause("layout", seen=reason), 1, 1)
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
-    taken = _taken_last(rules)
-    chosen = {n: f for n, f in chosen.items() if not _lies_last(graph, n, f, taken)}
+    absorbed = _absorbed(rules)
+    chosen = {n: f for n, f in chosen.items() if not _lies_last(graph, n, f, absorbed)}
     if chosen:
         replaced = names(list(chosen))
         _write(graph, chosen)
@@ -93,13 +93,13 @@ _LAST, _FIRST = "channels last", "channels first"
 """Source and sink of the flow network."""
 
 
-def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
+def _cheapest(graph: Graph, forms: Mapping[Node, Form]) -> dict[Node, Form]:
     """Return the nodes whose channels-last form minimizes the graph's cost; of two equal choices the smaller."""
     import networkx
 
     network = networkx.DiGraph()
     network.add_nodes_from((_LAST, _FIRST))
-    outer = {inner: node for node, its in found.items() for inner in its.inner}
+    outer = {inner: node for node, its in forms.items() for inner in its.inner}
 
     def charge(one: object, other: object, cost: int | None) -> None:
         """Add a cost for `one` channels first and `other` channels last; None forbids the combination."""
@@ -108,13 +108,13 @@ def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
         else:
             network.add_edge(one, other, capacity=cost)
 
-    for node, its in found.items():
+    for node, its in forms.items():
         if its.saves:
             charge(node, _LAST, sum(_cost(graph.type(v).shape) for v in (*its.reads, *its.makes)))
-    for value in dict.fromkeys(v for f in found.values() for v in (*f.reads, *f.makes)):
+    for value in dict.fromkeys(v for f in forms.values() for v in (*f.reads, *f.makes)):
         cost = _cost(graph.type(value).shape)
-        maker = _maker(graph, found, value)
-        readers = _readers(graph, found, outer, value)
+        maker = _maker(graph, forms, value)
+        readers = _readers(graph, forms, outer, value)
         # One Transpose serves all readers in the other layout.
         to_first, to_last = ("to first", value), ("to last", value)
         charge(to_first, maker, cost)
@@ -123,25 +123,25 @@ def _cheapest(graph: Graph, found: Mapping[Node, Form]) -> dict[Node, Form]:
             charge(reader, to_first, None)
             charge(to_last, reader, None)
     _, (_, last) = networkx.minimum_cut(network, _FIRST, _LAST)
-    return {n: f for n, f in found.items() if n in last}
+    return {n: f for n, f in forms.items() if n in last}
 
 
-def _maker(graph: Graph, found: Mapping[Node, Form], value: str) -> Node | str:
+def _maker(graph: Graph, forms: Mapping[Node, Form], value: str) -> Node | str:
     node = graph.producer(value)
     if node is None:
         return _FIRST
     if is_nhwc_to_nchw(node) or is_signal_transpose(node):
         return _LAST
-    return node if node in found and value in found[node].makes else _FIRST
+    return node if node in forms and value in forms[node].makes else _FIRST
 
 
-def _readers(graph: Graph, found: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> list[Node | str]:
+def _readers(graph: Graph, forms: Mapping[Node, Form], outer: Mapping[Node, Node], value: str) -> list[Node | str]:
     readers: list[Node | str] = [_FIRST] if graph.is_output(value) else []
     for node in (outer.get(n, n) for n in graph.readers(value)):
         if is_nchw_to_nhwc(node) or is_signal_transpose(node):
             readers.append(_LAST)
         else:
-            readers.append(node if node in found and value in found[node].reads else _FIRST)
+            readers.append(node if node in forms and value in forms[node].reads else _FIRST)
     return readers
 
 
@@ -151,14 +151,14 @@ def _cost(shape: tuple[Dim, ...] | None) -> int:
     return LAUNCH + prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
 
 
-def _taken_last(rules: Sequence[Rule]) -> frozenset[str]:
+def _absorbed(rules: Sequence[Rule]) -> frozenset[str]:
     """Return the operators that a kernel, or the library's own op, absorbs between Transposes."""
     patterns = (anchor.pattern for rule in rules if rule.fuse is not None for anchor in rule.fuse.anchors)
     nodes = [p.nodes for p in patterns if len(p.nodes) > 1 and ops.Transpose in p.root.operators]
     return frozenset(op for each in nodes for node in each for op in node.operators)
 
 
-def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> bool:
+def _lies_last(graph: Graph, node: Node, its: Form, absorbed: Collection[str]) -> bool:
     """Return whether a node is already between the Transposes of its channels-last form, not yet fused by any rule.
 
     Where no kernel absorbs it there, the Transposes after it may be fused into the kernel that reads it; rewriting it
@@ -167,7 +167,7 @@ def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> b
     makers = [graph.producer(v) for v in its.reads]
     if not its.same_op or not all(maker is not None and is_nhwc_to_nchw(maker) for maker in makers):
         return False
-    if node.op not in taken:
+    if node.op not in absorbed:
         return True
     readers = [graph.readers(v) for v in its.makes]
     return all(each and all(map(is_nchw_to_nhwc, each)) for each in readers) and not any(
@@ -181,10 +181,10 @@ def _lies_last(graph: Graph, node: Node, its: Form, taken: Collection[str]) -> b
 def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
     """Replace the chosen nodes by their channels-last forms, and convert values for their other readers."""
     shared = ChannelsLast(graph)
-    made = [v for f in chosen.values() for v in f.makes]
-    for value in made:
+    results = [v for f in chosen.values() for v in f.makes]
+    for value in results:
         _take_over(shared, value)
-    have = set(made)
+    have = set(results)
     outer = {inner: node for node, its in chosen.items() for inner in its.inner}
     for node, its in chosen.items():
         to = ChannelsLastWriter(shared, *its.inner, node)

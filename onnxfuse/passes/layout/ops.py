@@ -122,8 +122,8 @@ def _along_axis(graph: Graph, node: Node) -> Form | None:
 
     def write(to: ChannelsLastWriter) -> None:
         images = {i: whole_image(to, v) for i, v in data.items()}
-        made = [to.last(o) if o else "" for o in node.outputs]
-        to.copy(node, images, output=made, axis=channels_last_axis(rank, axis))
+        results = [to.last(o) if o else "" for o in node.outputs]
+        to.copy(node, images, output=results, axis=channels_last_axis(rank, axis))
 
     reads = tuple(dict.fromkeys(v for v in data.values() if not graph.is_constant(v)))
     return Form(reads, outputs, write) if reads else None
@@ -134,8 +134,8 @@ def _named_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
     attributes, rank, reduces = graph.attributes(node), graph.type(x).rank, Trait.REDUCTION in entry.traits
     as_input, at = graph.opset >= entry.moved["axes"], entry.position("axes")
-    given = node.inputs[at] if as_input and len(node.inputs) > at else ""
-    array = graph.constant(given) if as_input else np.asarray(integers(attributes, "axes"), np.int64)
+    operand = node.inputs[at] if as_input and len(node.inputs) > at else ""
+    array = graph.constant(operand) if as_input else np.asarray(integers(attributes, "axes"), np.int64)
     if not reduces and not as_input and array is not None and not array.size:
         array = np.arange(len(integers(attributes, "starts")))
     if rank is None or not has_form(rank) or array is None or array.size == 0:
@@ -143,8 +143,8 @@ def _named_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
     axes, keep = [int(a) % rank for a in array.reshape(-1)], not reduces or attributes.get("keepdims", 1) == 1
     moved = [channels_last_axis(rank, a) for a in axes]
     # Without keepdims the remaining axes must be in the same order in both layouts; a signal's row axis goes, too.
-    left = [channels_last_axis(rank, a) for a in range(rank) if a not in axes]
-    if not keep and left != sorted(left):
+    order = [channels_last_axis(rank, a) for a in range(rank) if a not in axes]
+    if not keep and order != sorted(order):
         return None
     if not keep and rank == 3:
         moved.append(1)
@@ -154,7 +154,7 @@ def _named_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
     def write(to: ChannelsLastWriter) -> None:
         output = to.last(y) if keep else y
         if as_input:
-            name = to.derived(given, f"nhwc{rank}", lambda: np.asarray(moved, array.dtype))
+            name = to.derived(operand, f"nhwc{rank}", lambda: np.asarray(moved, array.dtype))
             to.copy(node, {0: to.last(x), at: name}, output=output)
         else:
             to.copy(node, [to.last(x)], output=output, axes=moved)
@@ -201,17 +201,17 @@ def _resize(graph: Graph, node: Node) -> Form | None:
 def _interpolated(graph: Graph, node: Node) -> Form | None:
     """Linear Resize between two Transposes, for a kernel: ONNX Runtime's requires channels before height and width."""
     x, attributes = node.inputs[0], graph.attributes(node)
-    known = attributes.get("coordinate_transformation_mode", b"") in {c.encode() for c in cuda.CENTRES}
+    supported = attributes.get("coordinate_transformation_mode", b"") in {c.encode() for c in cuda.CENTRES}
     others = ("axes", "antialias", "exclude_outside")
     whole = attributes.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
-    if not known or not whole or any(attributes.get(o) for o in others) or graph.opset < 11:
+    if not supported or not whole or any(attributes.get(o) for o in others) or graph.opset < 11:
         return None
-    told = [graph.constant(v) for v in node.inputs[2:] if v and graph.element_count(v) != 0]
-    numbers = told[0] if len(told) == 1 else None
+    constants = [graph.constant(v) for v in node.inputs[2:] if v and graph.element_count(v) != 0]
+    numbers = constants[0] if len(constants) == 1 else None
     if numbers is None or numbers.size != 4 or not np.all(numbers > 0):
         return None
-    kept = (1, 1) if np.issubdtype(numbers.dtype, np.floating) else (graph.type(x).shape or (None,) * 2)[:2]
-    return between(graph, node) if tuple(numbers[:2]) == tuple(kept) else None
+    unscaled = (1, 1) if np.issubdtype(numbers.dtype, np.floating) else (graph.type(x).shape or (None,) * 2)[:2]
+    return between(graph, node) if tuple(numbers[:2]) == tuple(unscaled) else None
 
 
 def _reshape(graph: Graph, node: Node) -> Form | None:
@@ -242,10 +242,10 @@ def _global_pool(graph: Graph, node: Node, reduction: str) -> Form | None:
     x, y = node.inputs[0], node.outputs[0]
     if not spatial(graph, x, y):
         return None
-    places = list(range(1, len(channels_last_type(graph.type(x)).shape or ()) - 1))
+    pooled = list(range(1, len(channels_last_type(graph.type(x)).shape or ()) - 1))
 
     def write(to: ChannelsLastWriter) -> None:
-        to.add(reduction, to.last(x), axes=places, keepdims=1, output=to.last(y), name=node.proto.name)
+        to.add(reduction, to.last(x), axes=pooled, keepdims=1, output=to.last(y), name=node.proto.name)
 
     return Form((x,), (y,), write)
 

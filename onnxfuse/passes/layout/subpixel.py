@@ -49,7 +49,7 @@ class _Axis:
     """Input elements that a block reads."""
     pads: tuple[int, int]
     """Padding elements before and after those of x, so that there is a block for each pixel."""
-    cut: tuple[int, int]
+    crop: tuple[int, int]
     """Pixels of the first and of the last block that are not part of y."""
 
 
@@ -69,7 +69,7 @@ class _Layer:
         return int(self.weight.shape[1])
 
     @property
-    def known(self) -> tuple[Dim, ...]:
+    def extents(self) -> tuple[Dim, ...]:
         """Extents of the batch and of the blocks."""
         return (self.blocks.shape or ())[:-1]
 
@@ -88,10 +88,10 @@ def subpixel(graph: Graph, node: Node) -> Form | None:
         return None
     pixels = prod(a.stride for a in axes)
     channels, block = weight.shape[0], weight.shape[1] * pixels
-    known = [computed(add, n, sum(a.pads) - a.taps + 1) for n, a in zip(rows[1:-1], axes, strict=True)]
-    if pixels == 1 or channels % ALIGNED or block % ALIGNED or not _can_be_put(known, axes):
+    extents = [computed(add, n, sum(a.pads) - a.taps + 1) for n, a in zip(rows[1:-1], axes, strict=True)]
+    if pixels == 1 or channels % ALIGNED or block % ALIGNED or not _interleaves(extents, axes):
         return None
-    layer = _Layer(node, axes, ValueType(graph.type(x).dtype, (rows[0], *known, block)), np.asarray(weight))
+    layer = _Layer(node, axes, ValueType(graph.type(x).dtype, (rows[0], *extents, block)), np.asarray(weight))
     if len(axes) == 3 and not layer.is_product:  # no onnxfuse kernel supports volumes
         return None
 
@@ -109,7 +109,7 @@ def _axes(
         return None
     strides = integers(attributes, "strides") or [1] * count
     more = integers(attributes, "output_padding") or [0] * count
-    found = [_Axis(1, 1, (0, 0), (0, 0))] if count == 1 else []  # a signal is one row
+    result = [_Axis(1, 1, (0, 0), (0, 0))] if count == 1 else []  # a signal is one row
     for at, extent in enumerate(rows[-1 - count : -1]):
         padding = ends(attributes, at, count, extent, kernel[at] - strides[at] + more[at])
         if padding is None or kernel[at] % strides[at]:
@@ -119,8 +119,8 @@ def _axes(
         pads = taps - 1 - before // strides[at], taps - 1 - after // strides[at]
         if min(pads) < 0:
             return None
-        found.append(_Axis(strides[at], taps, pads, (before % strides[at], after % strides[at])))
-    return tuple(found)
+        result.append(_Axis(strides[at], taps, pads, (before % strides[at], after % strides[at])))
+    return tuple(result)
 
 
 def ends(
@@ -128,10 +128,10 @@ def ends(
 ) -> tuple[int, int] | None:
     """Return the padding before and after; `beyond`: output pixels in excess of a stride for each input element."""
     pads = integers(attributes, "pads") or [0] * 2 * count
-    asked, how = integers(attributes, "output_shape"), attributes.get("auto_pad", b"NOTSET")
-    if asked:
+    sizes, how = integers(attributes, "output_shape"), attributes.get("auto_pad", b"NOTSET")
+    if sizes:
         strides = integers(attributes, "strides") or [1] * count
-        total = extent * strides[at] + beyond - asked[at - count] if isinstance(extent, int) else -1
+        total = extent * strides[at] + beyond - sizes[at - count] if isinstance(extent, int) else -1
     elif how in (b"SAME_UPPER", b"SAME_LOWER"):
         total = beyond
     else:
@@ -144,7 +144,7 @@ def ends(
 
 
 def _write(to: ChannelsLastWriter, layer: _Layer) -> None:
-    y, known, filters = layer.node.outputs[0], layer.known, layer.filters
+    y, extents, filters = layer.node.outputs[0], layer.extents, layer.filters
     blocks = _convolution(to, layer, f"{y}.blocks")
     for b in (v for v in layer.node.inputs[2:] if v):
         numbers = to.graph.constant(b)
@@ -152,14 +152,14 @@ def _write(to: ChannelsLastWriter, layer: _Layer) -> None:
         pixels = prod(a.stride for a in layer.axes)
         each = to.derived(b, f"each{pixels}", partial(np.tile, numbers, pixels))
         blocks = to.add(ops.Add, blocks, each, hint=f"{y}.biased", type_=layer.blocks)
-    if not any(any(a.cut) for a in layer.axes):
-        _put(to, layer, blocks, to.last(y))
+    if not any(any(a.crop) for a in layer.axes):
+        _interleave(to, layer, blocks, to.last(y))
         return
-    size = (computed(mul, n, a.stride) for n, a in zip(known[1:], layer.axes, strict=True))
-    whole = to.value(f"{y}.whole", ValueType(layer.blocks.dtype, (known[0], *size, filters)))
-    _put(to, layer, blocks, whole)
+    size = (computed(mul, n, a.stride) for n, a in zip(extents[1:], layer.axes, strict=True))
+    whole = to.value(f"{y}.whole", ValueType(layer.blocks.dtype, (extents[0], *size, filters)))
+    _interleave(to, layer, blocks, whole)
     # The pixels outside y.
-    starts, ends = [a.cut[0] for a in layer.axes], [-a.cut[1] or END for a in layer.axes]
+    starts, ends = [a.crop[0] for a in layer.axes], [-a.crop[1] or END for a in layer.axes]
     to.add(ops.Slice, whole, starts=starts, ends=ends, axes=list(range(1, len(starts) + 1)), output=to.last(y))
 
 
@@ -171,11 +171,11 @@ def _convolution(to: ChannelsLastWriter, layer: _Layer, hint: str) -> str:
     if layer.is_product:
         right = to.derived(w, f"{kind}.co", lambda: packed.reshape(-1, channels).T)
         return to.add(ops.MatMul, to.last(x), right, hint=hint, type_=layer.blocks, name=layer.node.proto.name)
-    dtype, (batch, *places) = layer.blocks.dtype, layer.known
+    dtype, (batch, *spatial) = layer.blocks.dtype, layer.extents
     right, first = to.derived(w, kind, lambda: packed), to.first(x)
     kernel_type = ValueType(dtype, (len(packed), channels, *packed.shape[1:-1]))
     kernel = to.add(ops.Transpose, right, perm=FIRST, hint=f"{w}.nchw", type_=kernel_type)
-    pads, type_ = [a.pads[end] for end in (0, 1) for a in axes], ValueType(dtype, (batch, len(packed), *places))
+    pads, type_ = [a.pads[end] for end in (0, 1) for a in axes], ValueType(dtype, (batch, len(packed), *spatial))
     name = layer.node.proto.name
     convolved = to.add(ops.Conv, first, kernel, pads=pads, hint=f"{hint}.nchw", type_=type_, name=name)
     return to.add(ops.Transpose, convolved, perm=LAST, hint=hint, type_=layer.blocks)
@@ -183,15 +183,15 @@ def _convolution(to: ChannelsLastWriter, layer: _Layer, hint: str) -> str:
 
 def _packed(weight: np.ndarray, axes: Sequence[_Axis]) -> np.ndarray:
     """Return [C, O, ...] as [pixels of a block and O, taps of each axis, C], with taps in reverse order."""
-    apart = weight.reshape(*weight.shape[:2], *(n for a in axes for n in (a.taps, a.stride)))
-    taps, pixels = range(2, apart.ndim, 2), range(3, apart.ndim, 2)
-    return np.flip(apart, tuple(taps)).transpose(*pixels, 1, *taps, 0).reshape(-1, *(a.taps for a in axes), len(weight))
+    split = weight.reshape(*weight.shape[:2], *(n for a in axes for n in (a.taps, a.stride)))
+    taps, pixels = range(2, split.ndim, 2), range(3, split.ndim, 2)
+    return np.flip(split, tuple(taps)).transpose(*pixels, 1, *taps, 0).reshape(-1, *(a.taps for a in axes), len(weight))
 
 
-def _can_be_put(known: Sequence[Dim], axes: Sequence[_Axis]) -> bool:
+def _interleaves(extents: Sequence[Dim], axes: Sequence[_Axis]) -> bool:
     """Return whether blocks can be interleaved by Reshapes, or by DepthToSpace if several of their extents are open."""
     *outer, last = (a.stride for a in axes)
-    return _are_adjacent(axes) or _at_most_one_open(known) or outer == [last]
+    return _are_adjacent(axes) or _at_most_one_open(extents) or outer == [last]
 
 
 def _are_adjacent(axes: Sequence[_Axis]) -> bool:
@@ -199,14 +199,14 @@ def _are_adjacent(axes: Sequence[_Axis]) -> bool:
     return all(a.stride == 1 for a in axes[:-1])
 
 
-def _at_most_one_open(known: Sequence[Dim]) -> bool:
-    return sum(not isinstance(n, int) for n in known) <= 1
+def _at_most_one_open(extents: Sequence[Dim]) -> bool:
+    return sum(not isinstance(n, int) for n in extents) <= 1
 
 
-def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None:
+def _interleave(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None:
     """Interleave the pixels of blocks (depth to space)."""
-    filters, (batch, *places), strides = layer.filters, layer.known, [a.stride for a in layer.axes]
-    size, count = [computed(mul, n, s) for n, s in zip(places, strides, strict=True)], len(places)
+    filters, (batch, *spatial), strides = layer.filters, layer.extents, [a.stride for a in layer.axes]
+    size, count = [computed(mul, n, s) for n, s in zip(spatial, strides, strict=True)], len(spatial)
 
     def add(step: str, extents: Sequence[Dim], op: str, source: str, **operands: Any) -> str:
         type_ = ValueType(layer.blocks.dtype, tuple(extents))
@@ -217,10 +217,10 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None
         to.add(ops.Reshape, pixels, shape=target, output=whole)
 
     if _are_adjacent(layer.axes):
-        join(blocks, (batch, *places, filters * strides[-1]))
+        join(blocks, (batch, *spatial, filters * strides[-1]))
         return
-    if not _at_most_one_open(places):
-        first = add("first", (batch, filters * prod(strides), *places), ops.Transpose, blocks, perm=FIRST)
+    if not _at_most_one_open(spatial):
+        first = add("first", (batch, filters * prod(strides), *spatial), ops.Transpose, blocks, perm=FIRST)
         pixels = add("put", (batch, filters, *size), ops.DepthToSpace, first, blocksize=strides[0])
         to.transpose(pixels, LAST, whole)
         return
@@ -228,9 +228,9 @@ def _put(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> None
     *outer, last = strides
     run = last * filters
     axis_by_axis = [at for axis in range(1, count) for at in (axis, axis + count)]
-    apart = add("apart", (batch, *places, *outer, run), ops.Reshape, blocks, shape=[*[0] * (count + 1), *outer, run])
-    interleaved = (batch, *(n for pair in zip(places, outer, strict=False) for n in pair), places[-1], run)
-    mixed = add("mixed", interleaved, ops.Transpose, apart, perm=[0, *axis_by_axis, count, 2 * count])
+    split = add("apart", (batch, *spatial, *outer, run), ops.Reshape, blocks, shape=[*[0] * (count + 1), *outer, run])
+    interleaved = (batch, *(n for pair in zip(spatial, outer, strict=False) for n in pair), spatial[-1], run)
+    mixed = add("mixed", interleaved, ops.Transpose, split, perm=[0, *axis_by_axis, count, 2 * count])
     join(mixed, interleaved)
 
 

@@ -27,9 +27,9 @@ def symmetric_pads(graph: Graph) -> bool:
     for node in [n for n in graph.nodes if n.op == ops.ConvTranspose and not n.domain and graph.opset >= SINCE]:
         attributes = graph.attributes(node)
         pads = integers(attributes, "pads")
-        told = attributes.get("auto_pad", b"NOTSET") == b"NOTSET" and not integers(attributes, "output_shape")
+        explicit = attributes.get("auto_pad", b"NOTSET") == b"NOTSET" and not integers(attributes, "output_shape")
         first, last = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-        if told and first != last and subpixel(graph, node) is None:
+        if explicit and first != last and subpixel(graph, node) is None:
             _write(graph, node, first, last)
             changed = True
     return changed
@@ -46,22 +46,22 @@ def pads_evenly(graph: Graph, node: Node) -> bool:
     more = integers(attributes, "output_padding") or [0] * count
     for at, extent in enumerate(rows[-1 - count : -1]):
         beyond = dilations[at] * (weight.shape[2 + at] - 1) + 1 - strides[at] + more[at]
-        found = ends(attributes, at, count, extent, beyond)
-        if found is None or found[0] != found[1]:
+        pads = ends(attributes, at, count, extent, beyond)
+        if pads is None or pads[0] != pads[1]:
             return False
     return True
 
 
 def _write(graph: Graph, node: Node, first: list[int], last: list[int]) -> None:
-    image, known = node.outputs[0], graph.type(node.outputs[0])
+    image, type_of = node.outputs[0], graph.type(node.outputs[0])
     both = [min(pair) for pair in zip(first, last, strict=True)]
-    cut = [(a - p, b - p) for a, b, p in zip(first, last, both, strict=True)]
+    crops = [(a - p, b - p) for a, b, p in zip(first, last, both, strict=True)]
     type_ = None
-    if known.shape is not None:
-        places = (computed(add, n, a + b) for n, (a, b) in zip(known.shape[2:], cut, strict=True))
-        type_ = ValueType(known.dtype, (*known.shape[:2], *places))
+    if type_of.shape is not None:
+        spatial = (computed(add, n, a + b) for n, (a, b) in zip(type_of.shape[2:], crops, strict=True))
+        type_ = ValueType(type_of.dtype, (*type_of.shape[:2], *spatial))
     to = Rewriter(graph, node)
     whole = to.copy(node, hint=f"{image}.whole", type_=type_, pads=[*both, *both])
-    starts, ends = [a for a, _ in cut], [-b or END for _, b in cut]
-    to.add(ops.Slice, whole, starts=starts, ends=ends, axes=list(range(2, 2 + len(cut))), output=image)
+    starts, ends = [a for a, _ in crops], [-b or END for _, b in crops]
+    to.add(ops.Slice, whole, starts=starts, ends=ends, axes=list(range(2, 2 + len(crops))), output=image)
     to.finish()

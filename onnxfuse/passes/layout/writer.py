@@ -76,7 +76,7 @@ class Form:
     inner: tuple[Node, ...] = ()
     """Preceding nodes that are absorbed."""
     same_op: bool = False
-    """Whether the form is the same operator on the same weights between Transposes: a node between such has this form
+    """Whether the form is the same operator on the same weights between Transposes: a node between Transposes has it
     already.
     """
 
@@ -168,7 +168,7 @@ def between(graph: Graph, node: Node) -> Form | None:
 
     def write(to: ChannelsLastWriter) -> None:
         dropped: dict[str, Any] = {"dilations": None} if node.op == ops.AveragePool else {}
-        made = to.copy(node, [to.first(x), *node.inputs[1:]], output=to.inner(y), **dropped)
-        to.transpose(made, LAST, to.last(y))
+        result = to.copy(node, [to.first(x), *node.inputs[1:]], output=to.inner(y), **dropped)
+        to.transpose(result, LAST, to.last(y))
 
     return Form((x,), (y,), write, same_op=node.op != ops.AveragePool or "dilations" not in graph.attributes(node))

@@ -15,7 +15,7 @@ from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.mask_facts import everywhere
 from onnxfuse.graph.rewriter import Rewriter, copied
 from onnxfuse.ops import Trait
-from onnxfuse.ops.inputs import Condition
+from onnxfuse.ops.inputs import TruthValues
 from onnxfuse.shapes.extents import broadcast
 from onnxfuse.shapes.types import ValueType
 
@@ -39,7 +39,7 @@ def shrink_masks(graph: Graph) -> bool:
                 slim.discard()
                 continue
             to = Rewriter(graph, node)
-            for new in slim.made(small):
+            for new in slim.take(small):
                 to.append(new)
             to.copy(node, {position: small})
             to.finish()
@@ -56,7 +56,7 @@ def _masks(node: Node) -> tuple[int, ...]:
     entry = node.entry
     if entry is None or Trait.BROADCASTS not in entry.traits:
         return ()
-    return (0, 1) if node.op == ops.Add else entry.positions(Condition) if Trait.CARRIES in entry.traits else ()
+    return (0, 1) if node.op == ops.Add else entry.positions(TruthValues) if Trait.CARRIES in entry.traits else ()
 
 
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
@@ -83,24 +83,24 @@ class _Slim:
     """Values of one graph, each with a smaller value that broadcasts to the same."""
 
     graph: Graph
-    known: dict[str, str] = field(default_factory=dict)
+    smaller: dict[str, str] = field(default_factory=dict)
     """Memoized results: a value in the graph, or that no smaller one is known."""
     waiting: dict[str, tuple[str, NodeProto]] = field(default_factory=dict)
-    """Nodes not yet inserted into the graph, by what they compute, with the value that each replaces."""
+    """Nodes not yet inserted into the graph, by their output, with the value that it replaces."""
     pending: dict[str, str] = field(default_factory=dict)
-    """The same by the values that they replace."""
+    """Their outputs, by the values that they replace."""
 
     def of(self, value: str, depth: int) -> str:
         """Return the smallest known value that broadcasts to `value`; by default itself."""
         if value in self.pending:
             return self.pending[value]
-        if value not in self.known:
-            found = self._search(value, depth)
-            if found in self.waiting:
-                self.pending[value] = found
-                return found
-            self.known[value] = found
-        return self.known[value]
+        if value not in self.smaller:
+            smallest = self._search(value, depth)
+            if smallest in self.waiting:
+                self.pending[value] = smallest
+                return smallest
+            self.smaller[value] = smallest
+        return self.smaller[value]
 
     def _search(self, value: str, depth: int) -> str:
         node = self.graph.producer(value)
@@ -131,7 +131,7 @@ class _Slim:
         self.waiting.clear()
         self.pending.clear()
 
-    def made(self, name: str) -> list[NodeProto]:
+    def take(self, name: str) -> list[NodeProto]:
         """Return the pending nodes that `name` depends on, in order, and mark them as inserted."""
         nodes: dict[str, NodeProto] = {}
 
@@ -141,7 +141,7 @@ class _Slim:
                 for read in node.input:
                     visit(read)
                 nodes[name] = node
-                self.known[value] = name
+                self.smaller[value] = name
 
         visit(name)
         self.discard()

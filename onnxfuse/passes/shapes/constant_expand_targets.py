@@ -33,8 +33,8 @@ def _target(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | Non
     target = [
         n if isinstance(n, int) else 1 if n is not None and n == o else None for n, o in zip(result, own, strict=True)
     ]
-    known = [n for n in target if n is not None]
-    return known if len(known) == len(target) else None
+    constants = [n for n in target if n is not None]
+    return constants if len(constants) == len(target) else None
 
 
 def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> bool:
@@ -42,15 +42,15 @@ def _read_at_homes(graph: Graph, node: Node, source: tuple[Dim, ...], result: tu
     if not _is_chosen(graph, node.inputs[1]):
         return False
     homes, own = homes_of(graph), (1,) * (len(result) - len(source)) + source
-    places = [
+    locations = [
         n if isinstance(n, int) else 1 if n is not None and n == o else homes.get(n)
         for n, o in zip(result, own, strict=True)
     ]  # fmt: skip
-    known = [p for p in places if p is not None]
-    if len(known) < len(places) or not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in known):
+    sources = [p for p in locations if p is not None]
+    if len(sources) < len(locations) or not all(isinstance(p, int) or _is_before(graph, p[0], node) for p in sources):
         return False
     to = Rewriter(graph, node)
-    to.copy(node, {1: read_extents(to, known, f"{node.outputs[0]}.target")})
+    to.copy(node, {1: read_extents(to, sources, f"{node.outputs[0]}.target")})
     to.finish()
     return True
 

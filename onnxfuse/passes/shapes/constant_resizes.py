@@ -51,7 +51,7 @@ def constant_resizes(graph: Graph) -> bool:
             continue
         smooth = attributes["mode"] in SMOOTH and graph.type(node.inputs[0]).dtype in SHORT
         if len(node.inputs) == 4 and not graph.is_constant(node.inputs[3]):
-            numbers = _told(source, result, smooth=smooth)
+            numbers = _derived(source, result, smooth=smooth)
         else:
             numbers = _safe(graph, node, source, smooth=smooth)
         if numbers is not None:
@@ -60,14 +60,14 @@ def constant_resizes(graph: Graph) -> bool:
     return changed
 
 
-def _told(source: Sequence[Dim], result: Sequence[Dim], *, smooth: bool) -> Numbers | None:
+def _derived(source: Sequence[Dim], result: Sequence[Dim], *, smooth: bool) -> Numbers | None:
     """Return the sizes that types determine, or, if some are symbolic, the scales."""
     sizes = [n if isinstance(n, int) else None for n in result]
     if None not in sizes:
         return sizes
     scales = [_scale(own, wanted, smooth=smooth) for own, wanted in zip(source, result, strict=True)]
-    known = [s for s in scales if s is not None]
-    return np.asarray(known, np.float32) if len(known) == len(scales) else None
+    constants = [s for s in scales if s is not None]
+    return np.asarray(constants, np.float32) if len(constants) == len(scales) else None
 
 
 def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
@@ -89,10 +89,10 @@ def _scale(own: Dim, wanted: Dim, *, smooth: bool) -> np.float32 | None:
 
 def _safe(graph: Graph, node: Node, source: Sequence[Dim], *, smooth: bool) -> Numbers | None:
     """Return a replacement for scales that round ambiguously: adjacent floats, or sizes with the same scales."""
-    found = graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
-    if found is None or found.size != len(source):
+    array = graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    if array is None or array.size != len(source):
         return None
-    scales = found.reshape(-1)
+    scales = array.reshape(-1)
     unsafe = [
         isinstance(own, int) and scaled_extent(own, float(s)) > int(own * float(s))
         for own, s in zip(source, scales, strict=True)
@@ -124,10 +124,10 @@ def _write(graph: Graph, node: Node, numbers: Numbers) -> None:
     image, result = node.inputs[0], node.outputs[0]
     to = Rewriter(graph, node)
     if isinstance(numbers, list):
-        known, extents = graph.type(result), zip(graph.type(result).shape or (), numbers, strict=True)
-        graph.types[result] = ValueType(known.dtype, tuple(own if size is None else size for own, size in extents))
-        places = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
-        sizes = read_extents(to, places, f"{result}.sizes") if None in numbers else numbers
+        type_, extents = graph.type(result), zip(graph.type(result).shape or (), numbers, strict=True)
+        graph.types[result] = ValueType(type_.dtype, tuple(own if size is None else size for own, size in extents))
+        sources = [(image, axis) if size is None else size for axis, size in enumerate(numbers)]
+        sizes = read_extents(to, sources, f"{result}.sizes") if None in numbers else numbers
         to.copy(node, [*node.inputs[:2], _no_scales(node, to)], sizes=sizes)
     else:
         to.copy(node, node.inputs[:2], scales=numbers)

@@ -41,11 +41,11 @@ def _keep(graph: Graph, computed: Mapping[str, ValueType]) -> None:
         if target is None or (target == -1).sum() != 1 or (node.written.get("allowzero") and 0 in target):
             continue
         axis = int((target.reshape(-1) == -1).argmax())
-        if _is_kept(node, axis, graph.types) and not _is_kept(node, axis, computed):
+        if _is_same(node, axis, graph.types) and not _is_same(node, axis, computed):
             retarget(graph, node, [0 if at == axis else int(n) for at, n in enumerate(target.reshape(-1))])
 
 
-def _is_kept(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
+def _is_same(node: Node, axis: int, types: Mapping[str, ValueType]) -> bool:
     """Return whether a Reshape's result has its operand's extent at that axis, by a name declared in the model."""
     source, result = (types.get(v, UNKNOWN).shape for v in (node.inputs[0], node.outputs[0]))
     if source is None or result is None or axis >= min(len(source), len(result)):

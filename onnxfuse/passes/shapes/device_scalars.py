@@ -74,12 +74,12 @@ def _one_round(graph: Graph, there: dict[str, str]) -> bool:
 
 def _of_shapes_alone(graph: Graph, host: frozenset[str]) -> frozenset[str]:
     """Return the CPU values that depend on no element of a model input."""
-    found: set[str] = set()
+    values: set[str] = set()
     for node in graph.nodes:
-        free = all(v in found if v in host else v not in graph.inputs for v in node.inputs if v)
+        free = all(v in values if v in host else v not in graph.inputs for v in node.inputs if v)
         if node.op in SHAPE_READERS or free:
-            found.update(v for v in node.outputs if v in host)
-    return frozenset(found)
+            values.update(v for v in node.outputs if v in host)
+    return frozenset(values)
 
 
 def _is_data(graph: Graph, node: Node, index: int, host: frozenset[str]) -> bool:
@@ -106,8 +106,8 @@ def _reads_data(node: Node, index: int) -> bool:
 
 def _may_be_large(graph: Graph, value: str) -> bool:
     shape = graph.type(value).shape
-    known = [n for n in shape or () if isinstance(n, int)]
-    return shape is None or len(known) < len(shape) or math.prod(known) > SMALL
+    static = [n for n in shape or () if isinstance(n, int)]
+    return shape is None or len(static) < len(shape) or math.prod(static) > SMALL
 
 
 def _and_after(graph: Graph, node: Node, host: frozenset[str]) -> Iterator[Node]:
@@ -146,37 +146,37 @@ class _Drawing:
     never: set[str] = field(default_factory=set)
     """Values that cannot be computed there."""
 
-    def of(self, value: str, left: int) -> str | None:
+    def of(self, value: str, depth: int) -> str | None:
         """Return the name of `value` on the GPU; None if it cannot be computed there."""
-        known = self.there.get(value)
-        if known is not None and self._is_before(known):
-            return known
+        existing = self.there.get(value)
+        if existing is not None and self._is_before(existing):
+            return existing
         shape, dtype = self.to.graph.type(value).shape, self.to.graph.type(value).dtype
         if shape is None or value in self.never:
             return None
         is_integer = dtype in RANGED and all(n == 1 for n in shape)
-        made = self._drawn(value, dtype, len(shape)) if is_integer else self._computed(value, left)
-        if made is None:
+        result = self._drawn(value, dtype, len(shape)) if is_integer else self._computed(value, depth)
+        if result is None:
             self.never.add(value)
         else:
-            self.there[value], self.to.graph.types[made] = made, self.to.graph.type(value)
-        return made
+            self.there[value], self.to.graph.types[result] = result, self.to.graph.type(value)
+        return result
 
     def _is_before(self, name: str) -> bool:
         producer = self.to.graph.producer(name)
         before = producer is not None and producer.order < self.reader.order
         return before or any(name in n.output for n in self.to.nodes)
 
-    def _computed(self, value: str, left: int) -> str | None:
-        """Compute a non-integer value on the GPU, such as a Cast or a square root, from integers there."""
+    def _computed(self, value: str, depth: int) -> str | None:
+        """Compute a non-integer value, such as a Cast or a square root, on the GPU from integers there."""
         graph, source = self.to.graph, self.to.graph.producer(value)
-        if source is None or not left or not _is_computed(graph, source):
+        if source is None or not depth or not _is_computed(graph, source):
             return None
-        names = {v: self.of(v, left - 1) for v in _operands(source) if v in self.numbers}
-        known = {v: name for v, name in names.items() if name is not None}
-        if len(known) < len(names):
+        names = {v: self.of(v, depth - 1) for v in _operands(source) if v in self.numbers}
+        operands = {v: name for v, name in names.items() if name is not None}
+        if len(operands) < len(names):
             return None
-        return self.to.copy(source, [known.get(v, v) for v in source.inputs], hint=f"{value}.on_gpu")
+        return self.to.copy(source, [operands.get(v, v) for v in source.inputs], hint=f"{value}.on_gpu")
 
     def _drawn(self, value: str, dtype: int, rank: int) -> str:
         """Write an integer to the GPU with its original shape, `rank` axes of extent 1."""
@@ -187,9 +187,9 @@ class _Drawing:
     def _in_list(self, number: str, dtype: int) -> str:
         """Write an integer to the GPU as a one-element list, shared by all its views."""
         to, graph, name = self.to, self.to.graph, f"{number}.on_gpu"
-        known = self.there.get(f"{name}.drawn")
-        if known is not None and self._is_before(known):
-            return known
+        existing = self.there.get(f"{name}.drawn")
+        if existing is not None and self._is_before(existing):
+            return existing
         one = _constant(graph, "on_gpu.one", np.asarray(1, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
         if graph.type(number).rank != 0:
             number = to.add(ops.Reshape, number, self._scalar(), hint=f"{name}.number")
@@ -222,7 +222,7 @@ def _number(graph: Graph, value: str) -> str:
 def _is_computed(graph: Graph, node: Node) -> bool:
     """Return whether a node may run on the GPU: its arguments, if any, are constants or a target.
 
-    Such nodes stand between integers and what is computed from them, as RoPE's angles are of a position.
+    Such nodes connect integers to values computed from them, as RoPE's angles are of a position.
     """
     entry = node.entry
     if entry is None or node.is_elementwise:
@@ -244,7 +244,7 @@ def _operands(node: Node) -> tuple[str, ...]:
 def _constant(graph: Graph, name: str, array: npt.NDArray[Any]) -> str:
     """Return the name of a constant that all scalars share."""
     name = f"{name}.{array.dtype}"
-    known = graph.constant(name)
-    if known is None or known.dtype != array.dtype or not np.array_equal(known, array):
+    existing = graph.constant(name)
+    if existing is None or existing.dtype != array.dtype or not np.array_equal(existing, array):
         graph.add_constant(name := graph.fresh(name), array)
     return name

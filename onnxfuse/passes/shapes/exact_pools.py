@@ -40,8 +40,8 @@ def _pads(graph: Graph, node: Node) -> list[int] | None:
         _around(window, extent) if isinstance(extent, int) else None
         for window, extent in zip(windows, shape[2:], strict=True)
     ]
-    known = [pads for pads in both if pads is not None]
-    return [before for before, _ in known] + [after for _, after in known] if len(known) == len(both) else None
+    pairs = [pads for pads in both if pads is not None]
+    return [before for before, _ in pairs] + [after for _, after in pairs] if len(pairs) == len(both) else None
 
 
 def _around(window: Window, extent: int) -> tuple[int, int] | None:

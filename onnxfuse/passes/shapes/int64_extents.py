@@ -51,14 +51,14 @@ def _computed(graph: Graph, node: Node) -> bool:
     if not wide or {*wide, *constant} < {*node.data}:
         return False
     to, (output,) = Rewriter(graph, node), node.outputs
-    sources = {at: _widened(to, value) for at, value in constant.items()} | wide
+    sources = {at: _as_int64(to, value) for at, value in constant.items()} | wide
     result = to.copy(node, sources, hint=f"{output}.int64", type_=ValueType(WIDE, graph.type(output).shape))
     to.add(ops.Cast, result, to=NARROW, output=output)
     to.finish()
     return True
 
 
-def _widened(to: Rewriter, value: str) -> str:
+def _as_int64(to: Rewriter, value: str) -> str:
     numbers = to.graph.constant(value)
     assert numbers is not None
     return to.constant(f"{value}.int64", numbers.astype(np.int64))

@@ -15,7 +15,7 @@ from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Slice:
     """A value as a slice of another one along an axis: from `start` to `end`."""
 
     whole: str
@@ -34,11 +34,11 @@ def _joined(concat: Node, to: Rewriter) -> bool:
     if rank is None:
         return False
     axis = int(str(graph.attributes(concat)["axis"])) % rank
-    inputs, left = list[str](), list(concat.inputs)
-    while left:
-        many, whole = _all_parts(graph, left, axis)
-        inputs.append(whole if many else left[0])
-        del left[: max(many, 1)]
+    inputs, rest = list[str](), list(concat.inputs)
+    while rest:
+        many, whole = _all_parts(graph, rest, axis)
+        inputs.append(whole if many else rest[0])
+        del rest[: max(many, 1)]
     if len(inputs) == len(concat.inputs):
         return False
     if len(inputs) == 1:
@@ -62,8 +62,8 @@ def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str
     return (many, first.whole) if end == extent and many > 1 else (0, "")
 
 
-def _part(graph: Graph, value: str, axis: int) -> _Part | None:
-    """Return what a value is a slice of, if it is known to be one along `axis` alone."""
+def _part(graph: Graph, value: str, axis: int) -> _Slice | None:
+    """Return the source and range of a value that is a slice along `axis` alone; None if it is not known to be one."""
     node = graph.producer(value)
     if node is None or node.domain or node.op not in (ops.Slice, ops.Split):
         return None
@@ -73,10 +73,10 @@ def _part(graph: Graph, value: str, axis: int) -> _Part | None:
     if node.op == ops.Split:
         if int(str(graph.attributes(node)["axis"])) % len(shape) != axis:
             return None
-        place = dict(zip(node.outputs, split_at(graph, node, axis), strict=False)).get(value)
-        return None if place is None else _Part(node.inputs[0], *place)
-    cut = slice_range(graph, node)
-    if cut is None or cut[0] % len(shape) != axis:
+        bounds = dict(zip(node.outputs, split_at(graph, node, axis), strict=False)).get(value)
+        return None if bounds is None else _Slice(node.inputs[0], *bounds)
+    range_ = slice_range(graph, node)
+    if range_ is None or range_[0] % len(shape) != axis:
         return None
-    first, last, _ = slice(*cut[1:]).indices(extent)
-    return _Part(node.inputs[0], first, last)
+    first, last, _ = slice(*range_[1:]).indices(extent)
+    return _Slice(node.inputs[0], first, last)

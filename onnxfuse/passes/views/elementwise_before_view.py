@@ -31,15 +31,15 @@ def elementwise_before_view(graph: Graph) -> bool:
 
 
 def _of_a_convolution(graph: Graph, view: Node) -> bool:
-    maker = _made_for(graph, view)
+    maker = _producer(graph, view)
     while maker is not None and _is_elementwise(maker) and all(graph.is_constant(v) for v in maker.inputs[1:]):  # bias
-        maker = _made_for(graph, maker)
+        maker = _producer(graph, maker)
     if maker is not None and maker.op == ops.Transpose:  # to channels last
-        maker = _made_for(graph, maker)
+        maker = _producer(graph, maker)
     return maker is not None and maker.has(ops.Trait.CONVOLUTION)
 
 
-def _made_for(graph: Graph, reader: Node) -> Node | None:
+def _producer(graph: Graph, reader: Node) -> Node | None:
     """Return the operator that produces a node's first input; None if that has other readers."""
     value = reader.inputs[0]
     maker = graph.producer(value)

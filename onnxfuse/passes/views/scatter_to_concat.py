@@ -113,25 +113,25 @@ def _spans(graph: Graph, node: Node, runs: Sequence[_Run], index: float) -> list
     `index`: bytes of indices for each element. A scatter with a reduction is not a slice.
     """
     kind = graph.type(node.inputs[0])
-    found = [_span(run, extent) for run, extent in zip(runs, kind.shape or (), strict=False)]
-    known = [s for s in found if s is not None]
+    spans = [_span(run, extent) for run, extent in zip(runs, kind.shape or (), strict=False)]
+    result = [s for s in spans if s is not None]
     overwrites = graph.attributes(node).get("reduction", b"none") == b"none"
-    return known if overwrites and len(known) == len(runs) and _pays(kind.dtype, known, index) else None
+    return result if overwrites and len(result) == len(runs) and _pays(kind.dtype, result, index) else None
 
 
 def _span(run: _Run, extent: Dim) -> _Span | None:
     """Return the range of an axis that indices cover, None if unknown."""
-    first, of, left = run.first, run.of, run.left
+    first, of, rest = run.first, run.of, run.left
     if isinstance(extent, int):
         if not isinstance(of, int):
             return None
-        start, stop = (first + extent, of - left + extent) if first < 0 else (first, of - left)
+        start, stop = (first + extent, of - rest + extent) if first < 0 else (first, of - rest)
         if not 0 <= start <= stop <= extent:
             return None
         return _Span(start, END if stop == extent else stop, (stop - start) / max(extent, 1))
     # Either a prefix or a suffix may be excluded: excluding both could exceed the extent.
-    apart = extent is not None and of == extent and first >= 0 and not (first and left)
-    return _Span(first, -left if left else END, 1.0) if apart else None
+    from_end = extent is not None and of == extent and first >= 0 and not (first and rest)
+    return _Span(first, -rest if rest else END, 1.0) if from_end else None
 
 
 def _pays(dtype: int, spans: Sequence[_Span], index: float) -> bool:
@@ -177,17 +177,17 @@ def _columns(graph: Graph, indices: str) -> list[_Run] | None:
         return None
     if graph.is_constant(indices):
         array = graph.constant(indices)
-        found = [_of_numbers(c) for c in np.moveaxis(array, -1, 0)] if array is not None and _fits(array) else [None]
+        columns = [_of_numbers(c) for c in np.moveaxis(array, -1, 0)] if array is not None and _fits(array) else [None]
     elif node is not None and node.op == ops.Concat and not node.domain:
         whole = int(str(graph.attributes(node)["axis"])) in (-1, len(shape) - 1)
         each = [graph.type(v).shape for v in node.inputs]
         if not whole or any(not s or s[-1] != 1 for s in each):
             return None
-        found = [_run(graph, v, DEPTH) for v in node.inputs]
+        columns = [_run(graph, v, DEPTH) for v in node.inputs]
     else:
-        found = [_run(graph, indices, DEPTH)] if shape[-1] == 1 else [None]
-    runs = [r for r in found if r is not None and r.axis != len(shape) - 1]
-    return runs if len(runs) == len(found) == shape[-1] else None
+        columns = [_run(graph, indices, DEPTH)] if shape[-1] == 1 else [None]
+    runs = [r for r in columns if r is not None and r.axis != len(shape) - 1]
+    return runs if len(runs) == len(columns) == shape[-1] else None
 
 
 def _run(graph: Graph, value: str, depth: int) -> _Run | None:
@@ -211,7 +211,7 @@ def _run(graph: Graph, value: str, depth: int) -> _Run | None:
 def _moved(graph: Graph, node: Node, run: _Run) -> _Run | None:
     """Return the range of indices that a node moves; None if it is unknown."""
     if node.op == ops.Slice:
-        return _cut(graph, node, run)
+        return _trimmed(graph, node, run)
     if node.op == ops.Expand:
         return _expanded(graph, node, run)
     if node.op == ops.Unsqueeze:
@@ -239,7 +239,7 @@ def _counted(graph: Graph, node: Node) -> _Run | None:
     return None if limit is None else _Run(0, int(start.reshape(())), limit)
 
 
-def _cut(graph: Graph, node: Node, run: _Run) -> _Run | None:
+def _trimmed(graph: Graph, node: Node, run: _Run) -> _Run | None:
     """Indices without the first or the last ones; one-dimensional only."""
     numbers = [graph.constant(v) if v else None for v in node.inputs[1:]]
     if run.axis != 0 or graph.type(node.inputs[0]).rank != 1 or any(n is None for n in numbers[:2]):

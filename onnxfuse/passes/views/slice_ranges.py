@@ -17,11 +17,11 @@ def slice_range(graph: Graph, node: Node) -> tuple[int, int, int] | None:
 
 def split_at(graph: Graph, node: Node, axis: int) -> list[tuple[int, int]]:
     """Return the start and end of a Split's outputs along its axis, up to the first dynamic extent."""
-    found, end = list[tuple[int, int]](), 0
+    ranges, end = list[tuple[int, int]](), 0
     for value in node.outputs:
         shape = graph.type(value).shape
         if shape is None or not isinstance(extent := shape[axis], int):
             break
-        found.append((end, end + extent))
+        ranges.append((end, end + extent))
         end += extent
-    return found
+    return ranges

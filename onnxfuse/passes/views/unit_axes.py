@@ -46,13 +46,13 @@ def _before(graph: Graph, node: Node) -> str | None:
     shape = graph.type(node.outputs[0]).shape
     if shape is None or any(map(is_unknown, shape)):
         return None
-    found, other = None, graph.producer(node.inputs[0])
+    earliest, other = None, graph.producer(node.inputs[0])
     while other is not None and _is_single(other):
         value = other.inputs[0]
         if graph.type(value).shape == shape:
-            found = value
+            earliest = value
         other = graph.producer(value)
-    return found
+    return earliest
 
 
 @graph_pass
@@ -64,29 +64,29 @@ def merge_unit_axes_into_reshapes(graph: Graph) -> bool:
     """
     changed = False
     for node in [n for n in graph.nodes if is_reshape(n)]:
-        changed |= _turned_before(graph, node) or _joined(graph, node) or _split(graph, node)
+        changed |= _transpose_first(graph, node) or _joined(graph, node) or _split(graph, node)
     return changed
 
 
-def _turned_before(graph: Graph, reshape: Node) -> bool:
+def _transpose_first(graph: Graph, reshape: Node) -> bool:
     """Transpose the input of an Unsqueeze that precedes a Transpose and a Reshape."""
     turn = _before_alone(graph, reshape)
     single = None if turn is None or turn.op != ops.Transpose or turn.domain else _before_alone(graph, turn)
     if turn is None or single is None or single.op != ops.Unsqueeze or single.domain:
         return False
-    known, order = graph.type(single.inputs[0]), order_of(graph, turn)
-    axes = unsqueezed_axes(graph, single, known.rank or 0)
-    if known.shape is None or order is None or axes is None:
+    type_before, order = graph.type(single.inputs[0]), order_of(graph, turn)
+    axes = unsqueezed_axes(graph, single, type_before.rank or 0)
+    if type_before.shape is None or order is None or axes is None:
         return False
-    left = [axis for axis in (axes[a] for a in order) if axis is not None]
-    if not left:
+    perm = [axis for axis in (axes[a] for a in order) if axis is not None]
+    if not perm:
         return False  # a scalar, which has no axes to transpose
-    type_ = ValueType(known.dtype, tuple(known.shape[axis] for axis in left))
+    type_ = ValueType(type_before.dtype, tuple(type_before.shape[axis] for axis in perm))
     target = _target(graph, reshape, type_.shape)
     if target is None:
         return False
     to = Rewriter(graph, single, turn, reshape)
-    value = to.copy(turn, single.inputs[:1], hint=turn.outputs[0], type_=type_, perm=left)
+    value = to.copy(turn, single.inputs[:1], hint=turn.outputs[0], type_=type_, perm=perm)
     to.add(ops.Reshape, value, shape=target, output=reshape.outputs[0], name=reshape.proto.name)
     to.finish()
     return True
@@ -120,8 +120,8 @@ def _split(graph: Graph, reshape: Node) -> bool:
         return False
     shape: list[int] | str | None = target
     if target is None:
-        left = [axis for axis in range(whole) if axis not in {gone % whole for gone in axes}]
-        shape = to.add(ops.Gather, reshape.inputs[1], indices=left, axis=0, hint=f"{result}.target")
+        remaining = [axis for axis in range(whole) if axis not in {gone % whole for gone in axes}]
+        shape = to.add(ops.Gather, reshape.inputs[1], indices=remaining, axis=0, hint=f"{result}.target")
     to.add(ops.Reshape, source, shape=shape, output=result, name=reshape.proto.name)
     to.finish()
     return True

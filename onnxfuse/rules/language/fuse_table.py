@@ -137,11 +137,11 @@ class Fuse:
 
 def by_operator(anchors: Iterable[Anchor]) -> dict[str, list[Anchor]]:
     """Return the anchors by the operators at their roots, in order."""
-    found: dict[str, list[Anchor]] = {}
+    by_op: dict[str, list[Anchor]] = {}
     for anchor in anchors:
         for op in anchor.pattern.root.operators:
-            found.setdefault(op, []).append(anchor)
-    return found
+            by_op.setdefault(op, []).append(anchor)
+    return by_op
 
 
 def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
@@ -191,45 +191,45 @@ def _steps(
     allowed = cuda.TEMPLATES[table["template"]].growth
     by_itself = [Growth.PROLOGUE] if table.get("prologue") is not False else []
     by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.PADDED_ROWS, Growth.CACHES, Growth.CONCAT]
-    found: list[tuple[str, GrowthStep]] = [("template", GrowthStep(kind)) for kind in by_itself if kind in allowed]
-    found += [("anchor", GrowthStep(k)) for k in (Growth.MOVEMENT, Growth.TWINS)] if anchor == ANY_MOVEMENT else []
-    found += [("anchor", GrowthStep(Growth.LIBRARY_ANCHOR))] if _left_to_the_library(reader, allowed, anchors) else []
+    steps: list[tuple[str, GrowthStep]] = [("template", GrowthStep(kind)) for kind in by_itself if kind in allowed]
+    steps += [("anchor", GrowthStep(k)) for k in (Growth.MOVEMENT, Growth.TWINS)] if anchor == ANY_MOVEMENT else []
+    steps += [("anchor", GrowthStep(Growth.LIBRARY_ANCHOR))] if _is_library_anchor(reader, allowed, anchors) else []
     for key, kind in OF_INPUTS.items():
         name = _common_input(reader, table, key, anchors)
-        found += [(key, GrowthStep(kind, name))] if name else []
-    if any(key == "over" for key, _ in found) and Growth.REDUCTIONS in allowed:
-        found.append(("over", GrowthStep(Growth.REDUCTIONS)))
+        steps += [(key, GrowthStep(kind, name))] if name else []
+    if any(key == "over" for key, _ in steps) and Growth.REDUCTIONS in allowed:
+        steps.append(("over", GrowthStep(Growth.REDUCTIONS)))
     if table.get("prologue") is not False and (name := _common_input(reader, table, "prologue", anchors)):
         of_input = (Growth.BROADCAST_INPUT, Growth.LEFT_OPERAND)
-        found.append(("prologue", GrowthStep(next((kind for kind in of_input if kind in allowed), of_input[1]), name)))
+        steps.append(("prologue", GrowthStep(next((kind for kind in of_input if kind in allowed), of_input[1]), name)))
     if reader.optional(table, "transposes", bool, False):
         both = (Growth.TRANSPOSED_INPUT, Growth.TRANSPOSED_OUTPUT)
-        found += [("transposes", GrowthStep(kind)) for kind in both if kind in allowed] or [
+        steps += [("transposes", GrowthStep(kind)) for kind in both if kind in allowed] or [
             ("transposes", GrowthStep(both[1]))
         ]
     if endings := tuple(_ending(reader, t) for t in reader.optional(table, "ending", list, [])):
-        found.append(("ending", GrowthStep(Growth.EXTRA_OUTPUTS, endings=endings)))
-    return found
+        steps.append(("ending", GrowthStep(Growth.EXTRA_OUTPUTS, endings=endings)))
+    return steps
 
 
-def _left_to_the_library(reader: Reader, allowed: frozenset[Growth], anchors: tuple[Anchor, ...]) -> bool:
+def _is_library_anchor(reader: Reader, allowed: frozenset[Growth], anchors: tuple[Anchor, ...]) -> bool:
     """Return whether the anchors stay library nodes around which a kernel grows."""
     if Growth.LIBRARY_ANCHOR not in allowed:
         return False
     nodes = [[n for n in a.pattern.nodes if n.op != ops.Constant and not n.alternatives] for a in anchors]
-    left = [
+    library = [
         not all(cuda.is_pointwise(op, n.domain) or cuda.is_movement(op, n.domain) for n in of_one for op in n.operators)
         for of_one in nodes
     ]
-    if len(set(left)) > 1:
-        place = anchors[left.index(not left[0])].pattern.place
-        raise RuleError(f"{place}: this anchor and the first one: the kernel computes one of them, not the other")
-    return any(left)
+    if len(set(library)) > 1:
+        location = anchors[library.index(not library[0])].pattern.place
+        raise RuleError(f"{location}: this anchor and the first one: the kernel computes one of them, not the other")
+    return any(library)
 
 
 def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
     """Return a file's named parts merged with the shared ones; parts may use others in any order, not recursively."""
-    found = {name: spellings for name, spellings in shared.items() if name not in tables}
+    parts = {name: spellings for name, spellings in shared.items() if name not in tables}
     read: dict[str, list[tuple[dict[str, Any], str]]] = {}
     for name, spellings in tables.items():
         if not isinstance(spellings, list) or not all(isinstance(s, dict) for s in spellings):
@@ -241,19 +241,19 @@ def read_parts(reader: Reader, tables: dict[str, Any], shared: Parts) -> Parts:
 
     def complete(name: str, above: tuple[str, ...]) -> None:
         """Parse a part after those that it uses."""
-        for _, text in read[name] if name not in found else ():
+        for _, text in read[name] if name not in parts else ():
             for used in (n.op_type for n in patterns.parse_function(text, reader.place(text)).node):
                 if used not in read:
                     continue
                 if used in (*above, name):
                     raise RuleError(f"{reader.place(text)}: the part '{used}' uses itself", "Write it out.")
                 complete(used, (*above, name))
-        if name not in found:
-            found[name] = tuple(_spelling(reader, table, text, found) for table, text in read[name])
+        if name not in parts:
+            parts[name] = tuple(_spelling(reader, table, text, parts) for table, text in read[name])
 
     for name in read:
         complete(name, ())
-    return found
+    return parts
 
 
 def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) -> Alternative:
@@ -267,8 +267,8 @@ def _spelling(reader: Reader, table: dict[str, Any], text: str, parts: Parts) ->
 
 def _anchors(reader: Reader, table: dict[str, Any]) -> Iterator[Anchor]:
     """Yield one anchor per operator that can be at the root of the table's pattern."""
-    known = {"pattern", "optional", "shapes", "about", "where", "cost", "let", "realize", "kernel", "exact"}
-    reader.keys(table, known, "[[fuse.anchor]]")
+    keys = {"pattern", "optional", "shapes", "about", "where", "cost", "let", "realize", "kernel", "exact"}
+    reader.keys(table, keys, "[[fuse.anchor]]")
     text = reader.want(table, "pattern", str, "[[fuse.anchor]]")
     realize, realizable = _realize(reader, table)
     where, let = reader.lines(table, "where"), reader.optional(table, "let", dict, {})
@@ -289,12 +289,12 @@ def _anchors(reader: Reader, table: dict[str, Any]) -> Iterator[Anchor]:
 
 def _with_optional(reader: Reader, table: dict[str, Any], pattern: Pattern) -> Pattern:
     """Return the pattern with its optional inputs and outputs marked."""
-    names, known = reader.optional(table, "optional", list, []), {*pattern.inputs, *pattern.outputs[1:]}
+    names, values = reader.optional(table, "optional", list, []), {*pattern.inputs, *pattern.outputs[1:]}
     for name in names:
-        if name not in known:
+        if name not in values:
             raise RuleError(
                 f"{reader.place(name)}: optional '{name}' is neither an input of the pattern nor a later output."
-                f"{did_you_mean(name, known)}"
+                f"{did_you_mean(name, values)}"
             )
     return replace(pattern, optional=frozenset(names))
 

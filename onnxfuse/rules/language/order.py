@@ -22,10 +22,10 @@ def rewriting(rules: Iterable[Rule]) -> list[Rule]:
 
 def fusing(rules: Iterable[Rule]) -> list[tuple[Rule, Fuse]]:
     """Return the fusion rules in order of precedence."""
-    found = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
+    pairs = [(rule, rule.fuse) for rule in rules if rule.fuse is not None]
     # Data movement before other pointwise work, which it absorbs; in the opposite order it would find less.
     return sorted(
-        found,
+        pairs,
         key=lambda rf: (
             *_first(rf[0]),
             cuda.TEMPLATES[rf[1].template].order,

@@ -40,43 +40,43 @@ class RulePack:
 
 def packs() -> tuple[RulePack, ...]:
     """Return the installed packs, by name. Raises RuleError for one whose folder does not exist."""
-    found = []
+    result = []
     for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name):
         package = "a package without a name" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
         try:
             spec = importlib.util.find_spec(entry.value)
         except (ImportError, ValueError):
             spec = None
-        places = list(spec.submodule_search_locations or ()) if spec is not None else []
-        if not places:
+        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+        if not folders:
             raise RuleError(
                 f"the rule pack '{entry.name}' of {package}: there is no package '{entry.value}'",
                 f"Mend the entry point of {GROUP}, or uninstall {package.partition(' ')[0]}.",
             )
-        found.append(RulePack(entry.name, package, Path(places[0])))
-    return tuple(found)
+        result.append(RulePack(entry.name, package, Path(folders[0])))
+    return tuple(result)
 
 
 def rules() -> tuple[Rule, ...]:
     """Return the rules of all packs; raises RuleError for a name that two packs share, or that a shipped rule has."""
-    found: dict[str, Rule] = {}
+    by_name: dict[str, Rule] = {}
     for pack in packs():
         for one in rule_file.load(pack.folder):
-            other = found[one.name].pack if one.name in found else "onnxfuse"
-            if one.name in found or one.name in rule_file.shipped_files():
+            other = by_name[one.name].pack if one.name in by_name else "onnxfuse"
+            if one.name in by_name or one.name in rule_file.shipped_files():
                 raise RuleError(
                     f"{one.path}: the rule pack of {pack.package} has a rule '{one.name}', and so has {other}",
                     "Rename one of the files, or uninstall one of the packages: a rule goes by its file's name.",
                 )
-            found[one.name] = replace(one, pack=pack.package)
-    return tuple(found.values())
+            by_name[one.name] = replace(one, pack=pack.package)
+    return tuple(by_name.values())
 
 
 def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
     """Return the shipped rules, those of the user's folders, which override others by name, and those of packs."""
-    found = rule_file.select(folders)
-    taken = {r.name for r in found}
-    return (*found, *(r for r in rules() if r.name not in taken))
+    own = rule_file.select(folders)
+    names = {r.name for r in own}
+    return (*own, *(r for r in rules() if r.name not in names))
 
 
 def versions(used: Iterable[Rule]) -> dict[str, str]:
@@ -87,12 +87,12 @@ def versions(used: Iterable[Rule]) -> dict[str, str]:
 
 def record(model: ModelProto, used: Iterable[Rule]) -> None:
     """Add the packs whose rules changed a model to its metadata."""
-    known = {**recorded(model), **versions(used)}
-    if not known:
+    versions_used = {**recorded(model), **versions(used)}
+    if not versions_used:
         return
     for entry in [p for p in model.metadata_props if p.key == METADATA]:
         model.metadata_props.remove(entry)
-    model.metadata_props.add(key=METADATA, value=json.dumps(known, sort_keys=True))
+    model.metadata_props.add(key=METADATA, value=json.dumps(versions_used, sort_keys=True))
 
 
 def recorded(model: ModelProto) -> dict[str, str]:
@@ -101,11 +101,11 @@ def recorded(model: ModelProto) -> dict[str, str]:
     if text is None:
         return {}
     try:
-        known = read_json(text)
+        content = read_json(text)
     except ValueError:
-        known = None
-    if not isinstance(known, dict) or not all(isinstance(word, str) for word in known.values()):
+        content = None
+    if not isinstance(content, dict) or not all(isinstance(word, str) for word in content.values()):
         raise ModelError(
             f"the metadata {METADATA} is not as onnxfuse writes it", "A tool changed it: optimize the original again."
         )
-    return known
+    return content

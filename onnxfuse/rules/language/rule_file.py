@@ -160,10 +160,10 @@ def load(folder: Path) -> tuple[Rule, ...]:
 
 def select(folders: Iterable[Path] = ()) -> tuple[Rule, ...]:
     """Return the shipped rules and those of the user's folders; a user's rule overrides one of the same name."""
-    found = {r.name: r for r in shipped()}
+    rules = {r.name: r for r in shipped()}
     for folder in folders:
-        found.update({r.name: r for r in load(folder)})
-    return tuple(found.values())
+        rules.update({r.name: r for r in load(folder)})
+    return tuple(rules.values())
 
 
 def read(path: Path, *, spellings: bool = True) -> Rule:
@@ -253,13 +253,13 @@ class Reader:
         )
 
     def element_type(self, word: Any) -> int:
-        known = {name.lower(): number for name, number in TensorProto.DataType.items()}
-        known["float32"] = known["float"]
-        if word not in known:
+        types = {name.lower(): number for name, number in TensorProto.DataType.items()}
+        types["float32"] = types["float"]
+        if word not in types:
             raise RuleError(
-                f"{self.place(str(word))}: '{word}' is not an element type.{did_you_mean(str(word), set(known))}"
+                f"{self.place(str(word))}: '{word}' is not an element type.{did_you_mean(str(word), set(types))}"
             )
-        return int(known[word])
+        return int(types[word])
 
     def fits(
         self, target: Pattern, source: Pattern, values: frozenset[str], labels: frozenset[str], what: str, of: str
@@ -286,13 +286,13 @@ class Reader:
                 f"{self.place(target.text)}: {what} reads '{read[0]}', which {of} computes: that node is replaced",
                 f"Compute it in {what}, too; its inputs may be what {of} reads.",
             )
-        for kind, used, known in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
-            unknown = used - known
+        for kind, used, names in (("value", set(target.inputs), values), ("label", set(target.labels), labels)):
+            unknown = used - names
             if unknown:
                 word = min(unknown)
                 raise RuleError(
                     f"{self.place(target.text)}: {what} uses the {kind} '{word}', which {of} does not have."
-                    f"{did_you_mean(word, known)}"
+                    f"{did_you_mean(word, names)}"
                 )
 
     def example(self, table: dict[str, Any]) -> Example:
@@ -316,20 +316,20 @@ class Reader:
 
     def keeping(self, pattern: Pattern, table: dict[str, Any]) -> Pattern:
         """Return the pattern of a rewrite with the values that it keeps."""
-        names, known = self.optional(table, "keep", list, []), pattern.values - {*pattern.inputs, *pattern.outputs}
+        names, values = self.optional(table, "keep", list, []), pattern.values - {*pattern.inputs, *pattern.outputs}
         for name in names:
-            if name not in known:
+            if name not in values:
                 raise RuleError(
-                    f"{self.place('keep')}: keep: '{name}' is no value inside the pattern.{did_you_mean(name, known)}",
+                    f"{self.place('keep')}: keep: '{name}' is no value inside the pattern.{did_you_mean(name, values)}",
                     "`keep` lists values that other nodes may read, too; inputs and outputs need no mention.",
                 )
-        kept = replace(pattern, keep=frozenset(names))
-        if any(pattern.producer(output) in kept.staying for output in pattern.outputs):
+        result = replace(pattern, keep=frozenset(names))
+        if any(pattern.producer(output) in result.staying for output in pattern.outputs):
             raise RuleError(
                 f"{self.place('keep')}: keep: {names} are computed from the output, which `to` computes anew",
                 "`keep` lists values that the output depends on.",
             )
-        return kept
+        return result
 
     def shaped(self, pattern: Pattern, table: dict[str, Any]) -> Pattern:
         """Return the pattern of a table with the shapes that the table gives."""
@@ -349,12 +349,12 @@ class Reader:
             predicates.parse_let(k, str(text), pattern, f"{self.place(str(text))}: let") for k, text in lines.items()
         )
 
-    def keys(self, table: dict[str, Any], known: set[str], what: str) -> None:
+    def keys(self, table: dict[str, Any], allowed: set[str], what: str) -> None:
         for key in table:
-            if key not in known:
+            if key not in allowed:
                 if key in FORMERLY:
                     raise RuleError(f"{self.place(key)}: '{key}' is not a key any more: {FORMERLY[key]}")
-                near = did_you_mean(key, known) or f" It may have: {', '.join(sorted(known))}."
+                near = did_you_mean(key, allowed) or f" It may have: {', '.join(sorted(allowed))}."
                 raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See rules/README.md.")
 
     def want(self, table: dict[str, Any], key: str, kind: type, what: str) -> Any:
@@ -395,10 +395,10 @@ class Reader:
     def place(self, fragment: str) -> str:
         """Return "file:line" of the first line where `fragment` begins."""
         if fragment not in self.places:
-            self.places[fragment] = self._found(fragment)
+            self.places[fragment] = self._line_of(fragment)
         return self.places[fragment]
 
-    def _found(self, fragment: str) -> str:
+    def _line_of(self, fragment: str) -> str:
         first = next((line for line in fragment.splitlines() if line.strip()), fragment)
         position = self.text.find(first)
         return f"{self.path}:{self.text.count(chr(10), 0, position) + 1}" if position >= 0 else str(self.path)

@@ -23,9 +23,9 @@ def unify(line: ShapeLine, graph: Graph, match: Match, evaluate: Callable[[Tree]
         least = " or more" * line.open
         return Cause("rank", line.value, str(len(shape)), f"{line.rank}{least}")
     for axis in line.axes:
-        found, wanted = shape[axis.index], evaluate(axis.wanted)
-        if found is None or not (found == wanted or (axis.or_one and found == 1)):
-            return _cause(line, axis, found, wanted)
+        extent, wanted = shape[axis.index], evaluate(axis.wanted)
+        if extent is None or not (extent == wanted or (axis.or_one and extent == 1)):
+            return _cause(line, axis, extent, wanted)
     return _unequal(line, shape, graph, match) if line.runs else None
 
 
@@ -35,24 +35,24 @@ def _unequal(line: ShapeLine, shape: tuple[Dim, ...], graph: Graph, match: Match
     whole = shape_of(graph, match.values[other.value])
     if whole is None:
         return Cause("unknown", f"shape({other.value})", wanted=str(line))
-    found, wanted = run.of(shape), other.of(whole)
-    if found == wanted and None not in found:
+    actual, wanted = run.of(shape), other.of(whole)
+    if actual == wanted and None not in actual:
         return None
-    if None in found or None in wanted:
-        return Cause("unknown", f"{run.name}... of {run.value if None in found else other.value}", wanted=str(line))
-    seen, expected = (f"[{', '.join(map(str, extents))}]" for extents in (found, wanted))
+    if None in actual or None in wanted:
+        return Cause("unknown", f"{run.name}... of {run.value if None in actual else other.value}", wanted=str(line))
+    seen, expected = (f"[{', '.join(map(str, extents))}]" for extents in (actual, wanted))
     return Cause("extent", f"{run.name}... of {run.value}", seen, f"of {other.value} {expected}")
 
 
-def _cause(line: ShapeLine, axis: Axis, found: Dim, wanted: Values) -> Cause:
+def _cause(line: ShapeLine, axis: Axis, extent: Dim, wanted: Values) -> Cause:
     """Return the cause: the axis of the value, the extent found, and the one expected."""
     other = axis.wanted if isinstance(axis.wanted, Extent) else None
     name = f"dim {axis.text if other else axis.index} of {line.value}"
-    if found is None:
+    if extent is None:
         return Cause("unknown", name, wanted=str(line))
     if wanted is None:
         return Cause("unknown", f"dim {axis.text} of {other.value}" if other else axis.text, wanted=str(line))
     if other and not axis.or_one:
-        return Cause("extent", name, str(found), f"of {other.value} {wanted}")
+        return Cause("extent", name, str(extent), f"of {other.value} {wanted}")
     one, equal = "1 or " * axis.or_one, "" if str(wanted) == axis.text else f" = {wanted}"
-    return Cause("extent", name, str(found), f"expected {one}{axis.text}{equal}")
+    return Cause("extent", name, str(extent), f"expected {one}{axis.text}{equal}")

@@ -65,8 +65,8 @@ def _const(graph: Graph, match: Match, *names: str) -> Cause | None:
 
 def _finite(graph: Graph, match: Match, name: str) -> Cause | None:
     value = match.values[name]
-    known = isinstance(value, str) and is_finite(graph, value)
-    return None if known else Cause("finite", _shown(match, name))
+    finite = isinstance(value, str) and is_finite(graph, value)
+    return None if finite else Cause("finite", _shown(match, name))
 
 
 def _counted(graph: Graph, match: Match, name: str) -> Cause | None:
@@ -137,18 +137,18 @@ def _type_name(number: int) -> str | None:
 
 
 def _value(graph: Graph, match: Match, label: str) -> Values:
-    found = match.labels.get(label, match.values.get(label))
-    if isinstance(found, bytes):
-        return found.decode(errors="replace")
-    if isinstance(found, str) and label in match.values:
-        found = graph.constant(found) if graph.element_count(found) == 1 else None
-    if isinstance(found, np.ndarray):
-        number = found.reshape(-1)[0] if found.size == 1 else None
+    bound = match.labels.get(label, match.values.get(label))
+    if isinstance(bound, bytes):
+        return bound.decode(errors="replace")
+    if isinstance(bound, str) and label in match.values:
+        bound = graph.constant(bound) if graph.element_count(bound) == 1 else None
+    if isinstance(bound, np.ndarray):
+        number = bound.reshape(-1)[0] if bound.size == 1 else None
         # An integer stays an integer when bound to a label, as pads and axes require.
-        return number if number is None else int(number) if np.issubdtype(found.dtype, np.integer) else float(number)
-    if isinstance(found, list):
-        return tuple(v for v in found if isinstance(v, int | float)) if found else None
-    return found if isinstance(found, int | float | str) else None
+        return number if number is None else int(number) if np.issubdtype(bound.dtype, np.integer) else float(number)
+    if isinstance(bound, list):
+        return tuple(v for v in bound if isinstance(v, int | float)) if bound else None
+    return bound if isinstance(bound, int | float | str) else None
 
 
 def _elements(graph: Graph, match: Match, name: str) -> Values:

@@ -142,7 +142,7 @@ def _fold(
     most = max(FOLDED, 2 * there, min(SPREAD * there, FILLED // 8))
     try:
         for node in folded:
-            proto = _widened(node_proto(node, names, match))
+            proto = _promoted(node_proto(node, names, match))
             elements = result_elements(proto, known)
             elements = _inferred_elements(proto, known) if elements is None else elements
             if elements is None or elements > most:
@@ -177,7 +177,7 @@ def _wide(array: np.ndarray) -> np.ndarray:
     return array if array.dtype.kind in "iub" else array.astype(np.float64)
 
 
-def _widened(node: NodeProto) -> NodeProto:
+def _promoted(node: NodeProto) -> NodeProto:
     """Promote a rule's literal constants, and its casts to other float types, to float64 as well."""
     if node.op_type == ops.Cast and any(a.name == "to" and a.i in FLOATS for a in node.attribute):
         return onnx.helper.make_node(ops.Cast, list(node.input), list(node.output), to=TensorProto.DOUBLE)

@@ -223,8 +223,8 @@ def with_axes(tree: Tree, axes: Axes, *, side: bool = False) -> Tree:
             return axes[tree.text]
         if side:
             return tree
-        known = "; it may use + - * / // %, numbers, terms, and axes that `shapes` names."
-        raise RuleError(f"'{tree}' has no place in an expression{known}{did_you_mean(tree.text, set(axes))}", SEE)
+        allowed = "; it may use + - * / // %, numbers, terms, and axes that `shapes` names."
+        raise RuleError(f"'{tree}' has no place in an expression{allowed}{did_you_mean(tree.text, set(axes))}", SEE)
     if isinstance(tree, Arithmetic):
         return replace(tree, left=with_axes(tree.left, axes), right=with_axes(tree.right, axes))
     if isinstance(tree, Compare):

@@ -130,13 +130,13 @@ class Pattern:
     @cached_property
     def staying(self) -> frozenset[PatternNode]:
         """The nodes that a rewrite leaves in place: those that compute the kept values, and all upstream of them."""
-        waiting, found = list(self.keep), set[PatternNode]()
+        waiting, nodes = list(self.keep), set[PatternNode]()
         while waiting:
             node = self.producer(waiting.pop())
-            if node is not None and node not in found:
-                found.add(node)
+            if node is not None and node not in nodes:
+                nodes.add(node)
                 waiting += node.inputs
-        return frozenset(found)
+        return frozenset(nodes)
 
     @cached_property
     def first(self) -> tuple[int, frozenset[str]] | None:
@@ -208,14 +208,14 @@ def _last(node: PatternNode, output: int) -> frozenset[str] | None:
     """Return the operators that may compute an output of a node or of its expansions; None for any."""
     if not node.alternatives:
         return node.operators
-    found = frozenset[str]()
+    result = frozenset[str]()
     for pattern in (a.pattern for a in node.alternatives):
         last = pattern.producer(name := pattern.outputs[output])
         operators = None if last is None else _last(last, last.outputs.index(name))
         if operators is None:
             return None
-        found |= operators
-    return found
+        result |= operators
+    return result
 
 
 Parts = Mapping[str, tuple[Alternative, ...]]
@@ -228,13 +228,13 @@ MOST_ENDS = 1000
 """Maximum expansions of a pattern's root, each of which is a separate anchor."""
 
 
-def parse(text: str, place: str, parts: Parts | None = None, *, part: bool = False) -> Pattern:
-    """Return the pattern in `text`; `place` (file and line) begins the message of the RuleError for a mistake.
+def parse(text: str, origin: str, parts: Parts | None = None, *, part: bool = False) -> Pattern:
+    """Return the pattern in `text`; `origin` (file and line) begins the message of the RuleError for a mistake.
 
     A node whose operator is a name in `parts` is a call: it expands to one of the part's spellings. A `part` may leave
     its output unbound.
     """
-    return _pattern(parse_function(text, place), text, place, parts or {}, part)
+    return _pattern(parse_function(text, origin), text, origin, parts or {}, part)
 
 
 @cache
@@ -288,22 +288,22 @@ def roots(pattern: Pattern) -> Iterator[Pattern]:
 
 def realized(target: Pattern, pattern: Pattern) -> Pattern:
     """Return the library form `target` with the additions of the chosen spellings of `pattern`, in order."""
-    taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
+    used = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
     inner = {o for n in target.nodes for o in n.outputs} - set(target.outputs)
-    names = {o: f"whole_{o}" for o in inner & taken}
+    names = {o: f"whole_{o}" for o in inner & used}
     own = [_renamed(n, names, {}) for n in target.nodes]
-    waiting, nodes, made = [*pattern.realize, *own], list[PatternNode](), set[str]()
+    waiting, nodes, ready_values = [*pattern.realize, *own], list[PatternNode](), set[str]()
     later = {o for n in waiting for o in n.outputs}
     while waiting:
-        ready = next((n for n in waiting if not {v for v in n.inputs if v in later} - made), None)
+        ready = next((n for n in waiting if not {v for v in n.inputs if v in later} - ready_values), None)
         if ready is None:
             word = waiting[0].inputs[0]
             raise RuleError(f"{pattern.place}: the parts of `realize` need each other: '{word}' is never computed")
         waiting.remove(ready)
         nodes.append(ready)
-        made.update(ready.outputs)
-    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in made)
-    outputs = pattern.outputs if made.issuperset(pattern.outputs) else target.outputs
+        ready_values.update(ready.outputs)
+    inputs = dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in ready_values)
+    outputs = pattern.outputs if ready_values.issuperset(pattern.outputs) else target.outputs
     return replace(target, inputs=tuple(inputs), outputs=outputs, nodes=tuple(nodes))
 
 
@@ -316,16 +316,16 @@ def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Patt
         )
     more = part.inputs[len(call.inputs) :]
     names = dict(zip(part.inputs, call.inputs, strict=False)) | dict(zip(part.outputs, call.outputs, strict=True))
-    taken = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
+    used = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}
     computed = [o for n in (*part.nodes, *alternative.realize) for o in n.outputs if o]
-    names.update({v: _free(v, taken, call) for v in (*more, *computed) if v not in names})
+    names.update({v: _free(v, used, call) for v in (*more, *computed) if v not in names})
     labels = {label: _free(label, pattern.labels, call) for label in part.labels}
     nodes = tuple(_renamed(n, names, labels) for n in part.nodes)
-    left = [names[v] for v in part.outputs if part.producer(v) is None]
+    extra = [names[v] for v in part.outputs if part.producer(v) is None]
     index = pattern.nodes.index(call)
     return replace(
         pattern,
-        inputs=tuple(dict.fromkeys((*pattern.inputs, *(names[v] for v in more), *left))),
+        inputs=tuple(dict.fromkeys((*pattern.inputs, *(names[v] for v in more), *extra))),
         nodes=(*pattern.nodes[:index], *nodes, *pattern.nodes[index + 1 :]),
         optional=pattern.optional | {names[v] for v in part.optional},
         spelled=(*pattern.spelled, *([alternative.shapes.renamed(names)] if alternative.shapes.written else [])),
@@ -335,8 +335,8 @@ def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Patt
     )
 
 
-def _free(name: str, taken: frozenset[str] | set[str], call: PatternNode) -> str:
-    while name in taken:
+def _free(name: str, used: frozenset[str] | set[str], call: PatternNode) -> str:
+    while name in used:
         name = f"{call.outputs[0]}_{name}"
     return name
 
@@ -358,66 +358,66 @@ def _reworded(line: Line, names: Mapping[str, str]) -> Line:
         raise RuleError(f"{line.place}: {error}", error.hint) from None
 
 
-def parse_function(text: str, place: str) -> onnx.FunctionProto:
-    """Return `(inputs) => (outputs) { nodes }` as parsed by ONNX; errors are RuleErrors that begin with `place`."""
+def parse_function(text: str, origin: str) -> onnx.FunctionProto:
+    """Return `(inputs) => (outputs) { nodes }` as parsed by ONNX; errors are RuleErrors that begin with `origin`."""
     header = f'<domain: "pattern", opset_import: ["" : {NEWEST}, "com.microsoft" : 1]> pattern '
     try:
         return model_text.parse_function(header + text.strip())
     except ModelError as error:
-        raise RuleError(f"{place}: {error}", "See rules/README.md, 'Patterns'.") from None
+        raise RuleError(f"{origin}: {error}", "See rules/README.md, 'Patterns'.") from None
 
 
 def _arity(of: PatternNode | Pattern) -> str:
     return f"({', '.join(of.inputs)}) => ({', '.join(of.outputs)})"
 
 
-def _pattern(function: onnx.FunctionProto, text: str, place: str, parts: Parts, part: bool) -> Pattern:
-    nodes = tuple(_node(n, place, parts) for n in function.node)
-    pattern = Pattern(tuple(function.input), tuple(function.output), nodes, text.strip(), place=place)
+def _pattern(function: onnx.FunctionProto, text: str, origin: str, parts: Parts, part: bool) -> Pattern:
+    nodes = tuple(_node(n, origin, parts) for n in function.node)
+    pattern = Pattern(tuple(function.input), tuple(function.output), nodes, text.strip(), place=origin)
     if not pattern.outputs:
-        raise RuleError(f"{place}: the pattern yields nothing", "Name its output: (x) => (y) { ... }")
-    for what, found, most in (("operators", pattern.opened, MOST_OPERATORS), ("spellings", pattern.ends, MOST_ENDS)):
-        if pattern.calls and found > most:
+        raise RuleError(f"{origin}: the pattern yields nothing", "Name its output: (x) => (y) { ... }")
+    for what, count, most in (("operators", pattern.opened, MOST_OPERATORS), ("spellings", pattern.ends, MOST_ENDS)):
+        if pattern.calls and count > most:
             raise RuleError(
-                f"{place}: its parts open to {found:.3g} {what}, at most {most} are read", "Name fewer parts."
+                f"{origin}: its parts open to {count:.3g} {what}, at most {most} are read", "Name fewer parts."
             )
     for output in pattern.outputs:
         if pattern.producer(output) is None and not part:
-            raise RuleError(f"{place}: output '{output}' is computed by no node of the pattern")
+            raise RuleError(f"{origin}: output '{output}' is computed by no node of the pattern")
     unknown = {v for n in nodes for v in n.inputs if v} - set(pattern.inputs) - {o for n in nodes for o in n.outputs}
     if unknown:
-        raise RuleError(f"{place}: '{min(unknown)}' is neither an input of the pattern nor computed before its use")
+        raise RuleError(f"{origin}: '{min(unknown)}' is neither an input of the pattern nor computed before its use")
     return pattern
 
 
-def _node(proto: onnx.NodeProto, place: str, parts: Parts) -> PatternNode:
+def _node(proto: onnx.NodeProto, origin: str, parts: Parts) -> PatternNode:
     op, domain = proto.op_type, proto.domain
     if not domain and op in parts:
         return PatternNode(
             op, domain, tuple(proto.input), tuple(proto.output), {}, {}, None, frozenset(), tuple(parts[op])
         )
-    found, entry = schema.find(op, domain, NEWEST) if domain == "" else None, ops.operator(op, domain)
+    definition, entry = schema.find(op, domain, NEWEST) if domain == "" else None, ops.operator(op, domain)
     if domain == "" and op in CLASSES:
         odd = next((a.name for a in proto.attribute if a.name != REST or not a.ref_attr_name), None)
         if odd is not None:
             raise RuleError(
-                f"{place}: {op} stands for any of {plural(len(CLASSES[op]), 'operator')}, which "
+                f"{origin}: {op} stands for any of {plural(len(CLASSES[op]), 'operator')}, which "
                 f"have no '{odd}' in common.",
                 f"<{REST}: string = @label> takes all attributes.",
             )
-    elif domain == "" and found is None and entry is None:
+    elif domain == "" and definition is None and entry is None:
         names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == ""} | set(parts) | set(CLASSES)
-        raise RuleError(f"{place}: '{op}' is not an ONNX operator.{did_you_mean(op, names)}")
+        raise RuleError(f"{origin}: '{op}' is not an ONNX operator.{did_you_mean(op, names)}")
     written = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute if not a.ref_attr_name}
     for name, tensor in written.items():
         if isinstance(tensor, onnx.TensorProto) and not _is_whole(tensor):
-            raise RuleError(f"{place}: the {name} of {op} has other numbers than its extents {list(tensor.dims)} say")
+            raise RuleError(f"{origin}: the {name} of {op} has other numbers than its extents {list(tensor.dims)} say")
     labels = {a.name: a.ref_attr_name for a in proto.attribute if a.ref_attr_name}
     rest = labels.pop(REST, None)
     for name in (*written, *labels):
-        if found is not None and name not in found.attributes and name not in _older_attributes(op):
-            known = set(found.attributes) | _older_attributes(op)
-            raise RuleError(f"{place}: {op} has no attribute '{name}'.{did_you_mean(name, known)}")
+        if definition is not None and name not in definition.attributes and name not in _older_attributes(op):
+            names_of = set(definition.attributes) | _older_attributes(op)
+            raise RuleError(f"{origin}: {op} has no attribute '{name}'.{did_you_mean(name, names_of)}")
     floats = frozenset(a.name for a in proto.attribute if a.ref_attr_name and a.type == onnx.AttributeProto.FLOAT)
     return PatternNode(op, domain, tuple(proto.input), tuple(proto.output), written, labels, rest, floats)
 

@@ -43,7 +43,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Run:
+class AxisRun:
     """The axes of a value for which `L...` stands."""
 
     name: str
@@ -69,7 +69,7 @@ class ShapeLine:
     """Whether there may be more: the line has `...`."""
     axes: tuple[Axis, ...]
     """Those that are compared: `_` and an axis that gives a name its extent fit always."""
-    runs: tuple[Run, ...] = ()
+    runs: tuple[AxisRun, ...] = ()
     """A run of this value and the one of another value to which it is equal; empty if there is none."""
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ NO_SHAPES = Shapes()
 def read(written: tuple[WrittenShape, ...]) -> Shapes:
     """Return the shapes in these lines; raises RuleError. The names of values are not checked here."""
     axes: dict[str, Extent] = {}
-    runs: dict[str, Run] = {}
+    runs: dict[str, AxisRun] = {}
     for one in written:
         for index, token in _indexed(one):
             if token.isidentifier() and token != ANY:
@@ -125,14 +125,14 @@ def _indexed(one: WrittenShape) -> list[tuple[int, str]]:
     return [(i if i < behind else i - len(tokens), token) for i, token in indexed if not token.endswith(REST)]
 
 
-def _runs(one: WrittenShape) -> list[Run]:
+def _runs(one: WrittenShape) -> list[AxisRun]:
     """Return the named runs of a line."""
     tokens = one.text.split()
     named = [(i, token.removesuffix(REST)) for i, token in enumerate(tokens) if token.endswith(REST) and token != REST]
-    return [Run(name, one.value, i, len(tokens) - i - 1) for i, name in named]
+    return [AxisRun(name, one.value, i, len(tokens) - i - 1) for i, name in named]
 
 
-def _line(one: WrittenShape, names: expression.Axes, runs: Mapping[str, Run]) -> ShapeLine:
+def _line(one: WrittenShape, names: expression.Axes, runs: Mapping[str, AxisRun]) -> ShapeLine:
     tokens, own = one.text.split(), _runs(one)
     several = [token for token in tokens if token.endswith(REST)]
     try:
@@ -141,10 +141,10 @@ def _line(one: WrittenShape, names: expression.Axes, runs: Mapping[str, Run]) ->
             raise RuleError(f"'{odd}{REST}' is no run of axes: a name that no single axis has, and '{REST}'", SEE)
         if len(several) > 1:
             raise RuleError(f"'{one.text}' has '{REST}' twice: the axes between have no place", SEE)
-        found = [_axis(index, token, names) for index, token in _indexed(one) if token != ANY]
+        axes = [_axis(index, token, names) for index, token in _indexed(one) if token != ANY]
     except RuleError as error:
         raise RuleError(f"{one.place}: shape of {one.value}: {error}", error.hint) from None
-    compared = tuple(a for a in found if a.or_one or a.wanted != Extent(a.text, one.value, a.index))
+    compared = tuple(a for a in axes if a.or_one or a.wanted != Extent(a.text, one.value, a.index))
     equal = tuple(pair for run in own if (other := runs[run.name]) != run for pair in (run, other))
     return ShapeLine(one.value, " ".join(tokens), len(tokens) - len(several), bool(several), compared, equal)
 

@@ -1,4 +1,4 @@
-"""Failed attempts of rewrites, kept from one turn over a graph to the next: a worklist by what each attempt read."""
+"""Failed attempts of rewrites, cached between iterations over a graph: a worklist keyed by what each attempt read."""
 
 from collections.abc import Callable, Iterable
 
@@ -47,7 +47,7 @@ class Attempts:
         nodes, types = dict.fromkeys(graph.nodes), {**graph.types}
         self.changed(n for n in self._nodes if n not in nodes)
         self.changed(n for n in nodes if n not in self._nodes)
-        self._changed.update(v for v, known in types.items() if self._types.get(v) != known)
+        self._changed.update(v for v, type_ in types.items() if self._types.get(v) != type_)
         self._changed.update(v for v in self._types if v not in types)
         if [n for n in self._nodes if n in nodes] != [n for n in nodes if n in self._nodes]:
             # The order of a value's readers decides which of equally near attempts is reported.
@@ -68,9 +68,9 @@ class Attempts:
         if settled is not None and settled.isdisjoint(self._changed):
             return self._refusals.get((rewrite, root))
         graph.queried = self._tried.setdefault(root, set(node.outputs))
-        found = search()
-        if isinstance(found, Match):
+        outcome = search()
+        if isinstance(outcome, Match):
             self._changed.update(node.outputs)  # what follows a match is not kept
-        elif found is not None:
-            self._refusals[rewrite, root] = found
-        return found
+        elif outcome is not None:
+            self._refusals[rewrite, root] = outcome
+        return outcome

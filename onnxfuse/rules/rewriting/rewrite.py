@@ -95,7 +95,7 @@ def rewrite(
     most = GROWTH * len(graph.nodes) + ROOM
     states = Counter[bytes]()
     near: dict[tuple[str, Node], Near] = {}
-    asked = False
+    retried = False
     for turn in range(MAX_ROUNDS):
         changed, small = False, len(graph.nodes)
         for act in simplify:
@@ -103,7 +103,7 @@ def rewrite(
         most += max(len(graph.nodes) - small, 0)  # nodes inlined from a body do not count as growth
         # Dead shape computations, of targets that are constants now, would block rules as extra readers.
         changed |= bool(graph.eliminate_dead_code())
-        if asked and not changed:  # the rules have reached a fixed point on this graph
+        if retried and not changed:  # the rules have reached a fixed point on this graph
             report.stopped += near.values()
             return True
         near = {}
@@ -116,8 +116,8 @@ def rewrite(
             for node in _at_root(of_op, one):
                 if node.order < 0:
                     continue
-                known = near.get((rule.name, node))
-                before = None if known is None else known.refusal
+                previous = near.get((rule.name, node))
+                before = None if previous is None else previous.refusal
                 search = partial(find, graph, one.source, one.where, node, before, one.about)
                 outcome: Match | Applied | Refusal | None = attempts.find(number, graph, node, search)
                 if isinstance(outcome, Match):
@@ -128,8 +128,8 @@ def rewrite(
                         raise endless(report.applied[begun:], f"the graph has grown to {plural(graph.nodes, 'node')}")
                 elif isinstance(outcome, Refusal):
                     _keep_furthest(near, rule.name, node, outcome)
-        asked = not graph.eliminate_dead_code() and len(report.applied) == begun
-        if asked and not changed:
+        retried = not graph.eliminate_dead_code() and len(report.applied) == begun
+        if retried and not changed:
             report.stopped += near.values()
             return turn > 0 or any(act(graph) for act in last)
         report.earlier.update({(n.rule, n.root): n for n in near.values()})
@@ -147,10 +147,10 @@ def _at_root(of_op: Mapping[str, list[Node]], one: Rewrite) -> list[Node]:
 
 def _by_op(graph: Graph) -> dict[str, list[Node]]:
     """Return the nodes of each operator, in order."""
-    found: dict[str, list[Node]] = {}
+    nodes: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        found.setdefault(node.op, []).append(node)
-    return found
+        nodes.setdefault(node.op, []).append(node)
+    return nodes
 
 
 def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
@@ -194,8 +194,8 @@ def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
 
 def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
     """Keep a rule's furthest attempt at a root: among several spellings it is the most informative."""
-    known = near.get((rule, node))
-    if known is None or refusal.nearness > known.refusal.nearness:
+    previous = near.get((rule, node))
+    if previous is None or refusal.nearness > previous.refusal.nearness:
         near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
 
 
@@ -227,28 +227,28 @@ def find(
     pattern: Pattern,
     where: Sequence[Predicate],
     node: Node,
-    known: Refusal | None = None,
+    previous: Refusal | None = None,
     about: Sequence[Predicate] = (),
 ) -> Match | Refusal | None:
     """Return the first match at `node` for which `about` and `where` hold; else the furthest refusal.
 
-    Return None if nothing matched, or if `about` holds for no match. A refusal that got no further than `known`, that
-    of another spelling there, is not built.
+    Return None if nothing matched, if `about` holds for no match, or if the refusal would get no further than
+    `previous`, that of another spelling at this node.
     """
-    if known is not None and is_beaten(pattern, graph, node, known):
+    if previous is not None and is_beaten(pattern, graph, node, previous):
         return None
     trace, concerned, outcomes = Trace(), not about, predicate.Outcomes()
     for match in matches(pattern, graph, node, trace):
-        asked = (*about, *where, *predicate.spelling_conditions(match.pattern))
-        for held, one in enumerate(asked):
+        conditions = (*about, *where, *predicate.spelling_conditions(match.pattern))
+        for passed, one in enumerate(conditions):
             failed = outcomes.holds(one, graph, match)
             if failed is not None:
-                trace.stop(_owner(failed, match) or node, failed, match, whole=True, held=held)
-                concerned |= held >= len(about)
+                trace.stop(_owner(failed, match) or node, failed, match, whole=True, held=passed)
+                concerned |= passed >= len(about)
                 break
         else:
             return match
-    furthest = between(graph, trace, known) if concerned else None
+    furthest = between(graph, trace, previous) if concerned else None
     return None if furthest is None or trace.at is None else _with_rest(graph, furthest, trace.at)
 
 
@@ -264,13 +264,13 @@ def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
     """Return the refusal extended by the nodes that match the rest of the pattern, upstream of where it stopped."""
     if refusal.depth < 2 or not refusal.missing:
         return refusal
-    matched, found, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
+    matched, around, most = set(refusal.nodes), {refusal.node: None}, refusal.missing + BETWEEN
     waiting, seen = [stopped], {stopped.name}
     for node in waiting:
         for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):
-            if len(found) <= most and before.name not in seen:
+            if len(around) <= most and before.name not in seen:
                 seen.add(before.name)
                 waiting.append(before)
                 if before.name not in matched:  # matched nodes are skipped: the rest is upstream of those, too
-                    found[before.name] = None
-    return replace(refusal, around=tuple(found))
+                    around[before.name] = None
+    return replace(refusal, around=tuple(around))

@@ -18,10 +18,10 @@ def check(graph: Graph, rule: Rule, old: Sequence[Node], new: Sequence[Node]) ->
     """Raise RuleError if a user's rule would replace a value by one of another type."""
     if rule.path in shipped_files().values():
         return
-    made = _types(graph, new)
+    types = _types(graph, new)
     for node in old:
         for value in node.outputs:
-            was, becomes = graph.type(value), made.get(value)
+            was, becomes = graph.type(value), types.get(value)
             if becomes is not None and _differ(was, becomes):
                 raise RuleError(
                     f"{rule.path}: the rule '{rule.name}' makes something else of '{value}' ({node.op} {node.name}): "
@@ -32,8 +32,8 @@ def check(graph: Graph, rule: Rule, old: Sequence[Node], new: Sequence[Node]) ->
 
 def _types(graph: Graph, new: Sequence[Node]) -> Mapping[str, ValueType]:
     """Return the output types of new nodes, as far as ONNX infers them."""
-    made = {o for n in new for o in n.outputs}
-    reads = dict.fromkeys(v for n in new for v in n.reads if v not in made)
+    results = {o for n in new for o in n.outputs}
+    reads = dict.fromkeys(v for n in new for v in n.reads if v not in results)
     numbers = {v: t for v in reads if (graph.element_count(v) or FEW + 1) <= FEW and (t := graph.constant_tensor(v))}
     light = onnx.ModelProto(ir_version=8)
     light.opset_import.add(domain="", version=graph.opset)

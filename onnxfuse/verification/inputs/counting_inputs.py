@@ -115,7 +115,7 @@ def _resized(role: roles.Scales | roles.ResizedShape, site: Site) -> InputValues
 
 
 @values.register
-def _(role: roles.Region, site: Site) -> InputValues:
+def _(role: roles.CropRegion, site: Site) -> InputValues:
     if len(site.node.input) == 2:  # Resize of operator set 10
         return _resized(roles.Scales(role.of), site)
     rank = len(site.shape(site.at(role.of)) or ())
@@ -185,13 +185,13 @@ def _(role: roles.Length, site: Site) -> InputValues:
 
 
 @values.register
-def _(role: roles.Whole, site: Site) -> InputValues:
+def _(role: roles.Integer, site: Site) -> InputValues:
     extent = _extent(site, role.of, role.axis)
     return _within(extent, extent)
 
 
 @values.register
-def _(role: roles.Start, site: Site) -> InputValues:
+def _(role: roles.StartIndex, site: Site) -> InputValues:
     return _within(0, _extent(site, role.of, role.axis) - _extent(site, role.part, role.along))
 
 
@@ -230,7 +230,7 @@ def _(role: roles.TotalLength, site: Site) -> InputValues:
 
 
 @values.register
-def _(role: roles.Index, site: Site) -> InputValues:
+def _(role: roles.Indices, site: Site) -> InputValues:
     return _within(0, _extent(site, role.of, role.axis) - 1)
 
 

@@ -13,7 +13,7 @@ from onnxfuse.files.external import is_external
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.ops import Trait, named
-from onnxfuse.ops.inputs import Condition
+from onnxfuse.ops.inputs import TruthValues
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import ValueType, value_types
 from onnxfuse.symbolic.integer import at_most
@@ -300,6 +300,6 @@ def _compared(use: _Use, constants: Mapping[str, int]) -> int | None:
 def _is_test(use: _Use) -> bool:
     """Return whether the node tests the value, as a comparison with 0, 1 or a computed value does."""
     entry = ops.operator(use.node.op_type, use.node.domain)
-    if use.node.op_type in COMPARISONS or (entry is not None and isinstance(entry.role(use.position), Condition)):
+    if use.node.op_type in COMPARISONS or (entry is not None and isinstance(entry.role(use.position), TruthValues)):
         return True
     return use.node.op_type == ops.Cast and any(a.name == "to" and a.i in FLOATS for a in use.node.attribute)

@@ -18,7 +18,7 @@ from tests.kernels.templates.test_reductions import KINDS, values
 FEW = Arch("sm_90a", 4)
 """It has room for 8 blocks of the template."""
 
-KEPT = group._kept
+KEPT = group._resident
 NORM = TEMPLATES["group norm of NHWC + silu"]
 EMBEDDED = """(x, b, t, g, h, r) => (y) { u = Add (x, b) w = Add (u, t) f = Transpose <perm = [0, 3, 1, 2]> (w)
   n = GroupNormalization <num_groups = 4, stash_type = 1> (f, g, h) l = Transpose <perm = [0, 2, 3, 1]> (n)
@@ -36,7 +36,7 @@ OF_CHANNELS = f"""(x, g) => (y) {{ {axes(1, 2)} e = Constant <value = float {{1e
 def way(request, monkeypatch):
     """Both ways to run a norm, also where a cluster could keep it."""
     if request.param != "kept":
-        monkeypatch.setattr(group, "_kept", lambda norm: None)
+        monkeypatch.setattr(group, "_resident", lambda norm: None)
     return request.param
 
 
@@ -91,7 +91,7 @@ def test_any_image(shape, groups, dtype, way):
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_parts_of_an_image_are_joined(dtype, monkeypatch):
     """A last part of fewer places, and a row of threads that has none in it."""
-    monkeypatch.setattr(group, "_kept", lambda norm: None)
+    monkeypatch.setattr(group, "_resident", lambda norm: None)
     plan = grouped(check(norm(4)(dtype), [(1, 23, 29, 200), (200,), (200,)], arch=FEW), "read twice")
     assert plan.grid[0] == plan.then[0].grid[0] == 8
     rows = 12 if dtype == HALF else 6
@@ -198,7 +198,7 @@ def test_clusters_of_any_size(size, monkeypatch):
         ways.append(found)
         return found
 
-    monkeypatch.setattr(group, "_kept", kept)
+    monkeypatch.setattr(group, "_resident", kept)
     for pixels in ((9, 13), (3, 3), (1, 67)):
         plan = grouped(check(norm(4)(HALF), [(2, *pixels, 80), (80,), (80,)], arch=FEW))
         assert clusters(plan) == size

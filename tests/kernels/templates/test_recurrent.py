@@ -23,9 +23,9 @@ DIRECTIONS = ("forward", "reverse", "bidirectional")
 @pytest.fixture(autouse=True)
 def cuts_anew():
     """What a test changes of the constants is not remembered."""
-    recurrent.cut.cache_clear()
+    recurrent.partition.cache_clear()
     yield
-    recurrent.cut.cache_clear()
+    recurrent.partition.cache_clear()
 
 
 def check(case: Case, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
@@ -70,7 +70,7 @@ def test_odd_sizes(hidden, terms, batch, aligned):
 def test_blocks_that_share_a_direction(kind, cluster, monkeypatch):
     """They send each other what their cells give, and each goes on when it has all of that."""
     monkeypatch.setattr(recurrent, "CLUSTERS", (cluster,))
-    assert recurrent.cut(40).cluster == cluster
+    assert recurrent.partition(40).cluster == cluster
     plan = check(Case(kind, 40, 5, 3, 8, "bidirectional"))
     assert f"CLUSTER_KERNEL({cluster}, THREADS)" in plan.then[0].kernel.text
 
@@ -81,8 +81,8 @@ def test_weights_that_do_not_fit_the_registers(hidden, monkeypatch):
     monkeypatch.setattr(recurrent, "MOST_WARPS", 4)
     monkeypatch.setattr(recurrent, "MOST_HELD", 4)
     monkeypatch.setattr(recurrent, "CLUSTERS", (2,))
-    cut = recurrent.cut(hidden)
-    assert (cut.tiles, cut.held, cut.slices) == (2, 2, 4)
+    cut = recurrent.partition(hidden)
+    assert (cut.tiles, cut.resident, cut.slices) == (2, 2, 4)
     check(Case("LSTM", hidden, 3, 2, 8))
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from onnxfuse.cuda.planning.arch import SUPPORTED
-from onnxfuse.cuda.templates.attention.body import take_apart
+from onnxfuse.cuda.templates.attention.body import parse_op
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from onnxfuse.runtime.sessions.registration import with_forms
@@ -205,7 +205,7 @@ def test_padding_of_a_written_length_has_the_kernel(probabilities: str, safe: bo
     text = text.replace("float", "float16").replace(",8]", ",32]").replace("2, 4}", "2, 16}")
     made, _ = optimize(parse(text.replace("half = {0.5}", "half = {14336}")))  # as float16 is written: by its bits
     (op,) = (op for op in fused_ops(made).values() if op.rule == "attention")
-    assert (op.template, take_apart(op).safe, take_apart(op).biases) == ("attention", safe, (3,))
+    assert (op.template, parse_op(op).safe, parse_op(op).biases) == ("attention", safe, (3,))
 
 
 WINDOWS = (
@@ -596,6 +596,6 @@ def test_a_long_mask_goes_to_the_kernel_on_hopper_alone(mask, given, biases, col
     text = text.replace("float", "float16").replace(",8]", ",32]").replace("2, 4}", "2, 16}")
     made, _ = optimize(parse(text.replace("half = {0.5}", "half = {14336}")))  # as float16 is written: by its bits
     (op,) = (op for op in fused_ops(made).values() if op.rule == "attention")
-    assert (op.template, take_apart(op).biases) == ("attention", biases)
+    assert (op.template, parse_op(op).biases) == ("attention", biases)
     runs_by_kernel = {arch.name: with_forms(made, True, (), None, arch)[1][op.name] is None for arch in SUPPORTED}
     assert runs_by_kernel == {arch.name: arch.name == "sm_90a" and columns % 8 == 0 for arch in SUPPORTED}

@@ -4,7 +4,7 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.templates.attention.body import take_apart
+from onnxfuse.cuda.templates.attention.body import parse_op
 from onnxfuse.fusion.region.realize import realize
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.support.errors import NoPlanError
@@ -41,7 +41,7 @@ def test_the_concats_join_and_their_values_come_out(past, axis):
     made, _ = optimize(parse(step(past=past, axis=axis)))
     ((name, op),) = fused_ops(made).items()
     assert op.template == "attention"
-    parts = take_apart(op)
+    parts = parse_op(op)
     assert parts.k.cache is not None
     assert parts.v.cache is not None
     assert (parts.k.group, parts.v.group, parts.heads) == (2, 2, 4)
@@ -56,7 +56,7 @@ def test_a_kernel_for_groups_repeats_nothing():
     made, _ = optimize(parse(step(out="")))
     op = next(op for op in fused_ops(made).values() if op.rule == "attention")
     assert op.template == "attention"
-    assert take_apart(op).k.group == 2
+    assert parse_op(op).k.group == 2
 
 
 EXPORTED = """g (float16[N,4,1,16] q, float16[N,2,P,16] k, float16[N,2,1,16] kn, float16[N,2,P,16] v,

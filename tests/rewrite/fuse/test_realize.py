@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper, printer
 
-from onnxfuse.cuda.templates.attention.body import take_apart
+from onnxfuse.cuda.templates.attention.body import parse_op
 from onnxfuse.fusion.region.realize import Realized, realize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, write
 from onnxfuse.passes import pipeline
@@ -48,7 +48,7 @@ def test_attention_is_made_again_as_optimize_made_it(name: str) -> None:
 def test_windows_are_made_again() -> None:
     """Their result may go through one Reshape more or less, by what is known of its batch; all else is the same."""
     model, op = made("windows", 77)
-    told, again = (take_apart(replace(op, library=form)) for form in (op.library, of_rule(model).form))
+    told, again = (parse_op(replace(op, library=form)) for form in (op.library, of_rule(model).form))
     assert told.windows
     assert replace(again, target=None) == replace(told, target=None)
     assert {told.target, again.target} <= {None, (0, 0, 128)}

@@ -96,22 +96,22 @@ class AttentionBody:
         return element_types.TYPES[self.dtype].size
 
 
-def take_apart(op: FusedOp) -> AttentionBody:
+def parse_op(op: FusedOp) -> AttentionBody:
     """Parse `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
-    return _take_apart(read.library_program(op))
+    return _parse(read.library_program(op))
 
 
 @lru_cache(maxsize=1024)
-def _take_apart(program: BodyProgram) -> AttentionBody:
-    found = [i for i in sorted(program.live()) if isinstance(program.values[i], Attend)]
-    if len(found) != 1:
-        raise UnsupportedError(f"{len(found)} MultiHeadAttention in the library form, expected 1")
-    attend = program.values[found[0]]
+def _parse(program: BodyProgram) -> AttentionBody:
+    attentions = [i for i in sorted(program.live()) if isinstance(program.values[i], Attend)]
+    if len(attentions) != 1:
+        raise UnsupportedError(f"{len(attentions)} MultiHeadAttention in the library form, expected 1")
+    attend = program.values[attentions[0]]
     assert isinstance(attend, Attend)
     names = ("queries", "keys", "values")
     q, k, v = (_operand(program, i, name, attend.heads) for i, name in zip(attend.args, names, strict=False))
     biases, windows = _biases(program, attend.args[3]) if len(attend.args) > 3 else ((), False)
-    end, safe = _made_safe(program, found[0], biases)
+    end, safe = _zeroes_masked(program, attentions[0], biases)
     heads_first, target = _result(program, end)
     read = [q.position, *(p for o in (k, v) for p in o.positions), *biases]
     read_types = {program.inputs[i] for i in read}
@@ -187,16 +187,16 @@ def _biases(program: BodyProgram, index: int) -> tuple[tuple[int, ...], bool]:
     return tuple(s.index for s in inputs), windows
 
 
-def _made_safe(program: BodyProgram, attend: int, biases: tuple[int, ...]) -> tuple[int, bool]:
+def _zeroes_masked(program: BodyProgram, attend: int, biases: tuple[int, ...]) -> tuple[int, bool]:
     """Return the result after replacing fully masked rows by zeros, and whether that is done."""
     heads = _reader(program, attend)
     chosen = _reader(program, heads) if heads is not None and _is_reshape(program, heads) else None
     value = None if chosen is None else program.values[chosen]
     if not biases or not isinstance(value, Apply) or value.op != scalar.where:
         return attend, False
-    lost, fill, kept = value.args
+    lost, fill, rest = value.args
     end = None if chosen is None else _reader(program, chosen)
-    if end is None or not _is_reshape(program, end) or kept != heads or lost not in _rows_without_keys(program, biases):
+    if end is None or not _is_reshape(program, end) or rest != heads or lost not in _rows_without_keys(program, biases):
         raise UnsupportedError("a result that is worked on in the library form")
     if not _is_zero(program, program.values[fill]):
         raise UnsupportedError("a result with other numbers than 0 where there is no key")
@@ -213,12 +213,12 @@ def _rows_without_keys(program: BodyProgram, biases: tuple[int, ...]) -> set[int
     terms = [Term(builder, program.values.index(Input(i, program.inputs[i]))) for i in biases]
     added = terms[0] if len(terms) == 1 else builder.apply(scalar.add, *terms)
     whole = builder.move(Expanded((1, 1, 1, 1)), added)
-    found = set[int]()
+    rows = set[int]()
     for over in (partial(reduced, axes=(-1,), onward=onward) for onward in (False, True)):
         column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, over))
         gone = builder.apply(scalar.is_nan, column)
-        found.add(builder.move(SWAPPED, gone).index)
-    return found
+        rows.add(builder.move(SWAPPED, gone).index)
+    return rows
 
 
 def _is_zero(program: BodyProgram, value: Value) -> bool:
@@ -232,9 +232,9 @@ def _result(program: BodyProgram, index: int) -> tuple[bool, tuple[int, ...] | N
     if program.is_output(index):
         return False, None
     # [batch, sequence, heads * size] split into heads, then transposed to heads first.
-    apart = _reader(program, index)
-    last = None if apart is None else _reader(program, apart)
-    moves = [program.values[i] for i in (apart, last) if i is not None]
+    first = _reader(program, index)
+    last = None if first is None else _reader(program, first)
+    moves = [program.values[i] for i in (first, last) if i is not None]
     match [v.how for v in moves if isinstance(v, Move)]:
         case Reshaped(), how if last is not None and program.is_output(last):
             if how == SWAPPED:

@@ -55,12 +55,12 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) 
         raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
     tiles = -(-mine.queries * mine.parts.k.group // 16)
     heads = mine.batch * (mine.parts.heads // mine.parts.k.group) * tiles
-    way = tuning.queries or choose(mine, heads, arch)
-    stages = _stages(mine, way.warps, arch)
-    wanted = way.parts or _wanted(mine, heads, way.warps, arch)
-    at_once = way.warps * STEP
+    chosen = tuning.queries or choose(mine, heads, arch)
+    stages = _stages(mine, chosen.warps, arch)
+    wanted = chosen.parts or _wanted(mine, heads, chosen.warps, arch)
+    at_once = chosen.warps * STEP
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
-    cluster = TOGETHER if way.parts == TOGETHER and _clusters(mine, heads, way.warps, stages, arch) else 1
+    cluster = TOGETHER if chosen.parts == TOGETHER and _clusters(mine, heads, chosen.warps, stages, arch) else 1
     parts = cluster if cluster > 1 else larger(-(-mine.keys // span), 1)
     if heads * parts >= MOST or mine.keys >= MOST:
         raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
@@ -70,16 +70,16 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) 
     return LaunchPlan(
         kernel=_kernel(
             mine,
-            way.warps,
+            chosen.warps,
             stages,
             aligned,
             split,
             cluster,
-            tuning.min_blocks or _beside(mine, way.warps, stages, arch),
+            tuning.min_blocks or _resident(mine, chosen.warps, stages, arch),
         ),
         grid=(heads * parts, 1, 1),
-        block=(way.warps * 32, 1, 1),
-        shared_bytes=_shared_bytes(mine, way.warps, stages),
+        block=(chosen.warps * 32, 1, 1),
+        shared_bytes=_shared_bytes(mine, chosen.warps, stages),
         parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
         scratch_bytes=4 * counters + heads * parts * _record_bytes(mine) if split else 0,
@@ -111,11 +111,11 @@ def _clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch:
 
 def _wanted(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:
     """Return how many blocks per head fill the GPU."""
-    beside = _beside(mine, warps, 2, arch)
-    return larger(smaller(beside * arch.sm_count // larger(heads, 1), PARTS), 1)
+    resident = _resident(mine, warps, 2, arch)
+    return larger(smaller(resident * arch.sm_count // larger(heads, 1), PARTS), 1)
 
 
-def _beside(mine: AttentionProblem, warps: int, stages: int, arch: Arch) -> int:
+def _resident(mine: AttentionProblem, warps: int, stages: int, arch: Arch) -> int:
     """Return how many blocks share a multiprocessor."""
     return max(min(WARPS // warps, arch.shared_bytes // _shared_bytes(mine, warps, stages)), 1)
 
@@ -131,8 +131,8 @@ def candidates(mine: AttentionProblem, arch: Arch) -> tuple[Queries, ...]:
 
 def _stages(mine: AttentionProblem, warps: int, arch: Arch) -> int:
     """Return the pipeline stages of a warp: three if that does not reduce the resident blocks, else two."""
-    beside = _beside(mine, warps, 2, arch)
-    return 3 if beside * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
+    resident = _resident(mine, warps, 2, arch)
+    return 3 if resident * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
 
 
 def _shared_bytes(mine: AttentionProblem, warps: int, stages: int) -> int:

@@ -87,7 +87,7 @@ def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     warps = tiles if WARPS < tiles < 2 * WARPS else WARPS
     rounds = max(-(-tiles // warps), 1)
     ways = [(-(-rounds // passes), passes) for passes in range(1, rounds + 1)]
-    enough = least(ways, lambda way: (way[0] * way[1], way[0]), lambda way: 2 * heads * way[0] >= 3 * arch.sm_count)
+    enough = least(ways, lambda one: (one[0] * one[1], one[0]), lambda one: 2 * heads * one[0] >= 3 * arch.sm_count)
     _, passes = enough or ways[0]
     return Queries(warps, 1, passes, _step(mine))
 

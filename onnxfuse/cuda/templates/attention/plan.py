@@ -8,7 +8,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
-from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, take_apart
+from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
@@ -25,12 +25,12 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
     mine = work(op, input_shapes)
-    way = tuning.queries
-    if few.takes(mine) if way is None else way.parts:
+    split = tuning.queries
+    if few.takes(mine) if split is None else split.parts:
         return few.plan(mine, aligned, arch, tuning)
-    if way.warpgroups if way is not None else _is_long(mine, arch) and sm90.takes(mine, aligned, arch):
+    if split.warpgroups if split is not None else _is_long(mine, arch) and sm90.takes(mine, aligned, arch):
         return sm90.plan(mine, input_shapes, aligned, arch, tuning)
-    streams = _streams(mine, arch) if way is None else way.streamed
+    streams = _streams(mine, arch) if split is None else split.streamed
     return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
 
 
@@ -69,21 +69,21 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     short = kept.candidates(mine) if _fit(mine, arch) else ()
     long = sm90.ways(mine) if sm90.takes(mine, True, arch) else ()
     others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine))
-    return tuple(TileTuning(queries=way) for way in (*shared, *others))
+    return tuple(TileTuning(queries=split) for split in (*shared, *others))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
     if arch.number < OLDEST:
         return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
-    if take_apart(op).to_tf32 and not op.tf32:
+    if parse_op(op).to_tf32 and not op.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     return None
 
 
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
     """Return why inputs of these shapes may have no plan; any number of queries and keys has one."""
-    parts = take_apart(op)
+    parts = parse_op(op)
     (queries, _), (keys, size) = (_ends(operand, parts.heads, shapes) for operand in (parts.q, parts.k))
     if not isinstance(size, int):
         return "the size of a head is not known from the model's inputs"

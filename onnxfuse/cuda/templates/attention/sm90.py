@@ -55,9 +55,9 @@ def plan(
         raise UnsupportedError(
             f"warpgroup products on {arch.name}, of float32, without keys or of rows that the copy engine does not read"
         )
-    way = tuning.queries or choose(mine, arch)
-    beside = tuning.min_blocks or beside_of(mine, way)
-    warpgroups = way.warps // 4
+    split = tuning.queries or choose(mine, arch)
+    resident = tuning.min_blocks or resident_blocks(mine, split)
+    warpgroups = split.warps // 4
     rows = 64 * warpgroups
     blocks = -(-mine.queries // rows)
     count = mine.batch * mine.parts.heads * blocks
@@ -65,36 +65,36 @@ def plan(
         raise UnsupportedError(
             f"{count} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
-    rings = _fitting(mine, way, beside)
+    rings = _fitting(mine, split, resident)
     if not rings:
-        raise UnsupportedError(f"{way} and {beside} blocks beside each other do not fit the shared memory")
-    stages, places = rings[0]
+        raise UnsupportedError(f"{split} and {resident} resident blocks do not fit the shared memory")
+    stages, slots = rings[0]
     (by_batch, by_head, by_query, _), seen = mine.bias or (0, 0, 0, 0), _is_looked_through(mine)
     of_keys = _by_key(mine) or (0, 0, 0, 0)
-    tiles, steps = -(-mine.queries // 64), -(-mine.keys // way.step)
+    tiles, steps = -(-mine.queries // 64), -(-mine.keys // split.step)
     words = (mine.queries, mine.keys, count, blocks, mine.windows, by_batch, by_head, *of_keys, tiles, steps)
-    made = LaunchPlan(
-        kernel=_kernel(mine, way, rings[0], seen, beside),
-        grid=(smaller(count, beside * arch.sm_count), 1, 1),
-        block=(_threads(way), 1, 1),
-        shared_bytes=_shared_bytes(mine, way, stages, places),
+    launch = LaunchPlan(
+        kernel=_kernel(mine, split, rings[0], seen, resident),
+        grid=(smaller(count, resident * arch.sm_count), 1, 1),
+        block=(_threads(split), 1, 1),
+        shared_bytes=_shared_bytes(mine, split, stages, slots),
         parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
-        tensor_maps=_maps(mine, shapes, way),
+        tensor_maps=_maps(mine, shapes, split),
     )
     if not seen:
-        return made
-    found = selected(by_batch == 0, 1, mine.windows if mine.parts.windows else mine.batch) * tiles * steps
-    room = {"scratch_bytes": found * SEEN_BYTES, "passing": True}
+        return launch
+    count_seen = selected(by_batch == 0, 1, mine.windows if mine.parts.windows else mine.batch) * tiles * steps
+    room = {"scratch_bytes": count_seen * SEEN_BYTES, "passing": True}
     first = LaunchPlan(
-        kernel=_seen_kernel(mine, way),
-        grid=(found, 1, 1),
+        kernel=_seen_kernel(mine, split),
+        grid=(count_seen, 1, 1),
         block=(SEEN_WARPS * 32, 1, 1),
         shared_bytes=0,
-        parameters=launch_plan.packed((mine.queries, mine.keys, found, tiles, steps, by_batch, by_query), 64),
+        parameters=launch_plan.packed((mine.queries, mine.keys, count_seen, tiles, steps, by_batch, by_query), 64),
         output_shapes=mine.output_shapes,
     )
-    return replace(first, **room, then=(replace(made, **room),))
+    return replace(first, **room, then=(replace(launch, **room),))
 
 
 SEEN_BYTES, SEEN_WARPS = 16, 4
@@ -131,35 +131,35 @@ H200, float16, us, one warpgroup by 64 and by 128 keys, two by 128, three by 64 
 
 def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     """Return the preferred partition of the queries."""
-    found = ways(mine)
-    if mine.size != mine.padded and SHARED_WIDELY in found:
+    splits = ways(mine)
+    if mine.size != mine.padded and SHARED_WIDELY in splits:
         return SHARED_WIDELY
-    return found[1] if len(found) > 1 and bool(mine.keys >= LONG) else found[0]
+    return splits[1] if len(splits) > 1 and bool(mine.keys >= LONG) else splits[0]
 
 
-def beside_of(mine: AttentionProblem, way: Queries) -> int:
+def resident_blocks(mine: AttentionProblem, split: Queries) -> int:
     """Return how many blocks share a multiprocessor: as many as its registers allow, if their rings fit."""
-    most = 1 if way.warps > 4 else 3 if mine.size <= 64 and way.step <= 64 else 2
-    return next((n for n in range(most, 1, -1) if _fitting(mine, way, n)), 1)
+    most = 1 if split.warps > 4 else 3 if mine.size <= 64 and split.step <= 64 else 2
+    return next((n for n in range(most, 1, -1) if _fitting(mine, split, n)), 1)
 
 
-def _threads(way: Queries) -> int:
+def _threads(split: Queries) -> int:
     """Return the threads of a block: its consumer warpgroups and the producer."""
-    return 32 * (way.warps + 4)
+    return 32 * (split.warps + 4)
 
 
-def _stage_bytes(mine: AttentionProblem, way: Queries) -> int:
-    panels, rows = -(-mine.size // PANEL), 16 * way.warps
-    bias = -(-way.step // PANEL) * rows * ROW_BYTES if mine.is_bias_by_query else 0
-    added = way.step * 4 if _by_key(mine) is not None else 0
-    return 2 * panels * way.step * ROW_BYTES + bias + added
+def _stage_bytes(mine: AttentionProblem, split: Queries) -> int:
+    panels, rows = -(-mine.size // PANEL), 16 * split.warps
+    bias = -(-split.step // PANEL) * rows * ROW_BYTES if mine.is_bias_by_query else 0
+    added = split.step * 4 if _by_key(mine) is not None else 0
+    return 2 * panels * split.step * ROW_BYTES + bias + added
 
 
-def _shared_bytes(mine: AttentionProblem, way: Queries, stages: int, places: int) -> int:
+def _shared_bytes(mine: AttentionProblem, split: Queries, stages: int, slots: int) -> int:
     """Return the shared memory of a block: queries of so many tiles, the ring, two words and three mbarriers
     per stage."""
-    queries = -(-mine.size // PANEL) * 16 * way.warps * ROW_BYTES
-    return 1024 + places * (queries + 16) + stages * (_stage_bytes(mine, way) + 32)
+    queries = -(-mine.size // PANEL) * 16 * split.warps * ROW_BYTES
+    return 1024 + slots * (queries + 16) + stages * (_stage_bytes(mine, split) + 32)
 
 
 RINGS = ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1))
@@ -167,18 +167,18 @@ RINGS = ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1))
 tile."""
 
 
-def _fitting(mine: AttentionProblem, way: Queries, beside: int) -> list[tuple[int, int]]:
+def _fitting(mine: AttentionProblem, split: Queries, resident: int) -> list[tuple[int, int]]:
     """Return the rings of which so many fit a multiprocessor, largest first."""
-    return [ring for ring in RINGS if _shared_bytes(mine, way, *ring) <= SHARED // beside - 1024]
+    return [ring for ring in RINGS if _shared_bytes(mine, split, *ring) <= SHARED // resident - 1024]
 
 
 # ---- tensor maps
 
 
-def _maps(mine: AttentionProblem, shapes: tuple[Shape, ...], way: Queries) -> tuple[TensorMapSpec, ...]:
+def _maps(mine: AttentionProblem, shapes: tuple[Shape, ...], split: Queries) -> tuple[TensorMapSpec, ...]:
     """Return the tensor maps in the order of `TensorMaps`."""
-    rows, parts = 16 * way.warps, mine.parts
-    of = [(parts.q, mine.queries, rows), (parts.k, mine.keys, way.step), (parts.v, mine.keys, way.step)]
+    rows, parts = 16 * split.warps, mine.parts
+    of = [(parts.q, mine.queries, rows), (parts.k, mine.keys, split.step), (parts.v, mine.keys, split.step)]
     maps = [_heads_map(mine, operand, length, box) for operand, length, box in of]
     if mine.is_bias_by_query:
         position = mine.biases[0]
@@ -200,26 +200,26 @@ def _heads_map(mine: AttentionProblem, operand: AttentionOperand, length: int, r
 
 
 def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...]) -> TensorMapSpec:
-    found, line = list[int](), element_types.TYPES[dtype].size
+    strides, line = list[int](), element_types.TYPES[dtype].size
     for n in extents[:-1]:
         line = line * n
-        found.append(line)
-    return TensorMapSpec(pointer, dtype, extents, tuple(found), box)
+        strides.append(line)
+    return TensorMapSpec(pointer, dtype, extents, tuple(strides), box)
 
 
 # ---- source generation
 
 
-def _kernel(mine: AttentionProblem, way: Queries, ring: tuple[int, int], seen: bool, beside: int) -> KernelSource:
+def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen: bool, resident: int) -> KernelSource:
     entry, dtype = identifier(mine.op.name), element_types.TYPES[mine.parts.dtype].stored
     facts = {
-        "WARPGROUPS": way.warps // 4, "TILES": 1, "STEP": way.step, "THREADS": _threads(way), "STAGES": ring[0],
-        "QUERY_PLACES": ring[1], "HELD": False, "AHEAD": bool(way.ahead), "SEEN": seen,
-        "KEYED": _by_key(mine) is not None, "WINDOWED": mine.parts.windows, "ALIGNED": True, "BESIDE": beside,
+        "WARPGROUPS": split.warps // 4, "TILES": 1, "STEP": split.step, "THREADS": _threads(split), "STAGES": ring[0],
+        "QUERY_PLACES": ring[1], "HELD": False, "AHEAD": bool(split.ahead), "SEEN": seen,
+        "KEYED": _by_key(mine) is not None, "WINDOWED": mine.parts.windows, "ALIGNED": True, "BESIDE": resident,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     fields = (*pointers(mine), access.scratch(used=seen))
     names = ["q", "k", "v", *(["bias"] if mine.is_bias_by_query else [])]
-    made = "".join(
+    text = "".join(
         [
             "struct TensorMaps { TensorMap " + ", ".join(names) + "; };\n",
             "DEVICE void prefetch_maps(const TensorMaps& maps) {\n",
@@ -227,13 +227,13 @@ def _kernel(mine: AttentionProblem, way: Queries, ring: tuple[int, int], seen: b
             "}\n",
             "DEVICE const TensorMap* bias_map(const TensorMaps& maps) { return "
             f"{'&maps.bias' if 'bias' in names else 'nullptr'}; }}\n",
-            warpgroup.product("multiply_key", way.step, dtype, right_rows=False, fours=True),
-            warpgroup.product("multiply_value", mine.size, dtype, right_rows=True, held=True, fours=True),
+            warpgroup.product("multiply_key", split.step, dtype, right_rows=False, fours=True),
+            warpgroup.product("multiply_value", mine.size, dtype, right_rows=True, regs=True, fours=True),
         ]
     )
     end = entries.kernel(
         entry, len(mine.op.inputs), len(mine.op.outputs), f"  attend({{{entries.typed(fields)}}}, maps, p);\n",
-        bounds=f"KERNEL(THREADS, {beside})", more=("void* scratch, " if seen else "") + "TENSOR_MAPS maps",
+        bounds=f"KERNEL(THREADS, {resident})", more=("void* scratch, " if seen else "") + "TENSOR_MAPS maps",
     )  # fmt: skip
     return KernelSource(
         entry,
@@ -245,19 +245,19 @@ def _kernel(mine: AttentionProblem, way: Queries, ring: tuple[int, int], seen: b
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/seen.cuh"),
             template("attention/rows.cuh"),
-            generated(entry, made),
+            generated(entry, text),
             template("attention/sm90.cu"),
             generated(entry, end),
         ),
     )
 
 
-def _seen_kernel(mine: AttentionProblem, way: Queries) -> KernelSource:
+def _seen_kernel(mine: AttentionProblem, split: Queries) -> KernelSource:
     entry = identifier(mine.op.name)
     bias = Pointer("const E", "bias", f"in{mine.biases[0]}")
     fields = (bias, access.scratch(used=True))
     text = f"using E = {element_types.TYPES[mine.parts.dtype].stored};\n"
-    text += f"constexpr int STEP = {way.step}, THREADS = {SEEN_WARPS * 32};\n" + access.pointers(fields)
+    text += f"constexpr int STEP = {split.step}, THREADS = {SEEN_WARPS * 32};\n" + access.pointers(fields)
     return KernelSource(
         entry,
         (

@@ -62,13 +62,13 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
 def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     """Return the partition with the most queries per block that leaves enough blocks for the GPU, each more than half
     full; else the smallest."""
-    heads, found = mine.batch * mine.parts.heads, ways(mine)
+    heads, splits = mine.batch * mine.parts.heads, ways(mine)
 
-    def fills(way: Queries) -> bool:
-        enough = 2 * heads * -(-mine.queries // _rows(way)) >= 3 * arch.sm_count
-        return enough and mine.queries > _rows(way) // 2
+    def fills(split: Queries) -> bool:
+        enough = 2 * heads * -(-mine.queries // _rows(split)) >= 3 * arch.sm_count
+        return enough and mine.queries > _rows(split) // 2
 
-    return least(found, lambda way: -_rows(way), fills) or found[-1]
+    return least(splits, lambda split: -_rows(split), fills) or splits[-1]
 
 
 def candidates(mine: AttentionProblem) -> tuple[Queries, ...]:
@@ -98,8 +98,8 @@ def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
 
 def _resident(queries: Queries, mine: AttentionProblem) -> int:
     """Return the resident blocks per multiprocessor, given the registers for the sums and scores of a thread."""
-    held = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
-    return max(65536 // (queries.warps * 32 * (128 if held <= 64 else 168 if held <= 96 else 255)), 1)
+    registers = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
+    return max(65536 // (queries.warps * 32 * (128 if registers <= 64 else 168 if registers <= 96 else 255)), 1)
 
 
 # ---- source generation

@@ -1,13 +1,13 @@
 """Declaration of the attention template."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
-from onnxfuse.cuda.templates.attention.body import take_apart
+from onnxfuse.cuda.templates.attention.body import parse_op
 from onnxfuse.cuda.templates.attention.plan import candidates, fits, output_shapes, plan, refuses
 
 TEMPLATES = (
     Template(
         "attention", 20, "what `realize` writes as one MultiHeadAttention",
-        Planner(take_apart, output_shapes, plan, refuses, fits, candidates=candidates),
+        Planner(parse_op, output_shapes, plan, refuses, fits, candidates=candidates),
         growth=frozenset({Growth.CACHES}), reads_library_form=True, rounds_to_tf32=True,
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.source import constants
-from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, take_apart
+from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
@@ -60,7 +60,7 @@ class AttentionProblem:
 
 def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> AttentionProblem:
     """Return the attention on inputs of these shapes; raises `UnsupportedError` if the kernels do not support them."""
-    parts = take_apart(op)
+    parts = parse_op(op)
     batch, queries, size = _sizes(parts.q, parts.q.position, parts.heads, input_shapes)
     k, v = ([_sizes(o, p, parts.heads, input_shapes) for p in o.positions] for o in (parts.k, parts.v))
     if k != v or any((other[0], other[2]) != (batch, size) for other in k):
@@ -71,7 +71,7 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> AttentionProblem:
     if parts.causal and queries != keys:
         raise UnsupportedError("a causal mask over other keys than those of the queries")
     full, windows = (batch, parts.heads, queries, keys), 0
-    found = list[tuple[int, Shape]]()
+    operands = list[tuple[int, Shape]]()
     for position in parts.biases:
         shape = input_shapes[position]
         if parts.windows:
@@ -79,16 +79,16 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> AttentionProblem:
                 raise UnsupportedError(f"a bias of shape {list(shape)} for the windows of a batch of {batch}")
             shape, windows = shape[1:], shape[1]
             full = (windows, *full[1:])
-        beside = zip(strides.padded(shape, 4), full, strict=True) if len(shape) <= 4 else ()
-        wrong = [(n, m) for n, m in beside if n not in (1, m)]
+        pairs = zip(strides.padded(shape, 4), full, strict=True) if len(shape) <= 4 else ()
+        wrong = [(n, m) for n, m in pairs if n not in (1, m)]
         if len(shape) > 4 or wrong:
-            told = f"a bias of shape {list(shape)} beside scores of shape {list(full)}"
+            message = f"a bias of shape {list(shape)} beside scores of shape {list(full)}"
             never = next(((n, m) for n, m in wrong if m != 1), None)
-            raise UnsupportedError(told) if never is None else DisagreeingError(told, *never)
-        found.append((position, strides.strides_in(shape, full)))
-    if len(found) == 2 and bool(found[0][1][2] == 0):
-        found.reverse()
-    biases, (bias, also) = tuple(i for i, _ in found), (*(s for _, s in found), None, None)[:2]
+            raise UnsupportedError(message) if never is None else DisagreeingError(message, *never)
+        operands.append((position, strides.strides_in(shape, full)))
+    if len(operands) == 2 and bool(operands[0][1][2] == 0):
+        operands.reverse()
+    biases, (bias, also) = tuple(i for i, _ in operands), (*(s for _, s in operands), None, None)[:2]
     wide = (batch, parts.heads, queries, size)
     flat: Shape = (batch, queries, parts.heads * size)
     if parts.target is not None:
@@ -113,12 +113,12 @@ def _reshaped(shape: Shape, target: tuple[int, ...]) -> Shape:
     """Return the result shape of a Reshape: a 0 copies an extent, a -1 is inferred."""
     if any(n == 0 and axis >= len(shape) for axis, n in enumerate(target)) or target.count(-1) > 1:
         raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
-    given = [shape[axis] if n == 0 else n for axis, n in enumerate(target)]
-    rest, elements = math.prod(n for n in given if n != -1), math.prod(shape)
-    found = tuple(n if n != -1 else elements // max(rest, 1) for n in given)
-    if math.prod(found) != elements or (-1 in given and not rest):
+    extents = [shape[axis] if n == 0 else n for axis, n in enumerate(target)]
+    rest, elements = math.prod(n for n in extents if n != -1), math.prod(shape)
+    shape_out = tuple(n if n != -1 else elements // max(rest, 1) for n in extents)
+    if math.prod(shape_out) != elements or (-1 in extents and not rest):
         raise UnsupportedError(f"a result of shape {list(shape)} as {list(target)}")
-    return found
+    return shape_out
 
 
 def _sizes(

@@ -31,11 +31,11 @@ MULTIPLE = 8
 
 def parts(op: FusedOp) -> tuple[SubOp, ...]:
     """Return an op for each part, on all inputs of `op`; raises `UnsupportedError` for an unsupported body."""
-    return tuple(_offered(op, part) for part in _cut(read.program(op)))
+    return tuple(_offered(op, part) for part in _split(read.program(op)))
 
 
 @lru_cache(maxsize=256)
-def _cut(program: BodyProgram) -> tuple[BodyProgram, ...]:
+def _split(program: BodyProgram) -> tuple[BodyProgram, ...]:
     """Split the body into the programs of the parts."""
     last = program.values[program.outputs[0].value]
     joined = isinstance(last, Move) and last.how in (Concatenated(-1), Concatenated(3))
@@ -102,30 +102,30 @@ def check(op: FusedOp) -> None:
 
 def _shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each part."""
-    found = tuple(_writers()[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
-    if any(s[:-1] != found[0][:-1] for s in found) or any(len(s) != 4 or s[-1] % MULTIPLE for s in found):
-        raise UnsupportedError(f"parts of shapes {', '.join(str(list(s)) for s in found)}")
-    return found
+    shapes = tuple(_writers()[p.template].output_shapes(p, input_shapes)[0] for p in parts(op))
+    if any(s[:-1] != shapes[0][:-1] for s in shapes) or any(len(s) != 4 or s[-1] % MULTIPLE for s in shapes):
+        raise UnsupportedError(f"parts of shapes {', '.join(str(list(s)) for s in shapes)}")
+    return shapes
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of the output of `op` for these shapes of its inputs."""
-    found = _shapes(op, input_shapes)
-    return ((*found[0][:-1], sum(s[-1] for s in found)),)
+    shapes = _shapes(op, input_shapes)
+    return ((*shapes[0][:-1], sum(s[-1] for s in shapes)),)
 
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the plan that runs the parts one after the other; each selects its own variant."""
     shapes, (whole,) = _shapes(op, input_shapes), output_shapes(op, input_shapes)
-    first, made = 0, []
+    first, launches = 0, []
     for part, shape in zip(parts(op), shapes, strict=True):
         fitted = replace(_suited(part, input_shapes), slot=Slot(first, whole[-1]))
-        made.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
+        launches.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
         first += shape[-1]
-    return replace(made[0], output_shapes=(whole,), then=tuple(made[1:]))
+    return replace(launches[0], output_shapes=(whole,), then=tuple(launches[1:]))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`, according to one of the parts."""
-    asked = ((_writers()[p.template].refuses, p) for p in parts(op))
-    return next((r for refuse, p in asked if refuse is not None and (r := refuse(p, arch)) is not None), None)
+    refusals = ((_writers()[p.template].refuses, p) for p in parts(op))
+    return next((r for refuse, p in refusals if refuse is not None and (r := refuse(p, arch)) is not None), None)

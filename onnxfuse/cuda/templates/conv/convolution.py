@@ -76,13 +76,13 @@ class Convolution:
     pooling: Pooling | None = None
     resizing: Resizing | None = None
     mean: MeanOutput | None = None
-    beside: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
     """Indices of the images concatenated to `x` along the channels."""
 
     @property
     def images(self) -> tuple[int, ...]:
         """Indices of all concatenated images."""
-        return (self.x, *self.beside)
+        return (self.x, *self.others)
 
     @property
     def packed(self) -> bool:
@@ -94,22 +94,22 @@ class Convolution:
 class ConvolutionProblem:
     """The sizes of a convolution."""
 
-    places: WindowGeometry
+    window: WindowGeometry
     full: Shape
     """Shape of the outputs."""
 
 
-def take_apart(op: FusedOp) -> Convolution:
+def parse_op(op: FusedOp) -> Convolution:
     """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
-    return _take_apart(read.program(op))
+    return _parse(read.program(op))
 
 
 @lru_cache(maxsize=1024)
-def _take_apart(program: BodyProgram) -> Convolution:
-    found = image_works(program)
-    if len(found) != 1:
-        raise UnsupportedError(f"{plural(found, 'convolution')} in the body, expected one")
-    work = image_problem(program, found[0])
+def _parse(program: BodyProgram) -> Convolution:
+    windows = image_works(program)
+    if len(windows) != 1:
+        raise UnsupportedError(f"{plural(windows, 'convolution')} in the body, expected one")
+    work = image_problem(program, windows[0])
     if work.window is not None and work.window.dims == 3:
         raise UnsupportedError("a window over volumes")
     images = [program.values[i] for i in _side_by_side(program, work)]
@@ -207,10 +207,10 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> ConvolutionP
     outputs, each, *taps = (w[axis] for axis in parts.packing) if parts.packing else w
     if each * parts.groups != channels or outputs % max(parts.groups, 1):
         raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {outputs}, {each} of them to a filter")
-    places = parts.sliding.over((x[0], *_pair(space), channels), _pair(taps))
-    extents = places.out[2 - len(space) :]
+    window = parts.sliding.over((x[0], *_pair(space), channels), _pair(taps))
+    extents = window.out[2 - len(space) :]
     full = (x[0], *extents, outputs) if parts.channels_last else (x[0], outputs, *extents)
-    return ConvolutionProblem(places, full)
+    return ConvolutionProblem(window, full)
 
 
 def _image_shape(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Shape:
@@ -223,9 +223,9 @@ def _image_shape(parts: Convolution, input_shapes: tuple[Shape, ...]) -> Shape:
 
 def _pooled(parts: Convolution, pooling: Pooling, x: Shape) -> ConvolutionProblem:
     batch, height, width, channels = _images(parts, x)
-    places = parts.sliding.over((batch, height, width, channels), pooling.kernel)
+    window = parts.sliding.over((batch, height, width, channels), pooling.kernel)
     return ConvolutionProblem(
-        places, (batch, *places.out, channels) if parts.channels_last else (batch, channels, *places.out)
+        window, (batch, *window.out, channels) if parts.channels_last else (batch, channels, *window.out)
     )
 
 
@@ -250,14 +250,14 @@ def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> ConvolutionPro
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output of `op` for these shapes of its inputs."""
-    parts = take_apart(op)
+    parts = parse_op(op)
     full = problem(parts, input_shapes).full
     shapes = parts.program.shapes((full, *(input_shapes[i] for i in parts.operands)))
     if any(shapes[o.value] != full for o in parts.program.outputs):
         raise UnsupportedError("an output of another shape than the convolution")
-    made = [full for _ in op.outputs]
+    results = [full for _ in op.outputs]
     if parts.mean is not None:
         if 0 in full[1:3]:
             raise UnsupportedError("a mean over no places")
-        made[parts.mean.position] = (full[0], 1, 1, full[3]) if parts.mean.keepdims else (full[0], full[3])
-    return tuple(made)
+        results[parts.mean.position] = (full[0], 1, 1, full[3]) if parts.mean.keepdims else (full[0], full[3])
+    return tuple(results)

@@ -30,14 +30,14 @@ CHANNELS = 128
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
-    parts = take_apart(op)
+    parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
-    bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(size.places.shape)))
+    bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(size.window.shape)))
     if tuning.area is None and not precise(op, parts) and halo.takes(op, parts, size):
-        made = halo.plan(op, parts, size, input_shapes, aligned, bits, outputs, arch, tuning)
-        if made is not None:
-            return made
+        tiled = halo.plan(op, parts, size, input_shapes, aligned, bits, outputs, arch, tuning)
+        if tiled is not None:
+            return tiled
     if len(parts.images) > 1:
         raise UnsupportedError("images side by side, but not for windows that slide by one pixel")
     group = _group(op, parts, size, aligned)
@@ -68,7 +68,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if the kernel is."""
     if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
         return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
-    parts = take_apart(op)
+    parts = parse_op(op)
     if precise(op, parts) and halo.slides(parts):
         return "the kernel of windows that slide by one pixel rounds float32 to TF32, and use_tf32 is 0"
     return None
@@ -82,9 +82,9 @@ def precise(op: FusedOp, parts: Convolution) -> bool:
 # ---- the body and its sizes
 
 
-def take_apart(op: FusedOp) -> Convolution:
+def parse_op(op: FusedOp) -> Convolution:
     """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
-    parts = convolution.take_apart(op)
+    parts = convolution.parse_op(op)
     if not parts.channels_last or parts.rank != 4:
         raise UnsupportedError("a convolution whose results do not have their channels last, in two dimensions")
     if parts.mean is not None:
@@ -101,31 +101,31 @@ def take_apart(op: FusedOp) -> Convolution:
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> ConvolutionProblem:
     """Return the sizes of the convolution for these shapes of the op's inputs."""
     size = convolution.problem(parts, input_shapes)
-    if 0 in (parts.groups, size.places.shape[3], size.full[-1]):
+    if 0 in (parts.groups, size.window.shape[3], size.full[-1]):
         raise UnsupportedError("a convolution without channels")
     return size
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output of `op` for these shapes of its inputs."""
-    problem(take_apart(op), input_shapes)
+    problem(parse_op(op), input_shapes)
     return convolution.output_shapes(op, input_shapes)
 
 
 def _group(op: FusedOp, parts: Convolution, size: ConvolutionProblem, aligned: bool) -> Group:
     element = element_types.TYPES[op.inputs[parts.x]]
     filters = size.full[-1] // parts.groups
-    channels = size.places.shape[3] // parts.groups
+    channels = size.window.shape[3] // parts.groups
     vector = direct_cpp.vector(op, filters, aligned)
     terms, planes = 4 // element.size, not parts.images_last
-    if not aligned or (planes and terms > 1 and size.places.strides[1] % 2) or (not planes and channels % terms):
+    if not aligned or (planes and terms > 1 and size.window.strides[1] % 2) or (not planes and channels % terms):
         read = 1
     elif planes:
         # Pieces of a row are aligned: each is either wholly inside the image or outside.
-        read = gcd(4 * terms, size.places.shape[2], 8 * size.places.strides[1])
+        read = gcd(4 * terms, size.window.shape[2], 8 * size.window.strides[1])
     else:
-        read = gcd(4 * terms, size.places.shape[3])
-    return Group(size.places, parts.groups, channels, filters, planes, terms, vector, read, precise(op, parts))
+        read = gcd(4 * terms, size.window.shape[3])
+    return Group(size.window, parts.groups, channels, filters, planes, terms, vector, read, precise(op, parts))
 
 
 # ---- tiling
@@ -133,7 +133,7 @@ def _group(op: FusedOp, parts: Convolution, size: ConvolutionProblem, aligned: b
 
 def _slab(group: Group, area: Area) -> Slab:
     """Derive the remaining parameters from an area; raises `UnsupportedError` if no kernel supports it."""
-    places = group.places
+    window = group.window
     tiles = _columns(group, area.filters)
     high = 1 if area.rows == 1 else 2
     products = area.rows // high * (area.columns // (16 // high))
@@ -143,13 +143,13 @@ def _slab(group: Group, area: Area) -> Slab:
     if not fits or not (whole or area.filters == group.filters) or area.groups > group.groups:
         raise UnsupportedError(f"an area of {area}")
     columns = -(-area.filters // (8 * tiles)) * tiles
-    reach = [(k - 1) * d + 1 for k, d in zip(places.kernel, places.dilations, strict=True)]
+    reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
     rows_in, columns_in = (
-        (n - 1) * s + r for n, s, r in zip((area.rows, area.columns), places.strides, reach, strict=True)
+        (n - 1) * s + r for n, s, r in zip((area.rows, area.columns), window.strides, reach, strict=True)
     )
     read = group.read if group.planes else gcd(group.read, area.groups * group.channels)
     if group.planes:
-        copies = 2 if group.terms == 2 and places.strides[1] % 2 else 1
+        copies = 2 if group.terms == 2 and window.strides[1] % 2 else 1
         reads = -(-(group.shift + columns_in) // read)
         copy = (group.channels * rows_in * -(-reads * read // group.terms) + 15) // 32 * 32 + 16
         patch, pieces = copies * copy, group.channels * rows_in * reads
@@ -160,7 +160,7 @@ def _slab(group: Group, area: Area) -> Slab:
     return Slab(
         area=area,
         tiles=tiles,
-        blocks=(shares, -(-places.out[1] // area.columns), -(-places.out[0] // area.rows)),
+        blocks=(shares, -(-window.out[1] // area.columns), -(-window.out[0] // area.rows)),
         weight_words=area.groups * columns * group.steps * 64,
         patch_words=patch,
         units=products // area.stack * area.groups * (columns // tiles),
@@ -178,7 +178,7 @@ def _columns(group: Group, filters: int) -> int:
 
 def _areas(group: Group) -> Iterator[Area]:
     """Yield candidate areas: at most whole images, with accumulators that fit the registers."""
-    down, around = (max(n, 1) for n in group.places.out)
+    down, around = (max(n, 1) for n in group.window.out)
     sizes = [(r, c) for r in (2, 4, 8, 16) if r < 2 * down or r == 2 for c in (8, 16, 32) if c < 2 * around or c == 8]
     if down == 1:  # a signal
         sizes = [(1, c) for c in (16, 32, 64, 128, 256, 512) if c < 2 * around or c == 16]
@@ -206,7 +206,7 @@ def _fitting(group: Group, arch: Arch) -> list[Slab]:
 
 def _tiles(group: Group, slab: Slab) -> int:
     """Return the number of areas in all images."""
-    return group.places.shape[0] * slab.blocks[1] * slab.blocks[2]
+    return group.window.shape[0] * slab.blocks[1] * slab.blocks[2]
 
 
 def _resident(shared: int, arch: Arch) -> int:
@@ -244,7 +244,7 @@ def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
     """Return the eight areas of the least estimated time, and tiles with channel slices if those are supported."""
-    parts = take_apart(op)
+    parts = parse_op(op)
     size = problem(parts, input_shapes)
     sliced = not precise(op, parts) and halo.takes(op, parts, size)
     tiles = halo.candidates(halo.slices_of(op, parts, size, input_shapes, True), arch) if sliced else []

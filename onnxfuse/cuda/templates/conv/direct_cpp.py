@@ -22,7 +22,7 @@ WARPS = THREADS // 32
 class Group:
     """Properties shared by all groups of a convolution, and their mapping to the tensor cores."""
 
-    places: WindowGeometry
+    window: WindowGeometry
     groups: int
     channels: int
     """Input channels per group."""
@@ -42,7 +42,7 @@ class Group:
     @property
     def shift(self) -> int:
         """Elements of a plane's row loaded before the visible ones, to start at a multiple of `read`."""
-        return -self.places.begin[1] % self.read if self.planes else 0
+        return -self.window.begin[1] % self.read if self.planes else 0
 
     @property
     def lead(self) -> int:
@@ -52,7 +52,7 @@ class Group:
     @property
     def run(self) -> int:
         """Terms of a product that are contiguous in shared memory."""
-        return self.places.kernel[1] if self.planes else self.channels
+        return self.window.kernel[1] if self.planes else self.channels
 
     @property
     def run_words(self) -> int:
@@ -61,7 +61,7 @@ class Group:
     @property
     def words(self) -> int:
         """Words of all terms."""
-        height, width = self.places.kernel
+        height, width = self.window.kernel
         return (self.channels * height if self.planes else height * width) * self.run_words
 
     @property
@@ -129,9 +129,9 @@ def vector(op: FusedOp, filters: int, aligned: bool) -> int:
 
 def parameters(work: ConvolutionBody, blocks: tuple[int, int, int]) -> bytes:
     """Return the kernel's `Parameters`; `blocks`: number along the channels, columns and rows."""
-    places, filters = work.size.places, work.size.full[-1]
-    (batch, height, width, channels), (rows, columns) = places.shape, places.out
-    words = [batch, height, width, rows, columns, *places.begin]
+    window, filters = work.size.window, work.size.full[-1]
+    (batch, height, width, channels), (rows, columns) = window.shape, window.out
+    words = [batch, height, width, rows, columns, *window.begin]
     last = work.parts.images_last
     words += [height * width * channels, 1 if last else height * width, width * channels if last else width]
     words += [rows * columns * filters, 1, columns * filters]
@@ -140,13 +140,13 @@ def parameters(work: ConvolutionBody, blocks: tuple[int, int, int]) -> bytes:
 
 
 def _constants(work: DirectSource) -> str:
-    places, group = work.size.places, work.group
+    window, group = work.size.window, work.group
     facts = {
-        "KERNEL_H": places.kernel[0], "KERNEL_W": places.kernel[1],
-        "STRIDE_H": places.strides[0], "STRIDE_W": places.strides[1],
-        "DILATION_H": places.dilations[0], "DILATION_W": places.dilations[1],
+        "KERNEL_H": window.kernel[0], "KERNEL_W": window.kernel[1],
+        "STRIDE_H": window.strides[0], "STRIDE_W": window.strides[1],
+        "DILATION_H": window.dilations[0], "DILATION_W": window.dilations[1],
         "GROUPS": group.groups, "GROUP_CHANNELS": group.channels, "FILTERS": group.filters,
-        "X_CHANNELS": places.shape[3], "Y_CHANNELS": group.groups * group.filters,
+        "X_CHANNELS": window.shape[3], "Y_CHANNELS": group.groups * group.filters,
         "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": THREADS,
         **({"CHANNELS": 1} if work.slab is None else _slab_constants(group, work.slab)),
     }  # fmt: skip

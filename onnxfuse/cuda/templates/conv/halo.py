@@ -42,12 +42,12 @@ def takes(op: FusedOp, parts: Convolution, size: ConvolutionProblem) -> bool:
     Only it supports concatenated images. For a single image, fewer channels than a slice would leave it half empty, and
     one-row windows have no reuse of loaded pixels.
     """
-    places = size.places
-    slice_of_them = places.shape[3] * element_types.TYPES[op.inputs[parts.x]].size >= LINE
+    window = size.window
+    slice_of_them = window.shape[3] * element_types.TYPES[op.inputs[parts.x]].size >= LINE
     return (
         slides(parts)
-        and (len(parts.images) > 1 or (slice_of_them and places.kernel[0] > 1))
-        and places.kernel[0] * places.kernel[1] <= MOST_TAPS
+        and (len(parts.images) > 1 or (slice_of_them and window.kernel[0] > 1))
+        and window.kernel[0] * window.kernel[1] <= MOST_TAPS
     )
 
 
@@ -90,10 +90,10 @@ def slices_of(
     """Return the channel slices of the convolution."""
     element, filters = element_types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
     channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)
-    height, width = size.places.kernel
-    rows, columns = size.places.out
+    height, width = size.window.kernel
+    rows, columns = size.window.out
     return Slices(
-        (settled(height), settled(width)), (rows, columns), size.places.shape[0], channels, filters, element,
+        (settled(height), settled(width)), (rows, columns), size.window.shape[0], channels, filters, element,
         direct_cpp.vector(op, filters, aligned), gcd(16, *(n * element for n in channels)) if aligned else element,
     )  # fmt: skip
 
@@ -142,10 +142,10 @@ def _tiles(slices: Slices) -> Iterator[Halo]:
     for filters, c, stack, part, warps, stage in itertools.product(
         sorted(shares), columns, stacks, parts, WARPS, stages
     ):
-        beside = c // 16 * part
+        across = c // 16 * part
         tiles = -(-filters // (step * part)) * (step // 8)
-        if warps % beside == 0 and part <= -(-filters // step) and stack * tiles <= SUMS:
-            yield Halo(stack * warps // beside, c, filters, stack, part, stage)
+        if warps % across == 0 and part <= -(-filters // step) and stack * tiles <= SUMS:
+            yield Halo(stack * warps // across, c, filters, stack, part, stage)
 
 
 def choose(slices: Slices, arch: Arch) -> Tiling | None:
@@ -155,8 +155,8 @@ def choose(slices: Slices, arch: Arch) -> Tiling | None:
 
 def candidates(slices: Slices, arch: Arch) -> list[TileTuning]:
     """Return the six tiles of the least estimated time."""
-    found = sorted(_fitting(slices, arch), key=lambda t: _cycles(slices, t, arch))
-    return [TileTuning(halo=t.halo) for t in found[:6]]
+    fastest = sorted(_fitting(slices, arch), key=lambda t: _cycles(slices, t, arch))
+    return [TileTuning(halo=t.halo) for t in fastest[:6]]
 
 
 def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:
@@ -192,9 +192,9 @@ def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
         alone = width * 2 * (4 * step + 60)
     fill = (tiling.patch_bytes + tiling.weight_bytes) / 24
 
-    def wave(beside: int) -> float:
+    def wave(count: int) -> float:
         """Return the cycles of so many resident blocks of a multiprocessor, including their first copy."""
-        busy = beside * max(width * 2 * warps * step, fill)
+        busy = count * max(width * 2 * warps * step, fill)
         return slices.count * max(busy, alone, ARRIVAL / (tiling.halo.stages - 1)) + fill + ARRIVAL + 1000
 
     full = blocks // (arch.sm_count * resident)

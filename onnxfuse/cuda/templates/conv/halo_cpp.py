@@ -76,9 +76,9 @@ def kernel(work: HaloSource, min_blocks: int) -> KernelSource:
     warpgroups = (HOPPER, "conv/halo_warpgroup.cuh")
     files = (AMPERE, "conv/halo.cuh", *(warpgroups if together else ("conv/halo_warp.cuh",)), "conv/halo.cu")
     more = _runs(work) + (_warpgroup_product(work) if together else "")
-    given = stencil_cpp.pointers(work)
-    ahead = f"  bring_near(in{work.parts.w}, FILTERS * TAPS * X_CHANNELS * (int)sizeof(X));\n"
-    return stencil_cpp.kernel_of(work, _constants(work), files, "halo", given, min_blocks, more, ahead)
+    pointers = stencil_cpp.pointers(work)
+    prefetch = f"  bring_near(in{work.parts.w}, FILTERS * TAPS * X_CHANNELS * (int)sizeof(X));\n"
+    return stencil_cpp.kernel_of(work, _constants(work), files, "halo", pointers, min_blocks, more, prefetch)
 
 
 def _constants(work: HaloSource) -> str:
@@ -98,7 +98,7 @@ def _constants(work: HaloSource) -> str:
 def _warpgroup_product(work: HaloSource) -> str:
     """Return the wrapper around `wgmma` of pixels in registers and a block's filters."""
     kind = _KINDS[work.op.inputs[work.parts.x]]
-    return warpgroup.product("warpgroup_product", 8 * work.tiling.tiles, kind, right_rows=False, held=True, fours=True)
+    return warpgroup.product("warpgroup_product", 8 * work.tiling.tiles, kind, right_rows=False, regs=True, fours=True)
 
 
 _KINDS: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
@@ -109,8 +109,8 @@ def _runs(work: HaloSource) -> str:
     text, end = "", sum(work.slices.channels)
     for number, channels in reversed(list(enumerate(work.slices.channels))):
         end -= channels
-        found = f"{{from.{stencil_cpp.image(number)} + (channel - {end}), {channels}}}"
-        text += f"  if (channel >= {end}) return {found};\n" if end else f"  return {found};\n"
+        run = f"{{from.{stencil_cpp.image(number)} + (channel - {end}), {channels}}}"
+        text += f"  if (channel >= {end}) return {run};\n" if end else f"  return {run};\n"
     return (
         "// Where a channel of the first pixel lies, and elements from pixel to pixel.\n"
         "template <class T> struct Run {\n  const T* from;\n  Index step;\n};\n"

@@ -20,35 +20,35 @@ from onnxfuse.symbolic.strides import Shape
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes: on tensor cores where they support it."""
-    parts = take_apart(op)
+    parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
-    if math.prod(size.places.kernel) > MOST_TAPS:
-        raise UnsupportedError(f"a kernel of {math.prod(size.places.kernel)} elements, expected at most {MOST_TAPS}")
+    if math.prod(size.window.kernel) > MOST_TAPS:
+        raise UnsupportedError(f"a kernel of {math.prod(size.window.kernel)} elements, expected at most {MOST_TAPS}")
     element = element_types.TYPES[op.inputs[parts.x]]
     scratch = 0
     tile = strips(parts, size, element, arch, tuning) if aligned and tuning.patch is None else None
     if tile is None:
         patch = tuning.patch or choose(parts, size, element, arch)
         # Vectors of channels are aligned: use a power of 2 that divides all of them.
-        channels = gcd(patch.channels, size.places.shape[3]) if aligned and parts.channels_last else 1
+        channels = gcd(patch.channels, size.window.shape[3]) if aligned and parts.channels_last else 1
         laid = _patches(parts, size, replace(patch, channels=channels))
-        made: Patches | Strips = laid
-        grid = size.places.shape[0] * math.prod(laid.blocks)
+        layout: Patches | Strips = laid
+        grid = size.window.shape[0] * math.prod(laid.blocks)
         if parts.mean is not None and laid.sharing > 1:
-            scratch = size.places.shape[0] * laid.blocks[0] * laid.record * 4
+            scratch = size.window.shape[0] * laid.blocks[0] * laid.record * 4
     else:
-        made = tile
-        grid = made.blocks[0] * _workers(size, made, arch)
+        layout = tile
+        grid = layout.blocks[0] * _workers(size, layout, arch)
     grid = grid if math.prod(size.full) else 0
     if grid >= 2**31:
         raise UnsupportedError(f"{grid} blocks, expected fewer than 2^31")
     bits = launch_plan.index_bits(max(convolution.elements(op, size), math.prod(input_shapes[parts.x])))
-    work = StencilSource(op, parts, size, bits, aligned, input_shapes, made)
+    work = StencilSource(op, parts, size, bits, aligned, input_shapes, layout)
     return LaunchPlan(
         kernel=stencil_cpp.kernel(work, tuning.min_blocks),
         grid=(grid, 1, 1),
-        block=(made.threads, 1, 1),
+        block=(layout.threads, 1, 1),
         shared_bytes=0 if tile is None else tile.shared_words * 4,
         parameters=stencil_cpp.parameters(work),
         output_shapes=outputs,
@@ -56,14 +56,14 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     )
 
 
-def take_apart(op: FusedOp) -> Convolution:
+def parse_op(op: FusedOp) -> Convolution:
     """Parse the body of `op`; raises `UnsupportedError` if images and results have different layouts."""
-    parts = convolution.take_apart(op)
+    parts = convolution.parse_op(op)
     if parts.images_last != parts.channels_last or (parts.packing and not parts.packed):
         raise UnsupportedError("a depthwise convolution between transposes of another kind")
     if parts.mean is not None and parts.resizing is not None:
         raise UnsupportedError("a mean of a resized image")
-    if parts.beside:
+    if parts.others:
         raise UnsupportedError("images side by side")
     return parts
 
@@ -71,7 +71,7 @@ def take_apart(op: FusedOp) -> Convolution:
 def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> ConvolutionProblem:
     """Return the sizes of the convolution for these shapes of the op's inputs."""
     size = convolution.problem(parts, input_shapes)
-    channels, filters = size.places.shape[3], size.full[-1 if parts.channels_last else 1]
+    channels, filters = size.window.shape[3], size.full[-1 if parts.channels_last else 1]
     if parts.w >= 0 and not parts.groups == channels == filters:
         raise UnsupportedError(f"{parts.groups} groups, {channels} channels to {filters}: not depthwise")
     return size
@@ -79,7 +79,7 @@ def problem(parts: Convolution, input_shapes: tuple[Shape, ...]) -> ConvolutionP
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output of `op` for these shapes of its inputs."""
-    problem(take_apart(op), input_shapes)
+    problem(parse_op(op), input_shapes)
     return convolution.output_shapes(op, input_shapes)
 
 
@@ -106,8 +106,8 @@ def strips(
     parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch, tuning: TileTuning
 ) -> Strips | None:
     """Return the tiles on the tensor cores; None if CUDA cores are faster or tensor cores cannot be used."""
-    places = size.places
-    channels = places.shape[3]
+    window = size.window
+    channels = window.shape[3]
     if (
         parts.pooling is not None
         or parts.mean is not None
@@ -118,66 +118,66 @@ def strips(
     ):
         return None
     # mma.m16n8k16 came with sm_80.
-    if int(re.sub(r"\D", "", arch.name)) < 80 or places.kernel[0] * _span(places) > MOST_BANDS * 16:
+    if int(re.sub(r"\D", "", arch.name)) < 80 or window.kernel[0] * _span(window) > MOST_BANDS * 16:
         return None
-    if tuning.band is None and (math.prod(places.kernel) <= FEW_TAPS or min(places.out) < SMALL):
+    if tuning.band is None and (math.prod(window.kernel) <= FEW_TAPS or min(window.out) < SMALL):
         return None
     block_channels = 16 if channels > 8 else 8
-    bands = _bands(places) if tuning.band is None else (tuning.band,)
-    fitting = [b for b in bands if _shared_words(places, b, block_channels) * 4 <= SHARED_LIMIT]
+    bands = _bands(window) if tuning.band is None else (tuning.band,)
+    fitting = [b for b in bands if _shared_words(window, b, block_channels) * 4 <= SHARED_LIMIT]
     if not fitting:
         return None
-    band = least(fitting, lambda b: _instructions(places, b)) or fitting[0]
-    tiles = -(-places.out[1] // (band.strips * 8)), -(-places.out[0] // (band.segments * band.rows))
+    band = least(fitting, lambda b: _instructions(window, b)) or fitting[0]
+    tiles = -(-window.out[1] // (band.strips * 8)), -(-window.out[0] // (band.segments * band.rows))
     blocks = (-(-channels // block_channels), *tiles)
-    if tuning.band is None and places.shape[0] * math.prod(blocks) < 2 * arch.sm_count:
+    if tuning.band is None and window.shape[0] * math.prod(blocks) < 2 * arch.sm_count:
         return None
-    return Strips(band, block_channels, blocks, _shared_words(places, band, block_channels))
+    return Strips(band, block_channels, blocks, _shared_words(window, band, block_channels))
 
 
-def _bands(places: WindowGeometry) -> tuple[Band, ...]:
+def _bands(window: WindowGeometry) -> tuple[Band, ...]:
     """Return all bands of at most 16 strips, of at most 8 rows: more accumulators would not fit the registers."""
-    down, across = places.out[0], -(-places.out[1] // 8)
+    down, across = window.out[0], -(-window.out[1] // 8)
     return tuple(
-        Band(beside, below, rows)
-        for beside in range(1, min(across, 16) + 1)
-        for below in range(1, min(down, 16 // beside) + 1)
+        Band(strips, below, rows)
+        for strips in range(1, min(across, 16) + 1)
+        for below in range(1, min(down, 16 // strips) + 1)
         for rows in range(1, min(-(-down // below), 8) + 1)
     )
 
 
-def _span(places: WindowGeometry) -> int:
+def _span(window: WindowGeometry) -> int:
     """Return the columns of x that a strip reads, in whole products."""
-    return -(-(7 * places.strides[1] + (places.kernel[1] - 1) * places.dilations[1] + 1) // 16) * 16
+    return -(-(7 * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1) // 16) * 16
 
 
-def _input(places: WindowGeometry, band: Band) -> tuple[int, int]:
+def _input(window: WindowGeometry, band: Band) -> tuple[int, int]:
     """Return the rows of x, and the words per row, that a tile reads."""
-    rows = (band.segments * band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
-    return rows, ((band.strips - 1) * 8 * places.strides[1] + _span(places)) // 2
+    rows = (band.segments * band.rows - 1) * window.strides[0] + (window.kernel[0] - 1) * window.dilations[0] + 1
+    return rows, ((band.strips - 1) * 8 * window.strides[1] + _span(window)) // 2
 
 
-def _shared_words(places: WindowGeometry, band: Band, channels: int) -> int:
+def _shared_words(window: WindowGeometry, band: Band, channels: int) -> int:
     sums = band.segments * band.rows * band.strips * 8
-    plane = -(-max(math.prod(_input(places, band)), sums) // 4) * 4 + 2
-    weights = places.kernel[0] * 2 * ((7 * places.strides[1] + _span(places)) // 2 + 1)
+    plane = -(-max(math.prod(_input(window, band)), sums) // 4) * 4 + 2
+    weights = window.kernel[0] * 2 * ((7 * window.strides[1] + _span(window)) // 2 + 1)
     return channels * (plane + weights)
 
 
-def _instructions(places: WindowGeometry, band: Band) -> float:
+def _instructions(window: WindowGeometry, band: Band) -> float:
     """Estimate the warp instructions per channel of an image."""
-    products = _span(places) // 16
-    strip_rows = (band.rows - 1) * places.strides[0] + (places.kernel[0] - 1) * places.dilations[0] + 1
-    convolve = products * (4 * strip_rows + places.kernel[0] * (band.rows + 2)) + 2 * band.rows + 20
-    fill = 4 * math.prod(_input(places, band)) / 32
+    products = _span(window) // 16
+    strip_rows = (band.rows - 1) * window.strides[0] + (window.kernel[0] - 1) * window.dilations[0] + 1
+    convolve = products * (4 * strip_rows + window.kernel[0] * (band.rows + 2)) + 2 * band.rows + 20
+    fill = 4 * math.prod(_input(window, band)) / 32
     finish = 14 * band.segments * band.rows * band.strips * 8 / 32
-    tiles = -(-places.out[1] // (band.strips * 8)) * -(-places.out[0] // (band.segments * band.rows))
+    tiles = -(-window.out[1] // (band.strips * 8)) * -(-window.out[0] // (band.segments * band.rows))
     return tiles * (convolve + fill + finish)
 
 
 def _workers(size: ConvolutionProblem, tile: Strips, arch: Arch) -> int:
     """Return how many persistent blocks share the tiles of a channel range: as many as fit the GPU, evenly loaded."""
-    tiles = size.places.shape[0] * tile.blocks[1] * tile.blocks[2]
+    tiles = size.window.shape[0] * tile.blocks[1] * tile.blocks[2]
     share = -(-tiles // max(arch.sm_count * RESIDENT // tile.blocks[0], 1))
     return -(-tiles // share)
 
@@ -194,8 +194,8 @@ outputs 4.2 us, 1 x 2 6.0.
 
 def choose(parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch) -> Patch:
     """Return the outputs per thread: many, to reuse inputs, but with enough threads for the GPU."""
-    down, across = size.places.out
-    taps = math.prod(size.places.kernel)
+    down, across = size.window.out
+    taps = math.prod(size.window.kernel)
     channels = 1
     if not parts.channels_last:
         # Vectors run along columns if they divide the row: 32 x 112 x 112, 3 x 3, batch 32: 4 x 8 25.5 us, 4 x 4 29.5;
@@ -203,23 +203,23 @@ def choose(parts: Convolution, size: ConvolutionProblem, element: ElementType, a
         columns = max(c for c in (1, 2, 4, 8) if across % c == 0)
         rows = min(4 if columns > 2 else 7, down)
     elif parts.resizing is not None:
-        channels = gcd(16 // element.size, size.places.shape[3])
+        channels = gcd(16 // element.size, size.window.shape[3])
         rows, columns = 1, min(2, across)
     elif parts.pooling is not None:
         # 2 x 2 outputs of 4 and of 8 channels, batch 32, float16, H200, 2026-11, microseconds: 3 x 3, stride 2 over
         # 64 x 112 x 112 18.9 and 21.8; 2 x 2, stride 2 over 64 x 224 x 224 61.4 and 66.7; 3 x 3 over 512 x 14 x 14 6.5
         # and 7.2, over 192 x 28 x 28 9.9 and 8.7.
-        channels = gcd(8 // element.size, size.places.shape[3])
+        channels = gcd(8 // element.size, size.window.shape[3])
         rows, columns = min(2, down), min(2, across)
     else:
         # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2
         # channels 61.3.
-        channels = 2 if size.places.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
+        channels = 2 if size.window.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
         rows, columns = (2, 7) if taps > FEW_TAPS and element.size == 2 else (4, 4)
         rows, columns = min(rows, down), min(columns, across)
         many = math.prod(size.full) >= arch.sm_count * MEAN_ENOUGH
         if parts.mean is not None and element.size == 2 and taps <= MEAN_TAPS and many:
-            channels = gcd(MEAN_CHANNELS, size.places.shape[3])
+            channels = gcd(MEAN_CHANNELS, size.window.shape[3])
     enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
     while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
         if parts.mean is not None and rows * columns <= MEAN_PATCH:
@@ -260,14 +260,14 @@ SECTOR, LINE = 8, 32
 
 def _seats(size: ConvolutionProblem, rows: int, columns: int) -> int:
     """Return the number of patches of an image."""
-    return -(-size.places.out[0] // rows) * -(-size.places.out[1] // columns)
+    return -(-size.window.out[0] // rows) * -(-size.window.out[1] // columns)
 
 
 def _patches(parts: Convolution, size: ConvolutionProblem, patch: Patch) -> Patches:
     """Return the block shape: whole sectors of channels, and a nearly square part of the image with few idle
     threads."""
-    across = -(-size.places.shape[3] // patch.channels)
-    down, around = -(-size.places.out[0] // patch.rows), -(-size.places.out[1] // patch.columns)
+    across = -(-size.window.shape[3] // patch.channels)
+    down, around = -(-size.window.out[0] // patch.rows), -(-size.window.out[1] // patch.columns)
 
     def block(channels: int, columns: int, rows: int) -> Patches:
         return Patches(
@@ -285,10 +285,10 @@ def _patches(parts: Convolution, size: ConvolutionProblem, patch: Patch) -> Patc
     if parts.mean is not None:
         seats, few = _seats(size, patch.rows, patch.columns), patch.rows * patch.columns <= SMALL_PATCH
         alone = seats <= SEATS if few else seats * SECTOR <= 2 * patch.threads
-        beside = SECTOR if few or alone else LINE
-        most = (MEAN_THREADS if few else 2 * patch.threads) // seats if alone else beside
+        sector = SECTOR if few or alone else LINE
+        most = (MEAN_THREADS if few else 2 * patch.threads) // seats if alone else sector
         even = [c for c in range(1, min(most, 32) + 1) if across % c == 0]
-        sectors = [c for c in even if c % beside == 0] or [c for c in even if c > beside // 2] or [min(across, most)]
+        sectors = [c for c in even if c % sector == 0] or [c for c in even if c > sector // 2] or [min(across, most)]
         channels = next((c for c in sectors if c * seats >= patch.threads), sectors[-1])
         if alone:
             return block(max(channels, 1), around, down)
@@ -299,13 +299,13 @@ def _patches(parts: Convolution, size: ConvolutionProblem, patch: Patch) -> Patc
 
 def _cost(size: ConvolutionProblem, block: Patches) -> float:
     """Return the redundant reads of a block per output, counting idle threads."""
-    places, patch = size.places, block.patch
-    if not math.prod(places.out):
+    window, patch = size.window, block.patch
+    if not math.prod(window.out):
         return 0.0
-    reach = [(k - 1) * d + 1 for k, d in zip(places.kernel, places.dilations, strict=True)]
+    reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
     rows, columns = block.rows * patch.rows, block.columns * patch.columns
-    read = (rows - 1) * places.strides[0] + reach[0], (columns - 1) * places.strides[1] + reach[1]
-    busy = places.out[0] * places.out[1] / (block.blocks[1] * columns * block.blocks[2] * rows)
+    read = (rows - 1) * window.strides[0] + reach[0], (columns - 1) * window.strides[1] + reach[1]
+    busy = window.out[0] * window.out[1] / (block.blocks[1] * columns * block.blocks[2] * rows)
     filled = block.threads / -(-block.threads // 32) / 32
     idle = max(64 / block.threads, 1.0)
     return math.prod(read) / (rows * columns) / (busy * filled) * idle

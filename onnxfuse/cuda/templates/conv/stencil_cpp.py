@@ -140,12 +140,12 @@ def kernel(work: StencilSource, min_blocks: int) -> KernelSource:
 
 
 def kernel_of(
-    work: ConvolutionBody, text: str, files: tuple[str, ...], body: str, given: tuple[Pointer, ...], min_blocks: int,
-    more: str = "", ahead: str = "",
+    work: ConvolutionBody, text: str, files: tuple[str, ...], body: str, pointers: tuple[Pointer, ...], min_blocks: int,
+    more: str = "", prefetch: str = "",
 ) -> KernelSource:  # fmt: skip
-    """Return the kernel of a core in `files` with function `body`; `more`: text that uses `given`.
+    """Return the kernel of a core in `files` with function `body`; `more`: text that uses `pointers`.
 
-    `ahead`: statements that may run while the preceding kernel still runs.
+    `prefetch`: statements that may run while the preceding kernel still runs.
     """
     entry, index = identifier(work.op.name), "int" if work.bits == 32 else "long long"
     return KernelSource(
@@ -156,9 +156,9 @@ def kernel_of(
             *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, text + expressions.source(work.parts.program)),
             template("conv/images.cuh"),
-            generated(entry, around(work, given) + more),
+            generated(entry, around(work, pointers) + more),
             *(template(f) for f in files),
-            generated(entry, entry_point(entry, body, work.op, given, min_blocks, ahead=ahead)),
+            generated(entry, entry_point(entry, body, work.op, pointers, min_blocks, prefetch=prefetch)),
         ),
     )
 
@@ -175,10 +175,10 @@ def _templates(work: StencilSource) -> tuple[str, ...]:
 
 def parameters(work: StencilSource) -> bytes:
     """Return the kernel's `Parameters`."""
-    places = work.size.places
-    images = (places.shape[1], places.shape[2]), places.out
-    words = [places.shape[0], *images[0], *images[1], *places.begin]
-    channels = places.shape[3]
+    window = work.size.window
+    images = (window.shape[1], window.shape[2]), window.out
+    words = [window.shape[0], *images[0], *images[1], *window.begin]
+    channels = window.shape[3]
     for rows, columns in images:
         if work.parts.channels_last:
             words += [rows * columns * channels, 1, columns * channels]
@@ -189,16 +189,16 @@ def parameters(work: StencilSource) -> bytes:
 
 
 def _constants(work: StencilSource) -> str:
-    places = work.size.places
+    window = work.size.window
     facts = {
-        "KERNEL_H": places.kernel[0], "KERNEL_W": places.kernel[1],
-        "STRIDE_H": places.strides[0], "STRIDE_W": places.strides[1],
-        "DILATION_H": places.dilations[0], "DILATION_W": places.dilations[1],
-        "TOTAL_CHANNELS": places.shape[3], "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": work.tile.threads,
+        "KERNEL_H": window.kernel[0], "KERNEL_W": window.kernel[1],
+        "STRIDE_H": window.strides[0], "STRIDE_W": window.strides[1],
+        "DILATION_H": window.dilations[0], "DILATION_W": window.dilations[1],
+        "TOTAL_CHANNELS": window.shape[3], "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": work.tile.threads,
     }  # fmt: skip
     if (pooling := work.parts.pooling) is not None:
         facts |= {"MEAN": pooling.mean, "PADDED": pooling.padded}
-    lines = "" if work.parts.resizing is None else _lines(work.parts.resizing, places)
+    lines = "" if work.parts.resizing is None else _lines(work.parts.resizing, window)
     facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
     return (
         f"using X = {work.x.stored};\n"
@@ -208,28 +208,28 @@ def _constants(work: StencilSource) -> str:
     )
 
 
-def _lines(resizing: Resizing, places: WindowGeometry) -> str:
+def _lines(resizing: Resizing, window: WindowGeometry) -> str:
     """Return the source rows and columns of a resized image."""
     text = ""
     for name, axis in (("ROW", 0), ("COLUMN", 1)):
-        step, start = resizing.line(axis, places.shape[1 + axis], places.out[axis])
+        step, start = resizing.line(axis, window.shape[1 + axis], window.out[axis])
         numbers = ", ".join(f"{name}_{what} = {n!r}" for what, n in (("STEP", step), ("START", start)))
         text += f"constexpr double {numbers};\n"
     return text
 
 
 def _patch_constants(work: StencilSource, tile: Patches) -> dict[str, int]:
-    places, patch, last = work.size.places, tile.patch, work.parts.channels_last
+    window, patch, last = work.size.window, tile.patch, work.parts.channels_last
     if last:
         read = patch.channels
     else:
         # Vectors of columns are aligned: each is either wholly inside the image or outside.
-        read = gcd(16 // work.x.size, places.shape[2], patch.columns * places.strides[1]) if work.aligned else 1
+        read = gcd(16 // work.x.size, window.shape[2], patch.columns * window.strides[1]) if work.aligned else 1
     return {
         "ROWS": patch.rows, "COLUMNS": patch.columns, "CHANNELS": patch.channels,
         "BLOCK_CHANNELS": tile.channels, "BLOCK_COLUMNS": tile.columns, "BLOCK_ROWS": tile.rows,
-        "X_COLUMN": places.shape[3] if last else 1, "READ": read, "SHIFT": 0 if last else -places.begin[1] % read,
-        "CHANNELS_LAST": last, "WHOLE_ROWS": work.aligned and places.out[1] % patch.columns == 0,
+        "X_COLUMN": window.shape[3] if last else 1, "READ": read, "SHIFT": 0 if last else -window.begin[1] % read,
+        "CHANNELS_LAST": last, "WHOLE_ROWS": work.aligned and window.out[1] % patch.columns == 0,
     }  # fmt: skip
 
 
@@ -259,13 +259,13 @@ def around(work: ConvolutionBody, pointers: Iterable[Pointer]) -> str:
     """Return the code around the core: operands that a thread loads once, and those that it loads for each vector."""
     once = RegisterGroup("Once", "once", tuple(_once(work, o) for o in work.operands if o.kind == "once"))
     each = RegisterGroup("Each", "each", tuple(_each(work, o) for o in work.operands if o.kind != "once"), wide=True)
-    place = "const Pointers& from, const Place& at"
+    arguments = "const Pointers& from, const Place& at"
     return "".join((
         access.pointers(pointers),
         once.hold(),
-        once.load("load_once", f"{place}, const Parameters& p"),
+        once.load("load_once", f"{arguments}, const Parameters& p"),
         each.hold(),
-        each.load("load_each", f"{place}, Index linear, int step, const Parameters& p"),
+        each.load("load_each", f"{arguments}, Index linear, int step, const Parameters& p"),
         access.element(
             ("sum", *(o.name for o in work.operands)), (once, each),
             "float sum, const Once& once, const Each<W>& each, int w",
@@ -277,19 +277,19 @@ def around(work: ConvolutionBody, pointers: Iterable[Pointer]) -> str:
 def _once(work: ConvolutionBody, o: StencilOperand) -> Load:
     # Channels last, a vector of channels; channels first, the thread's one channel.
     wide = work.parts.channels_last and o.strides[1] == 1
-    place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
+    address = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
     if wide:
-        return Load(o.name, f"Pack<{o.stored}, CHANNELS>", f"load<CHANNELS>({place})")
-    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
+        return Load(o.name, f"Pack<{o.stored}, CHANNELS>", f"load<CHANNELS>({address})")
+    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({address})")
 
 
 def _each(work: ConvolutionBody, o: StencilOperand) -> Load:
     if o.kind == "cell":
         return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>(from.{o.name} + linear + step)")
-    place = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
+    address = f"from.{o.name} + at.offset(p.stride[{work.slots[o.name]}])"
     if o.strides[1 if work.parts.channels_last else 3] == 1:
-        return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>({place})")
-    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({place})")
+        return Load(o.name, f"Pack<{o.stored}, W>", f"load<W>({address})")
+    return Load(o.name, f"Splat<{o.stored}>", f"load_splat({address})")
 
 
 def _store(work: ConvolutionBody) -> str:
@@ -298,7 +298,7 @@ def _store(work: ConvolutionBody) -> str:
     If there is a mean of an output, that one replaces the sums.
     """
     mean = work.parts.mean
-    places = [n for n in range(len(work.op.outputs)) if mean is None or n != mean.position]
+    outputs = [n for n in range(len(work.op.outputs)) if mean is None or n != mean.position]
     where, channels = "linear + step", work.size.full[-1]
     if (slot := work.op.slot) is not None:
         # Between adjacent positions of a slice the stride includes the channels of other slices.
@@ -306,7 +306,7 @@ def _store(work: ConvolutionBody) -> str:
     stored = [element_types.TYPES[t].stored for t in work.op.outputs]
     stores = (
         Store(f"out{n}", stored[n], f"b{k}", f"store_values<W>(to.out{n} + {where}, out{n})")
-        for k, n in enumerate(places)
+        for k, n in enumerate(outputs)
     )
     compute = (
         "  Result result[W];\n"
@@ -315,8 +315,8 @@ def _store(work: ConvolutionBody) -> str:
     rest = "const Once& once, const Each<W>& each, Index linear, int step"
     if mean is None:
         return access.store("store_all", f"const Pointers& to, const float (&sum)[W], {rest}", stores, "W", compute)
-    kept = f"  UNROLLED for (int w = 0; w < W; ++w) sum[w] = (float)out{places[mean.of]}[w];\n"
-    return access.store("store_all", f"const Pointers& to, float (&sum)[W], {rest}", stores, "W", compute, kept) + (
+    load = f"  UNROLLED for (int w = 0; w < W; ++w) sum[w] = (float)out{outputs[mean.of]}[w];\n"
+    return access.store("store_all", f"const Pointers& to, float (&sum)[W], {rest}", stores, "W", compute, load) + (
         "DEVICE void store_mean(const Pointers& to, Index at, float mean) {\n"
         f"  const Stored<{stored[mean.position]}>::Value value[1] = {{mean}};\n"
         f"  store_values<1>(to.out{mean.position} + at, value);\n}}\n"

@@ -6,12 +6,12 @@ from onnxfuse.cuda.templates.conv import direct, stencil
 TEMPLATES = (
     Template(
         "depthwise", 10, "depthwise convolutions, and poolings of channels-last images",
-        Planner(stencil.take_apart, stencil.output_shapes, stencil.plan),
+        Planner(stencil.parse_op, stencil.output_shapes, stencil.plan),
         growth=frozenset({Growth.EPILOGUE, Growth.EXTRA_OUTPUTS}), writes_slots=True,
     ),
     Template(
         "direct", 50, "other convolutions of few channels or filters, on the tensor cores",
-        Planner(direct.take_apart, direct.output_shapes, direct.plan, direct.refuses, candidates=direct.candidates),
+        Planner(direct.parse_op, direct.output_shapes, direct.plan, direct.refuses, candidates=direct.candidates),
         growth=frozenset({Growth.EPILOGUE, Growth.JOINED_INPUT}), writes_slots=True, rounds_to_tf32=True,
     ),
 )  # fmt: skip

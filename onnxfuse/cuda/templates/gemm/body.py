@@ -49,7 +49,7 @@ class Product:
     """Index of the right factor."""
     transposed: bool
     """Whether the right factor is stored [n, k]."""
-    turned: bool = False
+    a_transposed: bool = False
     """Whether the left factor is stored [k, m]."""
     terms: int | None = None
     """For a left factor that is a column slice: the number of leading elements per row that are its terms."""
@@ -102,17 +102,17 @@ class Prologue:
         return tuple(self.program.inputs[self.inputs.index(i)] for i in self.cells)
 
     @property
-    def bytes_beside(self) -> int:
+    def extra_bytes(self) -> int:
         """Bytes per element of the left factor of those that are not in place."""
         read = zip(self.cells, self.cell_types, strict=True)
         return sum(element_types.TYPES[t].size for i, t in read if i != self.in_place)
 
     def shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
         """Return the shape of the left factor for these shapes of the op's inputs."""
-        shapes = self.program.shapes(self.given(input_shapes))
+        shapes = self.program.shapes(self.inputs_of(input_shapes))
         return shapes[self.program.outputs[0].value]
 
-    def given(self, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    def inputs_of(self, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Return the shapes of its inputs for these shapes of the op's inputs."""
         return tuple(self._side_by_side(input_shapes) if i == JOINED else input_shapes[i] for i in self.inputs)
 
@@ -179,9 +179,9 @@ def _anatomy(program: BodyProgram) -> Anatomy:
         raise UnsupportedError("products with different left factors")
     if len({p.transposed for p in products}) > 1:
         raise UnsupportedError("products with right factors of both layouts")
-    if len({(p.turned, p.terms) for p in products}) > 1:
+    if len({(p.a_transposed, p.terms) for p in products}) > 1:
         raise UnsupportedError("products with left factors of both layouts")
-    if products[0].turned and products[0].terms is not None:
+    if products[0].a_transposed and products[0].terms is not None:
         raise UnsupportedError("a left factor [k, m] of which a part is read")
     if len({(p.sliding, p.groups) for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
@@ -215,17 +215,17 @@ def _head(program: BodyProgram, index: int) -> _Head:
     left, right = contract.args
     if isinstance(program.values[left], SlidingWindow):
         return _convolution(program, index)
-    turned_back, move = contract.axes[1] == -1, program.values[right]
+    b_transposed, move = contract.axes[1] == -1, program.values[right]
     if isinstance(move, Move) and move.how == Transposed((1, 0)):
-        right, turned_back = move.args[0], not turned_back
+        right, b_transposed = move.args[0], not b_transposed
     left, terms = _first_terms(program, left)
     a, b = (program.values[i] for i in (left, right))
     if not isinstance(b, Input):
         raise UnsupportedError("a matrix product whose right factor is computed in the body")
-    turned = contract.axes[0] == -2
-    if not isinstance(a, Input) and turned:
+    a_transposed = contract.axes[0] == -2
+    if not isinstance(a, Input) and a_transposed:
         raise UnsupportedError("a left factor [k, m] that is computed in the body")
-    return _Head(Product(_position(a, program), b.index, turned_back, turned, terms), left, index)
+    return _Head(Product(_position(a, program), b.index, b_transposed, a_transposed, terms), left, index)
 
 
 def _first_terms(program: BodyProgram, left: int) -> tuple[int, int | None]:
@@ -266,15 +266,15 @@ def _prologue(program: BodyProgram, head: _Head) -> Prologue | None:
     if len(joins) > 1:
         raise UnsupportedError("several matrices side by side before a matrix product")
     starts = [*joins, *_inputs(program, program.reached([head.left], joins))]
-    made = rounded_once(between(program, starts, (Output(head.left, program.values[head.left].dtype),)))
-    if not made.is_pointwise():
+    part = rounded_once(between(program, starts, (Output(head.left, program.values[head.left].dtype),)))
+    if not part.is_pointwise():
         raise UnsupportedError("a reduction, or moved data, before a matrix product")
     inputs = tuple(JOINED if i in joins else program.input_at(i) for i in starts)
     match [program.values[i] for i in joins]:
         case [Move(how=Concatenated(axis=axis), args=args)]:
-            return Prologue(inputs, made, tuple(program.input_at(i) for i in args), axis)
+            return Prologue(inputs, part, tuple(program.input_at(i) for i in args), axis)
         case _:
-            return Prologue(inputs, made)
+            return Prologue(inputs, part)
 
 
 def _is_joined(program: BodyProgram, index: int) -> bool:
@@ -302,13 +302,13 @@ def _epilogues(program: BodyProgram, heads: Sequence[_Head]) -> tuple[Epilogue, 
         raise UnsupportedError("an output that reads no product")
     together = any(len(r) > 1 for r in of)
     groups = [tuple(range(len(heads)))] if together else [(k,) for k in range(len(heads))]
-    found = []
+    bodies = []
     for group in groups:
         mine = tuple(i for i, r in enumerate(of) if set(r) <= set(group))
         if not mine:
             raise UnsupportedError("a product that no output reads")
-        found.append(_epilogue(program, heads, group, mine))
-    return tuple(found)
+        bodies.append(_epilogue(program, heads, group, mine))
+    return tuple(bodies)
 
 
 def _epilogue(program: BodyProgram, heads: Sequence[_Head], group: tuple[int, ...], mine: tuple[int, ...]) -> Epilogue:
@@ -321,12 +321,12 @@ def _epilogue(program: BodyProgram, heads: Sequence[_Head], group: tuple[int, ..
     if any(not isinstance(program.values[i], Input | Constant) for i in reached & before):
         raise UnsupportedError("a value before a matrix product that is read after it, too")
     operands = _inputs(program, reached)
-    made = operands_last(between(program, (*results, *operands), tuple(o for o, _ in written)), len(results))
-    if made.reductions():
+    part = operands_last(between(program, (*results, *operands), tuple(o for o, _ in written)), len(results))
+    if part.reductions():
         raise UnsupportedError("a reduction after a matrix product")
-    if not made.is_pointwise():
+    if not part.is_pointwise():
         raise UnsupportedError("moved data after a matrix product, other than to where an output is written")
-    return Epilogue(group, tuple(program.input_at(i) for i in operands), mine, made, written[0][1])
+    return Epilogue(group, tuple(program.input_at(i) for i in operands), mine, part, written[0][1])
 
 
 def _written(program: BodyProgram, output: Output, results: Sequence[int]) -> tuple[Output, Moves]:

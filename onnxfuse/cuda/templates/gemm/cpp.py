@@ -22,14 +22,14 @@ def plain(work: GemmSource, threads: int) -> KernelSource:
 def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     """Return the kernel for the tensor cores of sm_80 and later."""
     block = fit.block
-    products, places, prologue = work.parts.products, work.size.places, work.parts.prologue
+    products, window, prologue = work.parts.products, work.size.window, work.parts.prologue
     facts = {
         "THREADS": block.threads, "TILE_M": block.m, "TILE_N": block.n, "WARPS_M": block.warps_m,
         "WARPS_N": block.warps_n, "WARPS_K": block.warps_k, "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes,
         "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
-        "CHANNELS": work.size.channels if places else 1, "PIXEL": places.shape[-1] if places else 1,
-        "WINDOW_HEIGHT": places.kernel[-2] if places else 1, "WINDOW_WIDTH": places.kernel[-1] if places else 1,
-        "A_TURNED": products[0].turned, "A_CUT": products[0].terms is not None, "WINDOW": places is not None,
+        "CHANNELS": work.size.channels if window else 1, "PIXEL": window.shape[-1] if window else 1,
+        "WINDOW_HEIGHT": window.kernel[-2] if window else 1, "WINDOW_WIDTH": window.kernel[-1] if window else 1,
+        "A_TURNED": products[0].a_transposed, "A_CUT": products[0].terms is not None, "WINDOW": window is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
     }  # fmt: skip
     middle = right_factors(work)
@@ -37,9 +37,9 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
         middle += prologue_cpp.none()
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
-    ahead = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
+    neighbours = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
     after = ("gemm/sm80.cuh", "cuda/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
-    return kernel(work, (AMPERE, *ahead), facts, None, middle + results(work), after, entry(work, fit.resident))
+    return kernel(work, (AMPERE, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 
 def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
@@ -74,14 +74,14 @@ def streamed(block: Block) -> bool:
 
 def source_fields(size: GemmProblem) -> tuple[int, ...]:
     """Return the fields of the kernels' `Source`."""
-    places = size.places
-    if places is None:
+    window = size.window
+    if window is None:
         return ()
-    flat = 3 - len(places.kernel)  # images are volumes of depth one
+    flat = 3 - len(window.kernel)  # images are volumes of depth one
     one, none = (1,) * flat, (0,) * flat
     return (
-        *one, *places.shape[1:-1], size.channels, places.shape[-1], *one, *places.out, *one, *places.strides,
-        *none, *places.begin, *one, *places.dilations, *places.kernel[-2:],
+        *one, *window.shape[1:-1], size.channels, window.shape[-1], *one, *window.out, *one, *window.strides,
+        *none, *window.begin, *one, *window.dilations, *window.kernel[-2:],
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def kernel(
         "EVEN": not work.size.uneven,
         "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
         "BATCHED": bool(work.product_words), "GROUPED": work.size.groups > 1,
-        "VOLUME": work.size.places is not None and len(work.size.places.kernel) == 3,
+        "VOLUME": work.size.window is not None and len(work.size.window.kernel) == 3,
     })  # fmt: skip
     several = "ChannelGroups" if work.size.batch is None else "Batch"
     text += f"using Products = {several if work.product_words else 'OneProduct'};\n"

@@ -23,7 +23,7 @@ def around(work: GemmSource, staged: int | None) -> str:
     live = [i for i in expressions.live_inputs(epilogue.program) if i >= first]
     stored = {i: element_types.TYPES[op.inputs[epilogue.operands[i - first]]].stored for i in live}
 
-    def held(struct: str, name: str, *of: str) -> RegisterGroup:
+    def group(struct: str, name: str, *of: str) -> RegisterGroup:
         lies = ((i, kinds[i - first]) for i in live if kinds[i - first] in of)
         loads = (
             Load(
@@ -36,20 +36,20 @@ def around(work: GemmSource, staged: int | None) -> str:
         )
         return RegisterGroup(struct, name, tuple(loads), wide="row" not in of)
 
-    rows, column = held("RowHeld", "rows", "row", "inner", "uniform"), held("ColumnHeld", "column", "column")
-    cell = held("CellHeld", "cell", "cell")
-    place = "const Pointers& from, const Place& at"
+    rows, column = group("RowHeld", "rows", "row", "inner", "uniform"), group("ColumnHeld", "column", "column")
+    cell = group("CellHeld", "cell", "cell")
+    arguments = "const Pointers& from, const Place& at"
     named = (f"product[{i}]" if i < first else f"in{i}" for i in expressions.live_inputs(epilogue.program))
     return "".join((
         access.pointers(access.Pointer(f"const {stored[i]}", f"in{i}", f"in{i}") for i in live),
         _operands(work, {i: stored[i] for i in live}),
         rows.hold(),
-        rows.load("load_rows", f"{place}, int down"),
+        rows.load("load_rows", f"{arguments}, int down"),
         column.hold(),
-        column.load("load_column", f"{place}, int right"),
+        column.load("load_column", f"{arguments}, int right"),
         cell.hold(),
         # The staged operand is loaded by TMA.
-        cell.load("load_cell", f"{place}, int down, int right", later=f"in{staged}"),
+        cell.load("load_cell", f"{arguments}, int down, int right", later=f"in{staged}"),
         # Of a cell: `half` selects one of the thread's two rows, `w` one of its adjacent columns.
         access.element(
             named, (rows, column, cell),
@@ -80,9 +80,9 @@ def _factors(work: GemmSource) -> str:
     choices = "".join(
         f"    if (NUMBER == {k}) return (const {stored}*)in{p.b};\n" for k, p in list(enumerate(products))[1:]
     )
-    left = f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
+    member = f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
     return (
-        ("" if work.parts.prologue is not None else left)
+        ("" if work.parts.prologue is not None else member)
         + f"  template <int NUMBER> DEVICE const {stored}* b() const {{\n{choices}"
         f"    return (const {stored}*)in{products[0].b};\n  }}\n"
     )

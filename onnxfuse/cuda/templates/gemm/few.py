@@ -39,10 +39,10 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
         arch.number < sm80.LEAST
         or parts.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
         or not aligned
-        or size.places is not None
+        or size.window is not None
         or size.batch is not None
         or parts.prologue is not None
-        or parts.products[0].turned
+        or parts.products[0].a_transposed
     ):
         return False
     if size.m > MOST_ROWS or 0 in (size.m, size.k, *size.widths):

@@ -46,12 +46,12 @@ class Stored:
     @property
     def width(self) -> int:
         """Adjacent columns that are contiguous in the output, aligned to as many elements."""
-        return _beside(*self.columns, *self.rows)
+        return _adjacent(*self.columns, *self.rows)
 
     @property
     def height(self) -> int:
         """The same for adjacent rows."""
-        return _beside(*self.rows, *self.columns)
+        return _adjacent(*self.rows, *self.columns)
 
     def words(self, wide: int) -> tuple[int, ...]:
         """Return the kernel's `Layout`; `wide`: elements of 16 bytes."""
@@ -59,7 +59,7 @@ class Stored:
         return (*numbers, COLUMNS if self.width % wide == 0 else ROWS if self.height % wide == 0 else NEITHER)
 
 
-def _beside(first: OutputDigit, *others: OutputDigit) -> int:
+def _adjacent(first: OutputDigit, *others: OutputDigit) -> int:
     return gcd(first.extent, *(d.step for d in others)) if first.step == 1 else 1
 
 
@@ -74,15 +74,15 @@ def stored(full: Shape, moves: Moves) -> Stored:
     """Return the store layout of a product of shape `full`, [..., n]. Raises `UnsupportedError`."""
     n = full[-1]
     axes, shape = list(zip(full, _steps(full), strict=True)), full
-    turned = False
+    transposed = False
     for how in moves:
         shape = movement_maps.shape(how, (shape,))
         if isinstance(how, Transposed):
-            if turned:
+            if transposed:
                 raise UnsupportedError("a product's output that is transposed twice")
             perm = tuple(reversed(range(len(axes)))) if how.perm is None else how.perm
-            axes, turned = [axes[a] for a in perm], True
-        elif not turned:
+            axes, transposed = [axes[a] for a in perm], True
+        elif not transposed:
             axes = list(zip(shape, _steps(shape), strict=True))
     if 0 in full:  # nothing is stored
         return Stored(shape, (OutputDigit(1, 0),) * DIGITS, (OutputDigit(1, 0),) * DIGITS)
@@ -91,18 +91,18 @@ def stored(full: Shape, moves: Moves) -> Stored:
     # From the innermost axis of the product to the outermost: elements, step in the product, step in the output.
     extents = [extent for extent, _ in axes]
     placed = sorted(
-        (way, extent, step) for (extent, way), step in zip(axes, _steps(extents), strict=True) if extent > 1
+        (stride, extent, step) for (extent, stride), step in zip(axes, _steps(extents), strict=True) if extent > 1
     )
-    if any(way < n < way * extent or (way >= n and way % n) for way, extent, _ in placed if n):
+    if any(stride < n < stride * extent or (stride >= n and stride % n) for stride, extent, _ in placed if n):
         raise UnsupportedError("a Reshape that cuts across the rows and columns of the product")
     columns, rows = ([(e, s) for w, e, s in placed if (w < n) == below] for below in (True, False))
     return Stored(shape, _digits(rows, "rows"), _digits(columns, "columns"))
 
 
-def _digits(found: list[tuple[int, int]], what: str) -> tuple[OutputDigit, ...]:
+def _digits(pairs: list[tuple[int, int]], what: str) -> tuple[OutputDigit, ...]:
     """Convert (extent, step) pairs, innermost first, to digits, merging contiguous neighbors."""
     merged: list[tuple[int, int]] = []
-    for extent, step in found:
+    for extent, step in pairs:
         if merged and step == merged[-1][0] * merged[-1][1]:
             merged[-1] = (merged[-1][0] * extent, merged[-1][1])
         else:

@@ -11,13 +11,13 @@ from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     GemmProblem,
-    beside_kind,
     group_kind,
     kind_of,
     operand_kind,
     output_shapes,
     placed,
     problem,
+    product_kind,
 )
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import FusedOp
@@ -34,7 +34,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
     if parts.precise:
-        tuning = _known(tuning, parts)
+        tuning = _valid(tuning, parts)
     chosen = tuning.block
     if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
         return few.plan(work, tuning.strip or few.choose(work, arch))
@@ -46,7 +46,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if arch.number >= sm80.LEAST and sm80.takes(size):
         return sm80.plan(work, aligned, chosen, arch)
     product = parts.products[0]
-    if size.batch is not None or product.turned or product.terms is not None or parts.prologue is not None:
+    if size.batch is not None or product.a_transposed or product.terms is not None or parts.prologue is not None:
         raise UnsupportedError(f"a batch, or a left factor [k, m], cut or computed, on {arch.name}")
     return _plain(work)
 
@@ -66,14 +66,14 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     return GemmSource(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
-def _known(tuning: TileTuning, parts: Anatomy) -> TileTuning:
+def _valid(tuning: TileTuning, parts: Anatomy) -> TileTuning:
     """Return the tuning if it names a kernel for unrounded float32, else the default."""
     tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
     tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
     if tile is not None and replace(tile, n=tile.n * together) in tiles:
         return tuning
-    known = block is not None and replace(block, n=block.n * together) in sm80.PRECISE_PACES
-    return tuning if known else DEFAULT
+    measured = block is not None and replace(block, n=block.n * together) in sm80.PRECISE_PACES
+    return tuning if measured else DEFAULT
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
@@ -83,7 +83,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 def reads(shape: Extents, full: Extents) -> str | None:
     """Return why the kernel cannot read an operand of `shape` with a product of shape `full`; else None."""
-    return None if beside_kind(shape, full) else "lies across the rows and columns of the product"
+    return None if product_kind(shape, full) else "lies across the rows and columns of the product"
 
 
 def reads_before(shape: Extents, full: Extents) -> str | None:
@@ -142,7 +142,7 @@ def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> GemmTile
 def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     """Return the tile with the least estimated time; for few rows the other kernel's block if that takes less."""
     tile, time = sm90.choose(work, arch)
-    if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.places is not None):
+    if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.window is not None):
         return tile
     block = sm80.choose(work.parts, work.size, arch)
     return block if sm80.microseconds(block, work.parts, work.size, arch) < time else tile
@@ -152,7 +152,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     """Return the tiles and sm_80 blocks whose estimate is near the best; all split-K factors if tiles are few."""
     work = _work(op, input_shapes)
     hopper = sm90.takes(work, arch)
-    blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.places is None or not hopper else []
+    blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.window is None or not hopper else []
     tiles = sm90.worth_measuring(work, arch) if hopper else []
     strips = few.fitting(work, arch) if few.takes(work, True, arch) else []
     return (
@@ -177,13 +177,13 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
 
 def _kinds(parts: Anatomy, size: GemmProblem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
     """Return how each operand of an epilogue lies in the output; the epilogues agree."""
-    found = {
+    kinds = {
         tuple(kind_of(input_shapes[i], size.full_of(body)) for i in epilogue.operands)
         for body, epilogue in enumerate(parts.epilogues)
     }
-    if len(found) > 1:
+    if len(kinds) > 1:
         raise UnsupportedError("products side by side with operands of different shapes")
-    return found.pop()
+    return kinds.pop()
 
 
 MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2

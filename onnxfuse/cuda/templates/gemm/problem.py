@@ -58,7 +58,7 @@ class GemmProblem:
     k: int
     full: Shape
     """Shape of the outputs, of the widest body: m is the product of all extents but the last."""
-    places: WindowGeometry | None = None
+    window: WindowGeometry | None = None
     """Spatial extents of a convolution: one row per position, k = window elements * channels."""
     groups: int = 1
     """Groups of a convolution: each a product with n filters, its own channels and columns, and k of its channels."""
@@ -101,8 +101,8 @@ class GemmProblem:
     @property
     def channels(self) -> int:
         """Channels per group of a convolution."""
-        assert self.places is not None
-        return self.places.shape[-1] // self.groups
+        assert self.window is not None
+        return self.window.shape[-1] // self.groups
 
     @property
     def lines(self) -> int:
@@ -114,14 +114,14 @@ def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> GemmProblem:
     """Return the sizes of the products for these shapes of the op's inputs."""
     if parts.prologue is not None:
         input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
-    found = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
-    first, bodies = found[0], len(parts.epilogues)
-    columns = tuple(size.n for size in found)
-    if all(size == first for size in found[1:]):
+    sizes = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
+    first, bodies = sizes[0], len(parts.epilogues)
+    columns = tuple(size.n for size in sizes)
+    if all(size == first for size in sizes[1:]):
         return replace(first, bodies=bodies)
-    if bodies == 1 or any(size.places is not None or size.batch is not None for size in found):
-        told = ", ".join(map(str, sorted(set(columns))))
-        raise UnsupportedError(f"products side by side of {told} columns")
+    if bodies == 1 or any(size.window is not None or size.batch is not None for size in sizes):
+        counts = ", ".join(map(str, sorted(set(columns))))
+        raise UnsupportedError(f"products side by side of {counts} columns")
     widest = functools.reduce(larger, columns)
     return replace(first, n=widest, full=(*first.full[:-1], widest), bodies=bodies, uneven=columns)
 
@@ -133,7 +133,7 @@ def _problem(product: Product, a: Shape, b: Shape) -> GemmProblem:
         raise UnsupportedError(f"a product of ranks {len(a)} and {len(b)}, expected 2 or more")
     k, n = b[:-3:-1] if product.transposed else b[-2:]
     pitch = a[-1]
-    if product.turned:
+    if product.a_transposed:
         a = (*a[:-2], a[-1], a[-2])
     if product.terms is not None:
         a = (*a[:-1], smaller(a[-1], product.terms))
@@ -181,9 +181,9 @@ def _slid(sliding: Sliding, groups: int, a: Shape, b: Shape) -> GemmProblem:
     rank = 2 + len(sliding.strides)
     if len(a) != rank or len(b) != rank or groups < 1 or a[-1] != b[-1] * groups or b[0] % groups:
         raise UnsupportedError(f"a convolution of images {list(a)} with filters {list(b)} in {groups} groups")
-    places = sliding.over(a, b[1:-1])
-    full = (a[0], *places.out, b[0])
-    return GemmProblem(math.prod(full[:-1]), b[0] // groups, math.prod(b[1:]), full, places, groups, pitch=b[-1])
+    window = sliding.over(a, b[1:-1])
+    full = (a[0], *window.out, b[0])
+    return GemmProblem(math.prod(full[:-1]), b[0] // groups, math.prod(b[1:]), full, window, groups, pitch=b[-1])
 
 
 def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anatomy:
@@ -193,8 +193,8 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
     prologue = parts.prologue
     shape = prologue.shape(input_shapes)
     # A one-row matrix is also a vector; operands of the factor's shape are prefetched.
-    given = prologue.given(input_shapes)
-    kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in given)
+    shapes = prologue.inputs_of(input_shapes)
+    kinds = tuple("cell" if s == shape else operand_kind(s, shape) or _group(s, shape) for s in shapes)
     groups = [math.prod(shape[first:-1]) for first in kinds if isinstance(first, int)]
     if any(rows != groups[0] for rows in groups):
         raise UnsupportedError(f"vectors of terms for groups of {' and '.join(map(str, sorted(set(groups))))} rows")
@@ -223,7 +223,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     """Return the shape of each output of `op` for these shapes of its inputs."""
     parts = anatomy(op)
     size = problem(parts, input_shapes)
-    found: dict[int, Shape] = {}
+    dims: dict[int, Shape] = {}
     for body, epilogue in enumerate(parts.epilogues):
         full = size.full_of(body)
         shapes = epilogue.program.shapes(
@@ -231,19 +231,19 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
         )
         if any(shapes[o.value] != full for o in epilogue.program.outputs):
             raise UnsupportedError("an output of another shape than its product")
-        found.update(dict.fromkeys(epilogue.outputs, stored(full, epilogue.moves).shape if epilogue.moves else full))
-    return tuple(found[o] for o in range(len(op.outputs)))
+        dims.update(dict.fromkeys(epilogue.outputs, stored(full, epilogue.moves).shape if epilogue.moves else full))
+    return tuple(dims[o] for o in range(len(op.outputs)))
 
 
 def kind_of(shape: Shape, full: Shape) -> str:
     """Return how an operand lies relative to a matrix of shape `full`; raises if the kernels cannot read it."""
-    kind = beside_kind(shape, full)
+    kind = product_kind(shape, full)
     if kind is None:
         raise UnsupportedError(f"an operand of shape {list(shape)} beside a product of shape {list(full)}")
     return kind
 
 
-def beside_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
+def product_kind(shape: Sequence[object], full: Sequence[object]) -> str | None:
     """Return the layout of an operand of a product: as in `operand_kind`, or `inner`: [m, 1] shared by all matrices."""
     kind = operand_kind(shape, full)
     if kind is not None or len(full) < 3 or not 2 <= len(shape) <= len(full) or full[-2] is None:

@@ -48,13 +48,13 @@ def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int)
     """Return `Prologue` for the sm_80 kernel: blocks of `rows`, matrices with rows at multiples of `along` elements."""
     wide, fetches, takes, behind = _wide(parts), [], [], 0
     for i, stored, size in _cells(op, prologue):
-        place, name = "a", _name(i)
+        address, name = "a", _name(i)
         if i != prologue.in_place:
-            place = f"beside + ({behind} + number * {wide * size})"
+            address = f"beside + ({behind} + number * {wide * size})"
             behind += rows * (ROW_BYTES // PIECE_BYTES) * wide * size
         start = "run(term).at(row)" if i == JOINED else f"{name} + ((unsigned long long)row * pitch + term)"
-        fetches.append(f"    copy_neighbours<{wide}, {along}>({place}, {start}, left);\n")
-        take = f"take_neighbours<{stored}, {wide}, {along}>({place}, {start}, left)"
+        fetches.append(f"    copy_neighbours<{wide}, {along}>({address}, {start}, left);\n")
+        take = f"take_neighbours<{stored}, {wide}, {along}>({address}, {start}, left)"
         takes.append(Load(name, f"Pack<{stored}, {wide}>", take))
     return _struct(
         op, parts, prologue, along,
@@ -76,8 +76,8 @@ def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
     """Return `Prologue` for Hopper's kernel, whose matrices TMA has loaded with the same swizzle."""
     takes = []
     for number, (i, _, _) in enumerate(_cells(op, prologue)):
-        place = "a" if number == 0 else f"beside + {number - 1} * stride"
-        takes.append(f"    load_shared(held.{_name(i)}.chunk[0], {place});\n")
+        address = "a" if number == 0 else f"beside + {number - 1} * stride"
+        takes.append(f"    load_shared(held.{_name(i)}.chunk[0], {address});\n")
     return _struct(
         op, parts, prologue, 16,
         "  static DEVICE Cells take(unsigned a, unsigned beside, unsigned stride) {\n    Cells held;\n"
@@ -104,8 +104,8 @@ def _runs(prologue: Prologue, stored: str) -> str:
     """Return the function that locates terms in concatenated matrices."""
     text, end = "", 0
     for i, terms in zip(prologue.joined, prologue.terms, strict=True):
-        found = f"{{(const {stored}*)parts.in{i} + (term - {end}), {terms}}}"
-        text += f"    if (term >= {end}) run = {found};\n" if end else f"    Run run = {found};\n"
+        run = f"{{(const {stored}*)parts.in{i} + (term - {end}), {terms}}}"
+        text += f"    if (term >= {end}) run = {run};\n" if end else f"    Run run = {run};\n"
         end += terms
     return (
         "  Operands parts;\n"
@@ -123,9 +123,9 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
     stored = {i: element_types.TYPES[op.inputs[prologue.joined[0] if i == JOINED else i]].stored for i, _ in live}
     alone = [(i, kind) for i, kind in live if i != JOINED]
     first = {"cell": " + (unsigned long long)before * k", "row": " + before", "column": "", "uniform": "", "group": ""}
-    given = [f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in alone]
-    given += ["parts(from)"] if prologue.joined else []
-    given += ["before(before)", "k(k)", "group(p.group)"] if prologue.group else []
+    initializers = [f"in{i}((const {stored[i]}*)from.in{i}{first[kind]})" for i, kind in alone]
+    initializers += ["parts(from)"] if prologue.joined else []
+    initializers += ["before(before)", "k(k)", "group(p.group)"] if prologue.group else []
     neighbours = f"load_neighbours<{wide}, {along}>"
     loads = {
         "cell": "", "column": f"{neighbours}(in{{}} + term, left)", "row": "load_splat(in{} + row)",
@@ -133,15 +133,15 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
         "group": f"{neighbours}(in{{}} + (unsigned long long)group.quotient(before + row) * k + term, left)",
     }  # fmt: skip
 
-    def held(struct: str, name: str, *of: str) -> RegisterGroup:
+    def group(struct: str, name: str, *of: str) -> RegisterGroup:
         def load(i: int, kind: str) -> Load:
             holder = f"Splat<{stored[i]}>" if kind in ("row", "uniform") else f"Pack<{stored[i]}, {wide}>"
             return Load(_name(i), holder, loads[kind].format(i))
 
         return RegisterGroup(struct, name, tuple(load(i, kind) for i, kind in live if kind in of))
 
-    cell, column = held("Cells", "cell", "cell"), held("Columns", "column", "column")
-    row = held("Rows", "row", "row", "uniform", "group")
+    cell, column = group("Cells", "cell", "cell"), group("Columns", "column", "column")
+    row = group("Rows", "row", "row", "uniform", "group")
     values = cell.values() | column.values() | row.values()
     element = ", ".join(values[_name(i)] for i, _ in live)
     packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
@@ -158,7 +158,7 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
         + column.hold()
         + row.hold()
         + "  DEVICE Prologue(const Operands& from, const Groups& p, Index before, Index k)\n"
-        f"      : {', '.join(given)} {{}}\n"
+        f"      : {', '.join(initializers)} {{}}\n"
         "  // Of the terms from `term` on, of which there are `left`.\n"
         + column.load("columns", "Index term, int left", of=" const")
         + row.load(

@@ -92,7 +92,7 @@ def refuses(arch: Arch) -> str | None:
 
 def takes(size: GemmProblem) -> bool:
     """Return whether the kernel can count the elements of these images with 32 bits, for implicit GEMM."""
-    return size.places is None or math.prod(size.places.shape) < MOST_ELEMENTS
+    return size.window is None or math.prod(size.window.shape) < MOST_ELEMENTS
 
 
 def plan(work: GemmSource, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
@@ -143,14 +143,14 @@ def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
     """Return the block shapes that fit, given total columns, with the columns of each product."""
-    accumulated, found = len(parts.epilogues[0].products), []
+    accumulated, fitting = len(parts.epilogues[0].products), []
     for kind in kinds:
         block = replace(kind, n=kind.n // accumulated)
         # For a factor stored [k, n], a tile must be whole lines of 128 bytes wide.
-        lines = block.n % parts.terms == 0 and (not parts.products[0].turned or block.m % parts.terms == 0)
+        lines = block.n % parts.terms == 0 and (not parts.products[0].a_transposed or block.m % parts.terms == 0)
         if lines and block.n // block.warps_n % 16 == 0 and _shared_bytes(parts, block, 2) <= arch.shared_bytes:
-            found.append(block)
-    return found
+            fitting.append(block)
+    return fitting
 
 
 def adding_alike(parts: Anatomy, size: GemmProblem, chosen: Block, arch: Arch) -> list[Block]:
@@ -201,8 +201,8 @@ def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch) ->
 def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
     """Return the bytes of the ring, or of the sums that reuse its memory."""
     accumulated = len(parts.epilogues[0].products)
-    beside = 0 if parts.prologue is None else parts.terms * parts.prologue.bytes_beside
-    ring = stages * block.warps_k * ((block.m + accumulated * block.n) * ROW_BYTES + block.m * beside)
+    extra = 0 if parts.prologue is None else parts.terms * parts.prologue.extra_bytes
+    ring = stages * block.warps_k * ((block.m + accumulated * block.n) * ROW_BYTES + block.m * extra)
     sums = block.warps_k * accumulated * block.m * (block.n + PADDING) * 4
     seen = block.m * 16 if parts.products[0].sliding is not None else 0
     return max(ring, sums) + seen
@@ -224,8 +224,8 @@ def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
 
 def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
     parts, size = work.parts, work.size
-    held = block.m * block.n * len(parts.epilogues[0].products) // (32 * block.warps_m * block.warps_n)
-    if held > REGISTERS_HELD:
+    sums = block.m * block.n * len(parts.epilogues[0].products) // (32 * block.warps_m * block.warps_n)
+    if sums > REGISTERS_HELD:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )

@@ -32,7 +32,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         or gcd(8, *size.widths) != 8
         or 0 in (size.m, size.k, *size.widths)
         or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
-        or parts.products[0].turned
+        or parts.products[0].a_transposed
         or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
     ):
         return False
@@ -40,12 +40,12 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         return False
     if parts.prologue is not None and not _fetched_alike(parts):
         return False
-    if size.places is None:
+    if size.window is None:
         # TMA requires row pitches that are multiples of 16 bytes. Factors stored [k, m] have any number of rows.
         return size.pitch % 8 == 0 and (not parts.products[0].transposed or size.k % 8 == 0)
     # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
     least = 8 if size.groups == 1 else parts.terms // sm90_cpp.SLICES
-    return size.channels % least == 0 and tensor_maps.slides_fast(size.places)
+    return size.channels % least == 0 and tensor_maps.slides_fast(size.window)
 
 
 def _fetched_alike(parts: Anatomy) -> bool:
@@ -56,10 +56,10 @@ def _fetched_alike(parts: Anatomy) -> bool:
 
 def _steps(size: GemmProblem, terms: int) -> int:
     """Return the number of loads for so many terms: for a window, the channels of one element at a time."""
-    if size.places is None:
+    if size.window is None:
         return -(-size.k // terms)
     step = terms * sm90_cpp.slices(size, terms) // sm90_cpp.SLICES
-    return math.prod(size.places.kernel) * -(-size.channels // step)
+    return math.prod(size.window.kernel) * -(-size.channels // step)
 
 
 def plan(work: GemmSource, tile: GemmTile, arch: Arch) -> LaunchPlan:
@@ -119,16 +119,16 @@ def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
 
 
 def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
-    left = left_rows(work.size, tile)
+    rows = left_rows(work.size, tile)
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
     rights = work.first_operand * (2 if work.parts.precise else 1)
-    ring = stages * (matrices * -(-left * ROW_BYTES // 1024) * 1024 + rights * tile.n * ROW_BYTES)
+    ring = stages * (matrices * -(-rows * ROW_BYTES // 1024) * 1024 + rights * tile.n * ROW_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
     chunks = _chunks(tile)
     buffers = 2 if work.staged is None else chunks
     puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
     part = -(-chunks // tile.split) * 16 * 64 * work.first_operand * 4
-    parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, left)
+    parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, rows)
     piece = sm90_cpp.piece_bytes(work)
     pieces = 16 + 8 * _steps(work.size, work.parts.terms) * piece if piece else 0
     return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
@@ -141,7 +141,7 @@ def _chunks(tile: GemmTile) -> int:
 
 def left_rows(size: GemmProblem, tile: GemmTile) -> int:
     """Return the rows of the left factor loaded per tile: limited to the existing ones, except for windows."""
-    return tile.m if size.places is not None else smaller(tile.m, larger(-(-size.m // 8) * 8, 8))
+    return tile.m if size.window is not None else smaller(tile.m, larger(-(-size.m // 8) * 8, 8))
 
 
 LEAST_STAGES = 3
@@ -197,11 +197,11 @@ def _light(parts: Anatomy) -> bool:
 
 def fitting(work: GemmSource) -> list[GemmTile]:
     """Return the tiles that fit and are not much too large, with the columns of all products of a gate."""
-    tiles = [tile for tile in _cut(work) if _is_held(work, tile)]
+    tiles = [tile for tile in _tiles(work) if _is_staged(work, tile)]
     return [tile for tile in tiles if _is_near(work, tile)] or tiles
 
 
-def _cut(work: GemmSource) -> list[GemmTile]:
+def _tiles(work: GemmSource) -> list[GemmTile]:
     """Return the tiles that divide the columns suitably, with sums that fit the registers."""
     narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
     return [
@@ -213,7 +213,7 @@ def _cut(work: GemmSource) -> list[GemmTile]:
     ]
 
 
-def _is_held(work: GemmSource, tile: GemmTile) -> bool:
+def _is_staged(work: GemmSource, tile: GemmTile) -> bool:
     """Return whether enough stages of a tile fit the shared memory."""
     return _shared_bytes(work, replace(tile, n=tile.n // work.first_operand), LEAST_STAGES) <= SHARED_LIMIT
 
@@ -247,9 +247,9 @@ def choose(work: GemmSource, arch: Arch) -> tuple[GemmTile, float]:
     def tries(tile: GemmTile) -> bool:
         if tile.split > 1:
             return _splits(work, arch, tile)
-        return _is_near(work, tile) and _is_held(work, tile)
+        return _is_near(work, tile) and _is_staged(work, tile)
 
-    best = least([*_cut(work), *shared(work.parts)], lambda tile: _microseconds(work, tile, arch), tries)
+    best = least([*_tiles(work), *shared(work.parts)], lambda tile: _microseconds(work, tile, arch), tries)
     if best is None:
         raise UnsupportedError(f"{work.first_operand} products in one body")
     return replace(best, n=best.n // work.first_operand), _microseconds(work, best, arch)
@@ -302,8 +302,8 @@ None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 6
 def _is_long(work: GemmSource, tile: GemmTile, arch: Arch) -> bool:
     """Return whether a launch with this timed tile is long enough for a late dependent launch."""
     whole = replace(tile, n=tile.n * work.first_operand)
-    known = whole in costs_of(work.parts) or whole in shared(work.parts)
-    return known and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
+    timed = whole in costs_of(work.parts) or whole in shared(work.parts)
+    return timed and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
 
 
 SPLITS = {
@@ -336,7 +336,7 @@ def _splits(work: GemmSource, arch: Arch, tile: GemmTile) -> bool:
         _takes_columns(work, tile)
         and _has_registers(work.parts, tile, tile.n)
         and _is_near(work, tile)
-        and _is_held(work, tile)
+        and _is_staged(work, tile)
         and _count(work, tile) * tile.split <= arch.sm_count * share
     )
 

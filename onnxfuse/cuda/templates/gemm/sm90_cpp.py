@@ -38,7 +38,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "LAST_SLICES": _last_slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
-        "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _beside(work),
+        "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
         "FEW": smaller(FEW, work.first_operand * tile.n),
@@ -48,15 +48,15 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         + _maps_struct(work)
         + _prefetch_maps(work)
         + _take_staged(work)
-        + _put_results(work.program)
-        + ("" if work.stored else _put_chunk(work))
-        + _put_moved(work)
+        + _store_results(work.program)
+        + ("" if work.stored else _store_chunk(work))
+        + _store_moved(work)
     )
     width, dtype = work.first_operand * tile.n, TYPES[work.parts.dtype]
     right_rows = not work.parts.products[0].transposed
     middle += warpgroup.product("warpgroup_product", width, dtype, right_rows=right_rows)
     if work.parts.precise:
-        middle += warpgroup.product("warpgroup_product", smaller(FEW, width), dtype, right_rows=False, held=True)
+        middle += warpgroup.product("warpgroup_product", smaller(FEW, width), dtype, right_rows=False, regs=True)
     prologue = work.parts.prologue
     middle += _fetch_left(work)
     middle += f"using Factor = {element_types.TYPES[work.parts.dtype].stored};\n"
@@ -96,7 +96,7 @@ def slices(size: GemmProblem, terms: int) -> int:
 
 def _last_slices(size: GemmProblem, terms: int) -> int:
     """Return how many of them contain terms in the last step; for a window every step is one element's channels."""
-    if size.places is not None:
+    if size.window is not None:
         return slices(size, terms)
     return settled(-(-(size.k % terms) * SLICES // terms)) or SLICES
 
@@ -106,7 +106,7 @@ def part_warps(tile: GemmTile, left_rows: int) -> int:
     return smaller(4 * tile.warpgroups, -(-left_rows // 16))
 
 
-def _beside(work: GemmSource) -> int:
+def _extra(work: GemmSource) -> int:
     """Return the matrices that TMA loads for the left factor in addition to the in-place one."""
     return 0 if work.parts.prologue is None else len(work.parts.prologue.cells) - 1
 
@@ -129,14 +129,14 @@ def _left_maps(work: GemmSource) -> list[str]:
     prologue = work.parts.prologue
     if prologue is not None and not prologue.fetched:
         return []
-    return ["a", *(f"beside[{k}]" for k in range(_beside(work)))]
+    return ["a", *(f"beside[{k}]" for k in range(_extra(work)))]
 
 
 def _fetch_left(work: GemmSource) -> str:
-    places = ("to", *(f"beside + {i} * stride" for i in range(_beside(work))))
+    targets = ("to", *(f"beside + {i} * stride" for i in range(_extra(work))))
     lines = "".join(
-        f"  terms.fetch_left({place}, &maps.{name}, arrived);\n"
-        for name, place in zip(_left_maps(work), places, strict=False)
+        f"  terms.fetch_left({target}, &maps.{name}, arrived);\n"
+        for name, target in zip(_left_maps(work), targets, strict=False)
     )
     return (
         "template <class Terms> DEVICE void fetch_left(const TensorMaps& maps, const Terms& terms, unsigned to, "
@@ -150,9 +150,9 @@ def _maps_struct(work: GemmSource) -> str:
     lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in puts)
     if work.staged is not None:
         lanes += f"  TensorMap staged[{len(parts.epilogues)}];\n"
-    left = "  TensorMap a;\n" if _left_maps(work) else ""
-    left += f"  TensorMap beside[{_beside(work)}];\n" if _beside(work) else ""
-    return f"struct TensorMaps {{\n{left}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
+    fields = "  TensorMap a;\n" if _left_maps(work) else ""
+    fields += f"  TensorMap beside[{_extra(work)}];\n" if _extra(work) else ""
+    return f"struct TensorMaps {{\n{fields}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
 
 
 def _prefetch_maps(work: GemmSource) -> str:
@@ -171,10 +171,9 @@ def _take_staged(work: GemmSource) -> str:
     output."""
     fetch, take = "", ""
     if work.staged is not None:
-        size, place = work.staged_bytes, _row(work)
+        size, row = work.staged_bytes, _row(work)
         fetch = "".join(
-            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {place}, arrived, "
-            "0);\n"
+            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {row}, arrived, 0);\n"
             for part in range(size // 2)
         )
         take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
@@ -188,7 +187,7 @@ def _take_staged(work: GemmSource) -> str:
     )
 
 
-def _put_results(program: BodyProgram) -> str:
+def _store_results(program: BodyProgram) -> str:
     """Return how a thread writes its results to shared memory for the TMA store."""
     lines, offset = [], 0
     for n, output in enumerate(program.outputs):
@@ -219,7 +218,7 @@ def _row(work: GemmSource) -> str:
     return "row, batch" if work.product_words else "row"
 
 
-def _put_chunk(work: GemmSource) -> str:
+def _store_chunk(work: GemmSource) -> str:
     lines, offset = [], 0
     row = _row(work)
     for n, output in enumerate(work.program.outputs):
@@ -235,15 +234,15 @@ def _put_chunk(work: GemmSource) -> str:
     )
 
 
-def _put_moved(work: GemmSource) -> str:
+def _store_moved(work: GemmSource) -> str:
     """Return how a transposed chunk is stored: by threads; without transposition, by TMA."""
-    put = "Index column, Index row, unsigned puts"
+    args = "Index column, Index row, unsigned puts"
     if not work.stored:
-        moved = put.replace(" row,", " row, Index m, Index n,")
+        moved = args.replace(" row,", " row, Index m, Index n,")
         return f"DEVICE void put_moved(const Results&, const Stores&, int sibling, {moved}) {{}}\n"
     word = f"Raw<{element_types.TYPES[work.program.outputs[0].dtype].size}>::Word"
     return (
-        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {put.replace(' row,', ' row, Index batch,')}) {{}}\n"
+        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {args.replace(' row,', ' row, Index batch,')}) {{}}\n"
         f"using Word = {word};\n"
         "DEVICE Word* output_of(const Results& to, int sibling) {\n"
         f"  return (Word*)({choice(work, 0)});\n}}\n"

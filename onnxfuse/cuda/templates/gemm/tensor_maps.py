@@ -21,8 +21,8 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
     maps = _left_maps(parts, size, left_rows)
     right = None if size.batch is None else size.batch.right
     for number, product in enumerate(parts.products):
-        if size.places is not None:
-            maps.append(_filters_map(product.b, parts, size, size.places, tile))
+        if size.window is not None:
+            maps.append(_filters_map(product.b, parts, size, size.window, tile))
             continue
         n = size.columns(number)
         lies, box = (size.k, n), (64, terms // tile.cluster)
@@ -33,25 +33,25 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
         columns = ROW_BYTES // element_types.TYPES[output.dtype].size
         for body, epilogue in enumerate(parts.epilogues):
             position = len(op.inputs) + epilogue.outputs[n]
-            maps.append(_beside_map(position, output.dtype, size, body, (columns, 16), op.slot))
+            maps.append(_output_map(position, output.dtype, size, body, (columns, 16), op.slot))
     if work.staged is not None:
         for body, epilogue in enumerate(parts.epilogues):
             position = epilogue.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
             box = (ROW_BYTES // element_types.TYPES[staged].size, 16)
-            maps.append(_beside_map(position, staged, size, body, box))
+            maps.append(_output_map(position, staged, size, body, box))
     return tuple(maps)
 
 
 def count(work: GemmSource) -> int:
     """Return the number of tensor maps."""
     parts = work.parts
-    left = 1 if parts.prologue is None else len(parts.prologue.fetched)
+    of_a = 1 if parts.prologue is None else len(parts.prologue.fetched)
     of_sibling = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
-    return left + len(parts.products) + of_sibling * len(parts.epilogues)
+    return of_a + len(parts.products) + of_sibling * len(parts.epilogues)
 
 
-def _beside_map(
+def _output_map(
     pointer: int, dtype: int, size: GemmProblem, body: int, box: tuple[int, int], slot: Slot | None = None
 ) -> TensorMapSpec:
     """Return the map of a tensor laid out like a body's products: stacked, or with the columns of groups concatenated.
@@ -73,19 +73,19 @@ def _left_maps(parts: Anatomy, size: GemmProblem, left_rows: int) -> list[Tensor
     if parts.prologue is not None:
         read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
         return [_map(i, t, size.m, size.k, box) for i, t in read if i in parts.prologue.fetched]
-    if size.places is None:
-        left = None if size.batch is None else size.batch.left
-        return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=left, to_tf32=parts.to_tf32)]
-    extents = size.places.shape[::-1]
+    if size.window is None:
+        matrices = None if size.batch is None else size.batch.left
+        return [_map(pointer, dtype, size.m, size.k, box, size.pitch, matrices=matrices, to_tf32=parts.to_tf32)]
+    extents = size.window.shape[::-1]
     strides = _strides(extents[:-1], dtype)
-    return [TensorMapSpec(pointer, dtype, extents, strides, box, _window(size.places), to_tf32=parts.to_tf32)]
+    return [TensorMapSpec(pointer, dtype, extents, strides, box, _window(size.window), to_tf32=parts.to_tf32)]
 
 
-def _window(places: WindowGeometry) -> PixelWindow:
+def _window(geometry: WindowGeometry) -> PixelWindow:
     """Return the window for TMA's im2col mode."""
-    lower = tuple(-b for b in places.begin[::-1])
-    upper = tuple(places.end[i] - (k - 1) * places.dilations[i] for i, k in enumerate(places.kernel))[::-1]
-    return PixelWindow(lower, upper, places.strides[::-1])
+    lower = tuple(-b for b in geometry.begin[::-1])
+    upper = tuple(geometry.end[i] - (k - 1) * geometry.dilations[i] for i, k in enumerate(geometry.kernel))[::-1]
+    return PixelWindow(lower, upper, geometry.strides[::-1])
 
 
 MAX_STRIDE = 8
@@ -96,21 +96,21 @@ OFFSETS = {2: 255, 3: 31}
 """Maximum offset of an element from the window's first one (PTX ISA, im2col offsets of 8 and of 5 bits)."""
 
 
-def slides_fast(places: WindowGeometry) -> bool:
+def slides_fast(geometry: WindowGeometry) -> bool:
     """Return whether TMA supports windows of these strides, sizes and pads."""
-    window, corner = _window(places), CORNERS[len(places.kernel)]
-    offsets = ((k - 1) * d for k, d in zip(places.kernel, places.dilations, strict=True))
+    window, corner = _window(geometry), CORNERS[len(geometry.kernel)]
+    offsets = ((k - 1) * d for k, d in zip(geometry.kernel, geometry.dilations, strict=True))
     return (
-        max(places.strides) <= MAX_STRIDE
+        max(geometry.strides) <= MAX_STRIDE
         and all(-corner <= c < corner for c in (*window.lower, *window.upper))
-        and all(o <= OFFSETS[len(places.kernel)] for o in offsets)
+        and all(o <= OFFSETS[len(geometry.kernel)] for o in offsets)
     )
 
 
 def _filters_map(
-    pointer: int, parts: Anatomy, size: GemmProblem, places: WindowGeometry, tile: GemmTile
+    pointer: int, parts: Anatomy, size: GemmProblem, geometry: WindowGeometry, tile: GemmTile
 ) -> TensorMapSpec:
-    extents: tuple[int, ...] = (size.channels, math.prod(places.kernel), size.n)
+    extents: tuple[int, ...] = (size.channels, math.prod(geometry.kernel), size.n)
     box: tuple[int, ...] = (parts.terms, 1, tile.n // tile.cluster)
     if size.groups > 1:
         extents, box = (*extents, size.groups), (*box, 1)

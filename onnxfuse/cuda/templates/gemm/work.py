@@ -36,7 +36,7 @@ class GemmSource:
     @property
     def source(self) -> str:
         """Kind of the left factor, as used in the names of the templates' files."""
-        return "matrix" if self.size.places is None else "window"
+        return "matrix" if self.size.window is None else "window"
 
     @property
     def first_operand(self) -> int:

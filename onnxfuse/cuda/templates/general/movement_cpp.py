@@ -100,10 +100,10 @@ def _(how: Expanded, result: _Result) -> list[str]:
 def _(how: Sliced, result: _Result) -> list[str]:
     of, at = result.shapes[0], result.at
     moved = list(at)
-    for cut in how.cuts:
-        axis = axis_of(cut.axis, len(of))
-        start = result.numbers.one(cut.part(of)[0])
-        moved[axis] = f"{at[axis]} * {cut.step}ll + {start}"
+    for part in how.cuts:
+        axis = axis_of(part.axis, len(of))
+        start = result.numbers.one(part.part(of)[0])
+        moved[axis] = f"{at[axis]} * {part.step}ll + {start}"
     return [result.found(0, moved)]
 
 
@@ -136,12 +136,12 @@ def _(how: Gathered, result: _Result) -> list[str]:
 @_statements.register(LookedUp)
 def _(how: LookedUp, result: _Result) -> list[str]:
     table, indices = result.shapes[:2]
-    given = f"const Index given = (Index){result.element(1, result.at[: len(indices)])};"
+    declared = f"const Index given = (Index){result.element(1, result.at[: len(indices)])};"
     rows = result.numbers.one(table[0])
     row = f"const Index row = given < 0 ? given + {rows} : given;"
     # Zeros where there is no row, as ONNX Runtime's Gather gives on CUDA.
     none = f"if (row < 0 || row >= {rows}) return 0;"
-    return [given, row, none, result.found(0, ["row", *result.at[len(indices) :]])]
+    return [declared, row, none, result.found(0, ["row", *result.at[len(indices) :]])]
 
 
 @_statements.register(Concatenated)

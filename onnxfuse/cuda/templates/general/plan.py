@@ -55,32 +55,32 @@ def plan(
     """
     program = alone(centred(program))
     of = {i: (*s,) for i, s in shapes.of_values(program, input_shapes).items()}
-    kept = _kept(program)
-    levels = _levels(program, kept)
+    memo = _stored(program)
+    levels = _levels(program, memo)
     numbers = WordTable()
-    places, used = {}, 0
-    for index in sorted(kept):
+    addresses, used = {}, 0
+    for index in sorted(memo):
         stored = element_types.TYPES[_scratch_type(program.values[index].dtype)]
-        places[index] = f"(({stored.stored}*)(t.scratch + {numbers.one(used)}))"
+        addresses[index] = f"(({stored.stored}*)(t.scratch + {numbers.one(used)}))"
         used += -(-math.prod(of[index]) * stored.size // ALIGNMENT) * ALIGNMENT
-    text = Text(program, of, places, numbers, running)
-    functions = [text.function(i) for i in sorted(_called(program, kept))]
-    last = max((levels[i] for i in kept), default=0)
-    loops = [[text.stage(i) for i in sorted(kept) if levels[i] == step + 1] for step in range(last)]
+    text = Text(program, of, addresses, numbers, running)
+    functions = [text.function(i) for i in sorted(_called(program, memo))]
+    last = max((levels[i] for i in memo), default=0)
+    loops = [[text.stage(i) for i in sorted(memo) if levels[i] == step + 1] for step in range(last)]
     loops.append([text.output(n) for n in range(len(program.outputs))])
     counts = [
-        [math.prod(of[i]) * _threads(program, i) for i in sorted(kept) if levels[i] == step + 1] for step in range(last)
+        [math.prod(of[i]) * _threads(program, i) for i in sorted(memo) if levels[i] == step + 1] for step in range(last)
     ]
     counts.append([math.prod(of[o.value]) for o in program.outputs])
-    kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(kept))
-    shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contraction | Reduce) for i in kept) else 0
+    kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(memo))
+    shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contraction | Reduce) for i in memo) else 0
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
-    scratch = 1 << larger(used - 1, 0).bit_length() if kept else 0
+    scratch = 1 << larger(used - 1, 0).bit_length() if memo else 0
     outputs = tuple(of[o.value] for o in program.outputs)
     launches = [
         LaunchPlan(
             kernel, (_blocks(counts[step], arch), 1, 1), (THREADS, 1, 1), shared,
-            launch_plan.packed((step, *(numbers.words or [0])), 64), outputs, scratch_bytes=scratch, passing=bool(kept),
+            launch_plan.packed((step, *(numbers.words or [0])), 64), outputs, scratch_bytes=scratch, passing=bool(memo),
         )
         for step in range(last + 1)
     ]  # fmt: skip
@@ -100,18 +100,18 @@ def _threads(program: BodyProgram, index: int) -> int:
     return THREADS if isinstance(value, Reduce) and not isinstance(program.values[value.arg], SlidingWindow) else 1
 
 
-def _kept(program: BodyProgram) -> frozenset[int]:
+def _stored(program: BodyProgram) -> frozenset[int]:
     """Return the values materialized in scratch memory."""
-    wanted, found = _wanted(program), set[int]()
+    wanted, memo = _wanted(program), set[int]()
     for index in wanted:
         value = program.values[index]
         if isinstance(value, Reduce | Contraction | Resample | Attend):
-            found.add(index)
+            memo.add(index)
         if not isinstance(value, Apply | Reduce):  # these read elements repeatedly, or by coordinates of their own
-            found |= {a for a in read_by(value) if isinstance(program.values[a], Apply)}
+            memo |= {a for a in read_by(value) if isinstance(program.values[a], Apply)}
     if len(program.outputs) > 1:  # an output may alias an input, so all are read before any is written
-        found |= {o.value for o in program.outputs}
-    return frozenset(found)
+        memo |= {o.value for o in program.outputs}
+    return frozenset(memo)
 
 
 def _wanted(program: BodyProgram) -> list[int]:
@@ -125,23 +125,23 @@ def _wanted(program: BodyProgram) -> list[int]:
     return sorted(seen)
 
 
-def _called(program: BodyProgram, kept: frozenset[int]) -> list[int]:
+def _called(program: BodyProgram, memo: frozenset[int]) -> list[int]:
     """Return the values whose elements are read by coordinates."""
-    found = set(kept)
+    called = set(memo)
     for index in _wanted(program):
         value = program.values[index]
         if not isinstance(value, Apply | Constant):
-            found.add(index)
+            called.add(index)
         if not isinstance(value, Apply | Reduce):
-            found |= set(read_by(value))
-    return [i for i in found if i in kept or not isinstance(program.values[i], Apply)]
+            called |= set(read_by(value))
+    return [i for i in called if i in memo or not isinstance(program.values[i], Apply)]
 
 
-def _levels(program: BodyProgram, kept: frozenset[int]) -> dict[int, int]:
+def _levels(program: BodyProgram, memo: frozenset[int]) -> dict[int, int]:
     """Return for each value the number of launches after which it is available."""
     levels: dict[int, int] = {}
     for index in _wanted(program):
-        levels[index] = max((levels[a] for a in read_by(program.values[index])), default=0) + (index in kept)
+        levels[index] = max((levels[a] for a in read_by(program.values[index])), default=0) + (index in memo)
     return levels
 
 

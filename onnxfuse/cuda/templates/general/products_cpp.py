@@ -30,14 +30,14 @@ def _matrices(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
     batch = (*shape[: rank - 2],)
     rows, columns = (text.numbers.extent(shape, axis) for axis in (rank - 2, rank - 1))
     terms = text.numbers.extent(text.shapes[left], len(text.shapes[left]) + contract.axes[0])
-    place = (
+    split = (
         f"Index c[{len(batch)}]; coordinates<{len(batch)}>(batch, {text.numbers.extents(batch)}, c); " if batch else ""
     )
     read = []
     for arg, axis, other in zip(contract.args, contract.axes, ("row", "column"), strict=True):
         own = len(text.shapes[arg])
         outer = [f"c[{rank - own + d}]" for d in range(own - 2)]
-        read.append(f"{place}return {text.call(arg, [*outer, *((other, 'k') if axis == -1 else ('k', other))])};")
+        read.append(f"{split}return {text.call(arg, [*outer, *((other, 'k') if axis == -1 else ('k', other))])};")
     return _product(
         (contract.axes[0] == -1, contract.axes[1] == -1),
         (f"elements<{len(batch)}>({text.numbers.extents(batch)})", rows, columns, terms),
@@ -48,9 +48,9 @@ def _matrices(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
 def _images(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
     """Implicit GEMM: rows are the positions of all images, terms the channels times taps."""
     seen, filters = contract.args
-    places, taps = (shape[0], *shape[2:]), (*text.shapes[filters][1:],)
-    rank, columns = len(places), text.numbers.extent(text.shapes[filters], 0)
-    rows, terms = (f"elements<{rank}>({text.numbers.extents(s)})" for s in (places, taps))
+    positions, taps = (shape[0], *shape[2:]), (*text.shapes[filters][1:],)
+    rank, columns = len(positions), text.numbers.extent(text.shapes[filters], 0)
+    rows, terms = (f"elements<{rank}>({text.numbers.extents(s)})" for s in (positions, taps))
     at, tap = ([f"{name}[{d}]" for d in range(rank)] for name in "rq")
     split = f"Index q[{rank}]; coordinates<{rank}>(k, {text.numbers.extents(taps)}, q);"
     window = text.call(seen, [at[0], tap[0], *at[1:], *tap[1:]], ", seen")
@@ -59,7 +59,7 @@ def _images(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
         (False, True),
         ("1", rows, columns, terms),
         (
-            f"Index r[{rank}]; coordinates<{rank}>(row, {text.numbers.extents(places)}, r); {split} "
+            f"Index r[{rank}]; coordinates<{rank}>(row, {text.numbers.extents(positions)}, r); {split} "
             f"bool seen; return {window};",
             f"{split} return {text.call(filters, ['column', *tap])};",
             f"const Index image = quotient(row, {each}); "
@@ -83,8 +83,8 @@ def _groups(text: Text, contract: Contraction) -> list[str]:
     seen, filters = contract.args
     of, extent = text.shapes[filters], text.numbers.extent
     dims, channels, group = len(of) - 2, extent(of, 1), text.numbers.one(of[0] // contract.groups)
-    taps, places = [f"k{d}" for d in range(dims)], [f"c[{2 + d}]" for d in range(dims)]
-    pixel = text.call(seen, ["c[0]", "begin + i", *places, *taps], ", seen")
+    taps, positions = [f"k{d}" for d in range(dims)], [f"c[{2 + d}]" for d in range(dims)]
+    pixel = text.call(seen, ["c[0]", "begin + i", *positions, *taps], ", seen")
     return [
         f"Sum sum; const Index begin = quotient(c[1], {group}) * {channels};",
         f"for (Index i = 0; i < {channels}; ++i)",

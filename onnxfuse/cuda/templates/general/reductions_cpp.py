@@ -41,12 +41,12 @@ def stage(text: Text, reduce: Reduce, shape: Shape, to: str) -> str:
         return text.loop(shape, [begin, "Index terms = 0;", *loops, f"{{ {read} {passed} {add} ++terms; }}", end])
     reduced = tuple(of[d] for d in axes)
     extents = text.numbers.extents(reduced)
-    places = [f"c[{d}] = k[{i}];" for i, d in enumerate(axes)]
+    assignments = [f"c[{d}] = k[{i}];" for i, d in enumerate(axes)]
     combine = COMBINE[reduce.kind].format("a", "b")
     lines = [
         begin, f"const Index terms = elements<{len(axes)}>({extents});",
         "for (Index i = thread_index(); i < terms; i += THREADS) {",
-        f"Index k[{max(len(axes), 1)}];", f"coordinates<{len(axes)}>(i, {extents}, k);", *places,
+        f"Index k[{max(len(axes), 1)}];", f"coordinates<{len(axes)}>(i, {extents}, k);", *assignments,
         *text.scalar(reduce.arg, len(of)), add, "}",
         f"found = together(found, [](auto a, auto b) {{ return {combine}; }});",
         f"if (thread_index() == 0) {end}",
@@ -59,8 +59,8 @@ def _running_sum(text: Text, reduce: Reduce, shape: Shape, to: str, running: Run
     axis = running.axis % len(shape)
     lines = (*shape[:axis], 1, *shape[axis + 1 :])
     extent, wide = text.numbers.extent(shape, axis), _wide(reduce.dtype)
-    place = f"position<{len(shape)}>(c, {text.numbers.extents(shape)})"
-    write, add = f"keep({to}, {place}, ({element_types.computed(reduce.dtype)})found);", f"found = found + ({wide})r;"
+    where = f"position<{len(shape)}>(c, {text.numbers.extents(shape)})"
+    write, add = f"keep({to}, {where}, ({element_types.computed(reduce.dtype)})found);", f"found = found + ({wide})r;"
     work = [write, add] if running.exclusive else [add, write]
     at = f"{extent} - 1 - i" if running.reverse else "i"
     return text.loop(

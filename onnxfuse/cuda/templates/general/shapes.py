@@ -63,7 +63,7 @@ def of_values(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> dict[int
 # ---- what contracts
 
 
-def places(window: SlidingWindow, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
+def out_positions(window: SlidingWindow, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
     """Return the positions of a window in an image, the padding before them, and its extents: depth, rows, columns."""
     dims = len(shapes[0]) - 2
     want(dims in (1, 2, 3) and window.dims in ((0, dims) if dims < 3 else (3,)), lambda: f"images of shape {shapes[0]}")
@@ -74,17 +74,17 @@ def places(window: SlidingWindow, shapes: tuple[Shape, ...]) -> tuple[Along, Alo
     for n in kernel:
         want(n > 0, lambda: f"a window of {kernel} elements")
 
-    def found() -> tuple[int, ...]:
-        made = window.sliding.over((1, *row, *shapes[0][2:], 1), kernel)
-        return (*made.out, *made.begin)
+    def geometry_numbers() -> tuple[int, ...]:
+        geometry = window.sliding.over((1, *row, *shapes[0][2:], 1), kernel)
+        return (*geometry.out, *geometry.begin)
 
-    told = merged(found)
-    return told[: len(kernel)], told[len(kernel) :], kernel
+    numbers = merged(geometry_numbers)
+    return numbers[: len(kernel)], numbers[len(kernel) :], kernel
 
 
 def _seen(window: SlidingWindow, shapes: tuple[Shape, ...]) -> Shape:
     dims = len(shapes[0]) - 2
-    out, _, kernel = places(window, shapes)
+    out, _, kernel = out_positions(window, shapes)
     return (*shapes[0][:2], *out[-dims:], *kernel[-dims:])
 
 

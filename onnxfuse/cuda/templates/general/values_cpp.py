@@ -39,7 +39,7 @@ class Text:
 
     program: BodyProgram
     shapes: dict[int, Shape]
-    kept: dict[int, str]
+    stored: dict[int, str]
     """For each materialized value, C++ of its pointer."""
     numbers: WordTable
     running: Running | None
@@ -49,11 +49,11 @@ class Text:
         value, shape = self.program.values[index], self.shapes[index]
         if isinstance(value, SlidingWindow):
             return self._window(index, value)
-        if index not in self.kept:
+        if index not in self.stored:
             return self._function(f"value{index}", index)
-        place = f"position<{len(shape)}>(c, {self.numbers.extents(shape)})"
+        position = f"position<{len(shape)}>(c, {self.numbers.extents(shape)})"
         read = f"inline {element_types.computed(value.dtype)} value{index}({ARGUMENTS}) {{\n"
-        read += f"  return get({self.kept[index]}, {place});\n}}\n"
+        read += f"  return get({self.stored[index]}, {position});\n}}\n"
         return read + (self._function(f"source{index}", index) if isinstance(value, Input | Move) else "")
 
     def _function(self, name: str, index: int) -> str:
@@ -94,7 +94,7 @@ class Text:
         inside."""
         of = self.shapes[window.args[0]]
         dims = len(of) - 2
-        _, begin, _ = shapes.places(window, tuple(self.shapes[a] for a in window.args))
+        _, begin, _ = shapes.out_positions(window, tuple(self.shapes[a] for a in window.args))
         lines, at = ["seen = true;"], ["c[0]", "c[1]"]
         for d in range(dims):
             along = d - dims
@@ -113,35 +113,35 @@ class Text:
 
     def scalar(self, target: int, rank: int) -> list[str]:
         """Return the statements after which `r` is a value at the coordinates `c`, of this rank or a lower one."""
-        found = self.leaves([target])
+        leaves = self.leaves([target])
         values = list(self.program.values)
-        for leaf in found:
+        for leaf in leaves:
             values[leaf] = Input(leaf, values[leaf].dtype)
         plain = replace(self.program, values=tuple(values))
         lines = []
-        if found:
-            fields = " ".join(f"{element_types.computed(values[i].dtype)} a{i};" for i in found)
-            reads = ", ".join(f"value{i}(t, p, c + {rank - len(self.shapes[i])})" for i in found)
+        if leaves:
+            fields = " ".join(f"{element_types.computed(values[i].dtype)} a{i};" for i in leaves)
+            reads = ", ".join(f"value{i}(t, p, c + {rank - len(self.shapes[i])})" for i in leaves)
             lines.append(f"const struct {{ {fields} }} x = {{{reads}}};")
         lines += [line.strip() for line in expressions.statements(plain, [target])]
         return [*lines, f"const {element_types.computed(values[target].dtype)} r = {expressions.name(plain, target)};"]
 
     def leaves(self, targets: Iterable[int]) -> list[int]:
         """Return the values that scalar work for `targets` reads by their coordinates."""
-        found, waiting, seen = set[int](), list(targets), set[int]()
+        result, waiting, seen = set[int](), list(targets), set[int]()
         while waiting:
             index = waiting.pop()
             value = self.program.values[index]
             if index in seen or isinstance(value, Constant):
                 continue
             seen.add(index)
-            if isinstance(value, Apply) and index not in self.kept:
+            if isinstance(value, Apply) and index not in self.stored:
                 waiting.extend(value.args)
             elif isinstance(value, SlidingWindow):
                 raise UnsupportedError("a window that nothing reduces or contracts")
             else:
-                found.add(index)
-        return sorted(found)
+                result.add(index)
+        return sorted(result)
 
     # ---- materialized values and outputs
 
@@ -162,7 +162,7 @@ class Text:
 
     def stage(self, index: int) -> str:
         """Return the loop that computes a materialized value."""
-        value, shape, to = self.program.values[index], self.shapes[index], self.kept[index]
+        value, shape, to = self.program.values[index], self.shapes[index], self.stored[index]
         match value:
             case Reduce():
                 return reductions_cpp.stage(self, value, shape, to)
@@ -176,7 +176,7 @@ class Text:
                 computed = element_types.computed(value.dtype)
                 return self.loop(shape, [f"const {computed} r = source{index}(t, p, c);", f"keep({to}, n, r);"])
             case _:
-                before = replace(self, kept={k: v for k, v in self.kept.items() if k != index})
+                before = replace(self, stored={k: v for k, v in self.stored.items() if k != index})
                 return self.loop(shape, [*before.scalar(index, len(shape)), f"keep({to}, n, r);"])
 
     def _resampled(self, resample: Resample) -> list[str]:
@@ -239,7 +239,7 @@ class Text:
             f"y[j] += weight * {self.call(v, ['c[0]', 'i', f'c[1] * {width} + begin + j'])};",
             "}",
             f"for (int j = 0; j < {CHUNK}; ++j) {{ const Index channel = begin + j; if (channel < {width}) "
-            f"keep({self.kept[index]}, {result}, {extent(of_k, 1)} == 0 ? 0 : y[j] / total); }}",
+            f"keep({self.stored[index]}, {result}, {extent(of_k, 1)} == 0 ? 0 : y[j] / total); }}",
         ]  # fmt: skip
         return self.loop(work, lines)
 

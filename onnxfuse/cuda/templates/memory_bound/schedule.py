@@ -45,12 +45,12 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     if not any(math.prod(s) for s in outputs):
         return launch_plan.nothing(op, outputs)
     make = reduction.plan if phases(built) else mapped.plan if built.moves() else dense.plan
-    made = make(PlanRequest(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning))
-    if made.grid[0] == 0 and any(math.prod(s) for s in outputs):
+    launch = make(PlanRequest(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning))
+    if launch.grid[0] == 0 and any(math.prod(s) for s in outputs):
         raise UnsupportedError("an empty input beside an output that is not empty")
-    if made.grid[0] >= 2**31:
-        raise UnsupportedError(f"{made.grid[0]} blocks, expected fewer than 2^31")
-    return made
+    if launch.grid[0] >= 2**31:
+        raise UnsupportedError(f"{launch.grid[0]} blocks, expected fewer than 2^31")
+    return launch
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -85,16 +85,16 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
 
 def _reads_elementwise(built: BodyProgram, index: int) -> frozenset[int]:
     """Return the inputs that a value reads other than through a reduction: its shape covers theirs."""
-    seen, waiting, found = set[int](), [index], set[int]()
+    seen, waiting, inputs = set[int](), [index], set[int]()
     while waiting:
         value = built.values[waiting.pop()]
         if isinstance(value, ir.Input):
-            found.add(value.index)
+            inputs.add(value.index)
         elif not isinstance(value, ir.Reduce):
             fresh = set(ir.arguments(value)) - seen
             seen |= fresh
             waiting.extend(fresh)
-    return frozenset(found)
+    return frozenset(inputs)
 
 
 POINTWISE_VARIANTS = (

@@ -29,16 +29,16 @@ class DenseOperand:
     """Index of its stride row among the parameters; -1 if it needs none."""
 
 
-def plan(asked: PlanRequest) -> LaunchPlan:
+def plan(request: PlanRequest) -> LaunchPlan:
     """Return the launch plan of a program without reductions."""
-    program, arch, tuning = asked.program, asked.arch, asked.tuning
-    operands = access.operands(program, asked.input_shapes)
+    program, arch, tuning = request.program, request.arch, request.tuning
+    operands = access.operands(program, request.input_shapes)
     full = broadcast(*(o.shape for o in operands))
     space = collapse(full, tuple(strides_in(o.shape, full) for o in operands))
     count = math.prod(full)
     bits = launch_plan.index_bits(count)
-    width = _width(operands, count, asked.aligned, arch, tuning)
-    placed = place(operands, space, count, width)
+    width = _width(operands, count, request.aligned, arch, tuning)
+    placed = patterns(operands, space, count, width)
     vectors = count // width
     # Index arithmetic for three and more dimensions is hidden by two vectors: channel broadcasts 34.4 us by 32 bytes,
     # 35.0 by 16 (float16, 64 MB, H200, 2026-11).
@@ -49,16 +49,16 @@ def plan(asked: PlanRequest) -> LaunchPlan:
     constants = index_space(bits, space, placed)
     constants += f"constexpr int WIDTH = {width}, UNROLL = {unroll}, THREADS = {tuning.pointwise_threads};\n\n"
     kernel = KernelSource(
-        asked.entry,
+        request.entry,
         (
             *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
-            generated(asked.entry, constants + expressions.source(program)),
+            generated(request.entry, constants + expressions.source(program)),
             *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")),
-            generated(asked.entry, accesses(placed)),
+            generated(request.entry, accesses(placed)),
             template("pointwise/pointwise.cu"),
             generated(
-                asked.entry,
-                entry_point(asked.entry, "pointwise", program, operands, tuning.min_blocks),
+                request.entry,
+                entry_point(request.entry, "pointwise", program, operands, tuning.min_blocks),
             ),
         ),
     )
@@ -68,7 +68,7 @@ def plan(asked: PlanRequest) -> LaunchPlan:
         block=(tuning.pointwise_threads, 1, 1),
         shared_bytes=0,
         parameters=parameters(count, space, placed, bits),
-        output_shapes=asked.output_shapes,
+        output_shapes=request.output_shapes,
     )
 
 
@@ -79,7 +79,7 @@ def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch,
     return tuning.width or launch_plan.vector_width(widest, count, arch)
 
 
-def place(operands: tuple[Operand, ...], space: StridedLayout, count: int, width: int) -> tuple[DenseOperand, ...]:
+def patterns(operands: tuple[Operand, ...], space: StridedLayout, count: int, width: int) -> tuple[DenseOperand, ...]:
     """Return the access pattern of each operand, for kernels that compute `width` adjacent elements at a time."""
     kinds = [_kind(o, s, space.extents, count, width) for o, s in zip(operands, space.strides, strict=True)]
     numbers = slots(kind not in ("linear", "uniform") for kind in kinds)
@@ -149,12 +149,12 @@ def accesses(placed: tuple[DenseOperand, ...]) -> str:
 
 def around(loads: tuple[Load, ...], stores: tuple[Store, ...], load_all: str = "") -> str:
     """Return `Held<W>`, `load_all`, `element` and `store_all`, optionally with another location type than `Place`."""
-    held, place = RegisterGroup("Held", "held", loads, wide=True), "const Place& at, const Parameters& p"
+    group, arguments = RegisterGroup("Held", "held", loads, wide=True), "const Place& at, const Parameters& p"
     return (
-        held.hold()
-        + (load_all or held.fill("load_all", f"const Pointers& from, {place}"))
-        + element((load.name for load in loads), (held,), "const Held<W>& held, int w")
-        + store("store_all", f"const Pointers& to, const Result (&result)[W], {place}", stores, "W")
+        group.hold()
+        + (load_all or group.fill("load_all", f"const Pointers& from, {arguments}"))
+        + element((load.name for load in loads), (group,), "const Held<W>& held, int w")
+        + store("store_all", f"const Pointers& to, const Result (&result)[W], {arguments}", stores, "W")
     )
 
 

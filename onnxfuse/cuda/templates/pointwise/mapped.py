@@ -40,29 +40,29 @@ SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%;
 """
 
 
-def plan(asked: PlanRequest) -> LaunchPlan:
+def plan(request: PlanRequest) -> LaunchPlan:
     """Return the launch plan of a program with data movement."""
-    lowered = lower(asked.program, asked.input_shapes)
-    small = launch_plan.is_small(math.prod(asked.output_shapes[0]), asked.arch)
+    lowered = lower(request.program, request.input_shapes)
+    small = launch_plan.is_small(math.prod(request.output_shapes[0]), request.arch)
     tile = None if small else transpose_tile.choose(lowered)
-    return _direct(asked, lowered) if tile is None else transpose_tile.plan(asked, lowered, tile)
+    return _direct(request, lowered) if tile is None else transpose_tile.plan(request, lowered, tile)
 
 
-def _direct(asked: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
+def _direct(request: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
     """Return the plan in which every thread loads the operands of a vector of outputs directly."""
-    entry, arch, tuning = asked.entry, asked.arch, asked.tuning
+    entry, arch, tuning = request.entry, request.arch, request.tuning
     count = math.prod(lowered.extents)
-    tensors = sources.operands(asked.program, lowered, asked.input_shapes)
-    width = launch_plan.vector_width(_width(tensors, lowered, asked.aligned, tuning), count, arch)
+    tensors = sources.operands(request.program, lowered, request.input_shapes)
+    width = launch_plan.vector_width(_width(tensors, lowered, request.aligned, tuning), count, arch)
     tail = index_maps.tail(lowered.extents, width)
-    fetches = [sources.fetch(n, s, lowered, width, tail, asked.aligned) for n, s in sorted(lowered.sources.items())]
+    fetches = [sources.fetch(n, s, lowered, width, tail, request.aligned) for n, s in sorted(lowered.sources.items())]
     vectors = count // width
     fetches = [sources.looked_up(f, lowered, width, tuning.mapped_threads) for f in fetches]
     by_tables = any(f.starts is not None for f in fetches)
     flight = tuning.bytes_in_flight * (concat_table.FLIGHT if by_tables else 1)
     unroll = _unroll(fetches, lowered, width, vectors, arch, flight)
-    numbers = index_maps.MapScalars(sources.index_bits(lowered, asked.input_shapes))
-    found = sources.finders(fetches, lowered, numbers)
+    numbers = index_maps.MapScalars(sources.index_bits(lowered, request.input_shapes))
+    finders = sources.finders(fetches, lowered, numbers)
     tables = sources.tables(fetches, lowered, numbers)
     constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
     work = "by_tables" if by_tables else "pointwise"
@@ -72,12 +72,12 @@ def _direct(asked: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
             *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
             generated(entry, constants + expressions.source(lowered.program)),
             *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
-            generated(entry, found + access.pointers(tensors)),
+            generated(entry, finders + access.pointers(tensors)),
             *([template("concat/beside.cuh")] if by_tables else []),
             generated(entry, tables + dense.around(sources.loads(fetches), sources.stores(tensors))),
             template("pointwise/pointwise.cu"),
             generated(entry, sources.after_tables(fetches, "pointwise") if by_tables else ""),
-            generated(entry, entry_point(entry, work, asked.program, tensors, tuning.min_blocks)),
+            generated(entry, entry_point(entry, work, request.program, tensors, tuning.min_blocks)),
         ),
     )
     return LaunchPlan(
@@ -86,7 +86,7 @@ def _direct(asked: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
         block=(tuning.mapped_threads, 1, 1),
         shared_bytes=0,
         parameters=sources.parameters(count, lowered, numbers),
-        output_shapes=asked.output_shapes,
+        output_shapes=request.output_shapes,
     )
 
 
@@ -111,11 +111,11 @@ def _unroll(fetches: list[Fetch], lowered: LoweredProgram, width: int, vectors: 
     """Return the vectors per thread: enough bytes in flight, but one if a single wave of threads covers everything."""
     if vectors <= arch.sm_count * arch.threads_per_sm:
         return 1
-    held = [
+    sizes = [
         element_types.TYPES[lowered.program.inputs[f.number]].size * width
         for f in fetches
         if f.holder.startswith("Pack")
     ]
     # Narrow accesses need many: Pad of 56x56 48.2 us by 4 or 8 of 4 bytes, 52.1 by 2; SpaceToDepth 38.7 and 43.0.
-    in_flight = flight * (NARROW_IN_FLIGHT if max(held, default=16) < 16 else 1)
-    return max(1, min(8, in_flight // max(sum(held), 8)))
+    in_flight = flight * (NARROW_IN_FLIGHT if max(sizes, default=16) < 16 else 1)
+    return max(1, min(8, in_flight // max(sum(sizes), 8)))

@@ -87,10 +87,10 @@ def finders(fetches: list[Fetch], lowered: LoweredProgram, numbers: index_maps.M
     return "".join(index_maps.finder(f.struct, f.source, lowered.space, numbers) for f in by_comparison)
 
 
-def looked_up(found: Fetch, lowered: LoweredProgram, width: int, threads: int) -> Fetch:
+def looked_up(load: Fetch, lowered: LoweredProgram, width: int, threads: int) -> Fetch:
     """Return the load of a source through a table, if that is faster for a block of so many threads."""
-    of = concat_table.starts(found.source, lowered, width, threads) if isinstance(found.source, Read) else None
-    return found if of is None else replace(found, call=f"load_beside<{found.struct}Starts, W>", starts=of)
+    of = concat_table.starts(load.source, lowered, width, threads) if isinstance(load.source, Read) else None
+    return load if of is None else replace(load, call=f"load_beside<{load.struct}Starts, W>", starts=of)
 
 
 def tables(fetches: list[Fetch], lowered: LoweredProgram, numbers: index_maps.MapScalars) -> str:
@@ -116,7 +116,7 @@ def after_tables(fetches: list[Fetch], work: str) -> str:
 def loads(fetches: list[Fetch]) -> tuple[Load, ...]:
     """Return how all sources of a vector are loaded."""
     return tuple(
-        Load(f"s{f.number}", f.holder, f"{f.call}({'' if f.starts is not None else place_of(f.source)}at, p)")
+        Load(f"s{f.number}", f.holder, f"{f.call}({'' if f.starts is not None else start_of(f.source)}at, p)")
         for f in fetches
     )
 
@@ -126,7 +126,7 @@ def stores(tensors: tuple[Operand, ...]) -> tuple[Store, ...]:
     return tuple(Store.of(o, f"store_linear<W>(to.{o.name}, {o.name}, at)") for o in tensors if o.is_output)
 
 
-def place_of(source: Source) -> str:
+def start_of(source: Source) -> str:
     """Return the leading arguments of a load: the location of the source, none for a guard."""
     if isinstance(source, Guard):
         return ""

@@ -84,8 +84,8 @@ def choose(lowered: LoweredProgram) -> TransposeTile | None:
     if not best or lowered.extents[inner] < NARROW:
         return None
     tile = _shaped(lowered, row, best)
-    held = min(tile.rows, lowered.extents[row]) * min(tile.columns, lowered.extents[inner])
-    if held < min(SMALLEST, lowered.extents[row] * lowered.extents[inner] // 2) or held < SMALLEST // 4:
+    elements = min(tile.rows, lowered.extents[row]) * min(tile.columns, lowered.extents[inner])
+    if elements < min(SMALLEST, lowered.extents[row] * lowered.extents[inner] // 2) or elements < SMALLEST // 4:
         return None
     sizes = [element_types.TYPES[lowered.program.inputs[n]].size for n in best]
     fitting = tuple(
@@ -159,10 +159,10 @@ def _side(extent: int, limit: int, step: int, waste: float) -> int:
     return side(parts // 2) if parts == 4 and wasted > waste * extent else side(parts)
 
 
-def plan(asked: PlanRequest, lowered: LoweredProgram, tile: TransposeTile) -> LaunchPlan:
+def plan(request: PlanRequest, lowered: LoweredProgram, tile: TransposeTile) -> LaunchPlan:
     """Return the plan in which a block stages the transposed inputs through a tile."""
-    entry, aligned, tuning = asked.entry, asked.aligned, asked.tuning
-    tensors = sources.operands(asked.program, lowered, asked.input_shapes)
+    entry, aligned, tuning = request.entry, request.aligned, request.tuning
+    tensors = sources.operands(request.program, lowered, request.input_shapes)
     inner = len(lowered.extents) - 1
     widest = strides.vector_width(tuple(t.size for t in tensors)) if aligned else 1
     # A vector crosses at most one row end.
@@ -173,13 +173,13 @@ def plan(asked: PlanRequest, lowered: LoweredProgram, tile: TransposeTile) -> La
     shifted = not tile.written_flat and not tile.read_flat and width < widest // 2 and tile.columns % widest == 0
     width = widest if shifted else width
     tail = 2 if tile.written_flat else 1
-    numbers = index_maps.MapScalars(sources.index_bits(lowered, asked.input_shapes))
+    numbers = index_maps.MapScalars(sources.index_bits(lowered, request.input_shapes))
     down = -(-lowered.extents[tile.row] // tile.rows)
     across = -(-(lowered.extents[inner] + (width - 1 if shifted else 0)) // tile.columns)
     fetches = [sources.fetch(n, s, lowered, width, tail, aligned) for n, s in sorted(lowered.sources.items())]
-    found = sources.finders(fetches, lowered, numbers)
+    text = sources.finders(fetches, lowered, numbers)
     work = _tiles(tile, lowered, shifted, aligned, fetches, tensors, numbers)
-    found += (
+    text += (
         f"DEVICE const Divisor<Index>& tiles_down(const Parameters& p) {{ return {numbers.divisor(down)}; }}\n"
         f"DEVICE const Divisor<Index>& tiles_across(const Parameters& p) {{ return {numbers.divisor(across)}; }}\n"
     )
@@ -198,14 +198,14 @@ def plan(asked: PlanRequest, lowered: LoweredProgram, tile: TransposeTile) -> La
                 + expressions.source(lowered.program),
             ),
             *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
-            generated(entry, found),
+            generated(entry, text),
             template("pointwise/transpose_tile.cu"),
             generated(
                 entry,
                 access.pointers(tensors) + dense.around(sources.loads(fetches), sources.stores(tensors), work),
             ),
             template("pointwise/transpose_tile_work.cu"),
-            generated(entry, entry_point(entry, "tiled", asked.program, tensors, tuning.min_blocks)),
+            generated(entry, entry_point(entry, "tiled", request.program, tensors, tuning.min_blocks)),
         ),
     )
     blocks = math.prod(lowered.extents) // lowered.extents[inner] // lowered.extents[tile.row] * down * across
@@ -215,7 +215,7 @@ def plan(asked: PlanRequest, lowered: LoweredProgram, tile: TransposeTile) -> La
         block=(tuning.pointwise_threads, 1, 1),
         shared_bytes=0,
         parameters=sources.parameters(math.prod(lowered.extents), lowered, numbers),
-        output_shapes=asked.output_shapes,
+        output_shapes=request.output_shapes,
     )
 
 
@@ -267,7 +267,7 @@ def _fill(
 ) -> str:
     """Return the call that copies a source to shared memory."""
     size = element_types.TYPES[lowered.program.inputs[f.number]].size
-    operand = sources.place_of(source).removesuffix(", ")
+    operand = sources.start_of(source).removesuffix(", ")
     if f.number in tile.read_flat:
         grain = _flat_grain(source, lowered, tile, 16 // size) if aligned else 1
         return f"fill_flat<{f.struct}, {grain}>(tiles.s{f.number}, {operand}, block, p)"
@@ -282,7 +282,7 @@ def _fill(
 
 def _other(f: Fetch, lowered: LoweredProgram, shifted: bool) -> str:
     """Return the load of a source that is not staged."""
-    start = sources.place_of(f.source)
+    start = sources.start_of(f.source)
     if not shifted or f.holder.startswith("Splat") or index_maps.fixed(f.source, (len(lowered.extents) - 1,)):
         return f"{f.call}({start}at, p)"
     if not isinstance(f.source, Read):

@@ -62,13 +62,13 @@ class Layer:
         return self.operator.cell
 
 
-def take_apart(op: FusedOp) -> Layer:
+def parse_op(op: FusedOp) -> Layer:
     """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
-    return _taken_apart(op.meaning)
+    return _parse(op.meaning)
 
 
 @lru_cache(maxsize=1024)
-def _taken_apart(meaning: Meaning) -> Layer:
+def _parse(meaning: Meaning) -> Layer:
     body = meaning.op().body
     nodes = [n for n in body.node if n.op_type != ops.Constant]
     entry = ops.operator(nodes[0].op_type, nodes[0].domain) if len(nodes) == 1 else None
@@ -81,26 +81,26 @@ def _taken_apart(meaning: Meaning) -> Layer:
     inputs, outputs = list(body.input), list(body.output)
     if not set(filter(None, node.input)) <= set(inputs):
         raise UnsupportedError(f"{node.op_type} of a constant of the body")
-    places = [inputs.index(name) if name else None for name in node.input] + [None] * 8
-    if places[LENGTHS] is not None or places[PEEPHOLES] is not None:
-        raise UnsupportedError(f"{node.op_type} with {'sequence_lens' if places[PEEPHOLES] is None else 'peepholes'}")
-    x, w, r = places[X], places[W], places[R]
+    slots = [inputs.index(name) if name else None for name in node.input] + [None] * 8
+    if slots[LENGTHS] is not None or slots[PEEPHOLES] is not None:
+        raise UnsupportedError(f"{node.op_type} with {'sequence_lens' if slots[PEEPHOLES] is None else 'peepholes'}")
+    x, w, r = slots[X], slots[W], slots[R]
     if x is None or w is None or r is None:
         raise UnsupportedError(f"{node.op_type} without its weights")
     dtype = meaning.inputs[x]
     if dtype not in TYPES or {*meaning.inputs, *meaning.outputs} != {dtype}:
         raise UnsupportedError(f"{node.op_type} of {element_types.name(dtype)}, expected float16 or bfloat16")
-    made = [outputs.index(name) if name in outputs else None for name in node.output] + [None] * 3
+    outputs_at = [outputs.index(name) if name in outputs else None for name in node.output] + [None] * 3
     hidden = int(attributes.get("hidden_size", 0))
     if hidden < 1:
         raise UnsupportedError(f"{node.op_type} without hidden_size")
-    states, given = (places[H], places[C])[: entry.cell.states], tuple(made[: 1 + entry.cell.states])
-    return Layer(entry, dtype, hidden, ways, reverse, x, w, r, places[BIAS], states, given)
+    states, results = (slots[H], slots[C])[: entry.cell.states], tuple(outputs_at[: 1 + entry.cell.states])
+    return Layer(entry, dtype, hidden, ways, reverse, x, w, r, slots[BIAS], states, results)
 
 
 def _direction(attributes: dict[str, object]) -> tuple[int, bool]:
-    said = attributes.get("direction", b"forward")
-    direction = said.decode() if isinstance(said, bytes) else str(said)
+    value = attributes.get("direction", b"forward")
+    direction = value.decode() if isinstance(value, bytes) else str(value)
     if direction not in DIRECTIONS:
         raise UnsupportedError(f"the direction {direction}")
     return DIRECTIONS[direction]
@@ -108,9 +108,9 @@ def _direction(attributes: dict[str, object]) -> tuple[int, bool]:
 
 def _require_usual(op_type: str, cell: Cell, ways: int, attributes: dict[str, object]) -> None:
     """Raise if an attribute has an unsupported value."""
-    said = attributes.get("activations") or []
-    assert isinstance(said, list)
-    activations = tuple(a.decode().lower() for a in said)
+    names = attributes.get("activations") or []
+    assert isinstance(names, list)
+    activations = tuple(a.decode().lower() for a in names)
     if activations not in ((), tuple(a.lower() for a in cell.activations) * ways):
         raise UnsupportedError(f"the activations {', '.join(activations)}")
     if "clip" in attributes:

@@ -32,7 +32,7 @@ from onnxfuse.cuda.templates.gemm import sm80
 from onnxfuse.cuda.templates.gemm.body import Anatomy, Epilogue, Product
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.work import GemmSource
-from onnxfuse.cuda.templates.recurrent.body import Layer, take_apart
+from onnxfuse.cuda.templates.recurrent.body import Layer, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
@@ -61,7 +61,7 @@ FEW = 16
 
 
 @dataclass(frozen=True)
-class Cut:
+class CellPartition:
     """Partition of a direction's cells among the blocks of a cluster, their warps and registers."""
 
     cluster: int
@@ -70,7 +70,7 @@ class Cut:
     """Tiles per warp, of four cells each; an even number."""
     slices: int
     """Slices of 16 terms each."""
-    held: int
+    resident: int
     """Slices with register-resident weights."""
 
     @property
@@ -85,12 +85,12 @@ class Cut:
 
     def shared_bytes(self, sequences: int) -> int:
         """Return the bytes of h for the current and the next position, and of the weights in shared memory."""
-        stored = self.warps * self.tiles * (self.slices - self.held) * 32 * 16
+        stored = self.warps * self.tiles * (self.slices - self.resident) * 32 * 16
         return 2 * sequences * self.width * 2 + stored
 
 
 @lru_cache(maxsize=256)
-def cut(hidden: int) -> Cut:
+def partition(hidden: int) -> CellPartition:
     """Return the partition of so many cells."""
     slices = -(-hidden // 32) * 2
     for cluster in CLUSTERS:
@@ -98,13 +98,13 @@ def cut(hidden: int) -> Cut:
         if tiles * slices <= FRAGMENTS:
             break
     of_warp = -(-tiles // (2 * MOST_WARPS)) * 2
-    return Cut(cluster, -(-tiles // of_warp), of_warp, slices, min(slices, MOST_HELD // of_warp // 2 * 2))
+    return CellPartition(cluster, -(-tiles // of_warp), of_warp, slices, min(slices, MOST_HELD // of_warp // 2 * 2))
 
 
 def check(op: FusedOp) -> Layer:
     """Return the parsed body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
-    layer = take_apart(op)
-    if cut(layer.hidden).shared_bytes(SEQUENCES[0]) > max(arch.shared_bytes for arch in SUPPORTED):
+    layer = parse_op(op)
+    if partition(layer.hidden).shared_bytes(SEQUENCES[0]) > max(arch.shared_bytes for arch in SUPPORTED):
         raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of eight blocks")
     return layer
 
@@ -113,7 +113,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on this GPU."""
     if arch.number < OLDEST:
         return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
-    needed = cut(take_apart(op).hidden).shared_bytes(SEQUENCES[0])
+    needed = partition(parse_op(op).hidden).shared_bytes(SEQUENCES[0])
     if needed > arch.shared_bytes:
         return f"the weights of a block take {needed} bytes of shared memory, {arch.name} has {arch.shared_bytes}"
     return None
@@ -152,12 +152,12 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     """Return the shape of each output."""
     if len(input_shapes) != len(op.inputs):
         raise UnsupportedError(f"{plural(input_shapes, 'input shape')}, expected {len(op.inputs)}")
-    layer = take_apart(op)
+    layer = parse_op(op)
     size = _size(layer, input_shapes)
     state = (layer.ways, size.batch, layer.hidden)
     every = (size.steps, layer.ways, size.batch, layer.hidden)
-    given = {o: every if n == 0 else state for n, o in enumerate(layer.outputs) if o is not None}
-    return tuple(given[o] for o in range(len(op.outputs)))
+    shapes = {o: every if n == 0 else state for n, o in enumerate(layer.outputs) if o is not None}
+    return tuple(shapes[o] for o in range(len(op.outputs)))
 
 
 def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
@@ -167,7 +167,7 @@ def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchP
 
 def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
-    outputs, layer = output_shapes(op, input_shapes), take_apart(op)
+    outputs, layer = output_shapes(op, input_shapes), parse_op(op)
     size = _size(layer, input_shapes)
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     used = size.steps * size.batch * layer.ways * layer.rows * 4
@@ -204,7 +204,7 @@ def _as_float(dtype: int) -> BodyProgram:
 
 def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
     """Return the launch that iterates over the positions."""
-    shared = cut(layer.hidden)
+    shared = partition(layer.hidden)
 
     def rounds(sequences: int) -> int:
         """Return the relative time: each further eight sequences take half as long as the first.
@@ -215,14 +215,14 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
         clusters = layer.ways * -(-size.batch // sequences)
         return -(-clusters * shared.cluster // arch.sm_count) * (1 + sequences // 8)
 
-    most = SEQUENCES[-1] if shared.held == shared.slices else FEW
+    most = SEQUENCES[-1] if shared.resident == shared.slices else FEW
     fitting = [n for n in SEQUENCES if n <= most and shared.shared_bytes(n) <= arch.shared_bytes]
     sequences = least(fitting, rounds)
     if sequences is None:
         raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of {arch.name}")
     facts = {
         "THREADS": shared.warps * 32, "CLUSTER": shared.cluster, "WARPS": shared.warps, "TILES": shared.tiles,
-        "SLICES": shared.slices, "HELD": shared.held, "WIDTH": shared.width, "ROWS": sequences,
+        "SLICES": shared.slices, "HELD": shared.resident, "WIDTH": shared.width, "ROWS": sequences,
         "SHARED_BYTES": shared.shared_bytes(sequences), "HIDDEN": layer.hidden, "GATES": layer.cell.gates,
         "WAYS": layer.ways, "REVERSE": layer.reverse, "PAIRED": aligned and layer.hidden % 2 == 0,
     }  # fmt: skip
@@ -248,9 +248,9 @@ def _pointers(layer: Layer) -> tuple[access.Pointer, ...]:
     """Return the fields of the kernel's `Pointers`; tensors absent from the layer are null."""
     stored = element_types.TYPES[layer.dtype].stored
     read = {"r": layer.r, "bias": layer.bias, **dict(zip(("h", "c"), (*layer.states, None), strict=False))}
-    given = dict(zip(("y", "last_h", "last_c"), (*layer.outputs, None), strict=False))
+    outputs = dict(zip(("y", "last_h", "last_c"), (*layer.outputs, None), strict=False))
     return (
         access.Pointer("const float", "products", "scratch"),
         *(access.Pointer(f"const {stored}", n, "nullptr" if i is None else f"in{i}") for n, i in read.items()),
-        *(access.Pointer(stored, n, "nullptr" if i is None else f"out{i}") for n, i in given.items()),
+        *(access.Pointer(stored, n, "nullptr" if i is None else f"out{i}") for n, i in outputs.items()),
     )

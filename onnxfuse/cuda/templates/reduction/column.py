@@ -62,7 +62,7 @@ class ColumnPartition:
     """Cluster size: blocks that share it."""
     items: int
     """Register-resident vectors per thread; 0: it iterates over the axis."""
-    ahead: int
+    prefetch: int
     """Prefetch depth of an iterating thread, in vectors."""
     parts: int = 1
     """Blocks that share it through memory, if it is read only once."""
@@ -116,13 +116,13 @@ def plan(work: Reduced) -> LaunchPlan:
     """
     if work.lookups:
         raise UnsupportedError("Gather by computed numbers beside a reduction across neighbours")
-    entry, program, operands = work.asked.entry, work.program, work.operands
+    entry, program, operands = work.request.entry, work.program, work.operands
     spaces = ColumnSpaces(
-        work.layout(tuple(d for d in work.kept if d < max(work.axes))),
+        work.layout(tuple(d for d in work.free if d < max(work.axes))),
         work.layout(work.axes),
-        work.layout(tuple(d for d in work.kept if d > max(work.axes))),
+        work.layout(tuple(d for d in work.free if d > max(work.axes))),
     )
-    placed = _place(operands, spaces, frozenset(f"in{i}" for i in expressions.reduced_inputs(program)))
+    placed = _access(operands, spaces, frozenset(f"in{i}" for i in expressions.reduced_inputs(program)))
     outer, count, inner = (math.prod(s.extents) for s in (spaces.outer, spaces.reduced, spaces.inner))
     bits = launch_plan.index_bits(max(math.prod(work.full), outer, inner))
     # Full-size outputs, and those as big along part of the reduced axis. If none depends on a reduction, all are
@@ -132,9 +132,9 @@ def plan(work: Reduced) -> LaunchPlan:
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
     again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
     results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))
-    split = share_out(placed, spaces, outer, count, inner, again, results, work.asked)
+    split = share_out(placed, spaces, outer, count, inner, again, results, work.request)
     tiles = -(-inner // (split.across * split.width))
-    places = outer * tiles
+    tiles_all = outer * tiles
     shared = split.parts > 1
     pointers: tuple[Operand | Pointer, ...] = (*operands, access.scratch(used=shared))
 
@@ -148,24 +148,24 @@ def plan(work: Reduced) -> LaunchPlan:
             template("reduction/column.cu"),
             generated(
                 entry,
-                entry_point(entry, "column", program, pointers, work.asked.tuning.min_blocks, split.cluster),
+                entry_point(entry, "column", program, pointers, work.request.tuning.min_blocks, split.cluster),
             ),
         ),
     )
-    counters = -(-places // 4) * 4  # words: the data that follows starts at a 16-byte boundary
-    found = places * split.parts * split.across * split.width * results.partial
+    counters = -(-tiles_all // 4) * 4  # words: the data that follows starts at a 16-byte boundary
+    partial_bytes = tiles_all * split.parts * split.across * split.width * results.partial
     return LaunchPlan(
         kernel=kernel,
-        grid=(places * split.cluster * split.parts, 1, 1),
+        grid=(tiles_all * split.cluster * split.parts, 1, 1),
         block=(split.across * split.rows, 1, 1),
         shared_bytes=0,
-        parameters=_parameters(count, inner, tiles, places, split.parts, counters, spaces, bits),
-        output_shapes=work.asked.output_shapes,
-        scratch_bytes=4 * counters + found if shared else 0,
+        parameters=_parameters(count, inner, tiles, tiles_all, split.parts, counters, spaces, bits),
+        output_shapes=work.request.output_shapes,
+        scratch_bytes=4 * counters + partial_bytes if shared else 0,
     )
 
 
-def _place(operands: tuple[Operand, ...], spaces: ColumnSpaces, reduced: frozenset[str]) -> tuple[ColumnOperand, ...]:
+def _access(operands: tuple[Operand, ...], spaces: ColumnSpaces, reduced: frozenset[str]) -> tuple[ColumnOperand, ...]:
     def along(strides: Shape) -> str:
         if not any(strides):
             return "splat"
@@ -185,52 +185,52 @@ def share_out(
     inner: int,
     again: bool,
     results: Results,
-    asked: PlanRequest,
+    request: PlanRequest,
 ) -> ColumnPartition:
     """Return the partition of [outer, count, inner] elements.
 
     `again`: the reduced operands are needed a second time, and are register-resident if they fit.
     """
-    arch, tuning = asked.arch, asked.tuning
-    width = _width(placed, spaces, inner, asked.aligned, tuning)
+    arch, tuning = request.arch, request.tuning
+    width = _width(placed, spaces, inner, request.aligned, tuning)
     while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
         width //= 2
     vectors = max(1, -(-inner // width))
-    held = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
-    ahead = max(1, min(8, tuning.bytes_in_flight * 8 // held))
+    size = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
+    stages = max(1, min(8, tuning.bytes_in_flight * 8 // size))
     # Softmax over 21 channels reaches 87% of a copy by blocks of 128 threads, 76% by 256.
     threads_first = tuning.column_threads or 128
     if not again:
-        return _walk(placed, vectors, width, outer, count, ahead, results, arch, tuning)
+        return _walk(placed, vectors, width, outer, count, stages, results, arch, tuning)
     widest = 1 << larger(0, vectors - 1).bit_length()
 
-    def items(way: Way) -> int:
-        return larger(1, -(-count // (way.rows * way.cluster)))
+    def items(team: Way) -> int:
+        return larger(1, -(-count // (team.rows * team.cluster)))
 
-    def tries(way: Way) -> bool:
-        if results.shared_bytes(way.across, way.rows) * width > SHARED_BYTES or way.across > widest:
+    def tries(team: Way) -> bool:
+        if results.shared_bytes(team.across, team.rows) * width > SHARED_BYTES or team.across > widest:
             return False
-        return way.cluster == 1 or count >= way.cluster * way.rows * LEAST_ROWS or items(way) * held > HELD_BYTES
+        return team.cluster == 1 or count >= team.cluster * team.rows * LEAST_ROWS or items(team) * size > HELD_BYTES
 
-    def score(way: Way) -> tuple[float, ...]:
+    def score(team: Way) -> tuple[float, ...]:
         # Prefer reading once to twice; then an even load on all multiprocessors; then segments of at least a line; then
         # small clusters.
-        blocks = outer * -(-vectors // way.across) * way.cluster
+        blocks = outer * -(-vectors // team.across) * team.cluster
         busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
-        busy *= smaller(1.0, blocks * way.threads / (arch.sm_count * BUSY_THREADS))
-        filled = vectors / (way.across * -(-vectors // way.across))
-        filled *= 0.5 + 0.5 * count / (items(way) * way.rows * way.cluster)
-        busy *= CLUSTER_COST if way.cluster > 1 else 1.0
-        busy *= LARGE_COST if way.threads > 256 else 1.0
-        segment = min(1.0, way.across * width * _size(placed) / tuning.row_segment)
-        held_at_once = items(way) * held <= HELD_BYTES
-        return (held_at_once, round(busy * filled * (0.5 + 0.5 * segment), 2), -way.cluster, way.across)
+        busy *= smaller(1.0, blocks * team.threads / (arch.sm_count * BUSY_THREADS))
+        filled = vectors / (team.across * -(-vectors // team.across))
+        filled *= 0.5 + 0.5 * count / (items(team) * team.rows * team.cluster)
+        busy *= CLUSTER_COST if team.cluster > 1 else 1.0
+        busy *= LARGE_COST if team.threads > 256 else 1.0
+        segment = min(1.0, team.across * width * _size(placed) / tuning.row_segment)
+        resident = items(team) * size <= HELD_BYTES
+        return (resident, round(busy * filled * (0.5 + 0.5 * segment), 2), -team.cluster, team.across)
 
     best = most(_ways(threads_first, arch), score, tries)
     assert best is not None
-    found = items(best)
+    per_thread = items(best)
     return ColumnPartition(
-        width, best.across, best.rows, best.cluster, found if found * held <= HELD_BYTES else 0, ahead
+        width, best.across, best.rows, best.cluster, per_thread if per_thread * size <= HELD_BYTES else 0, stages
     )
 
 
@@ -240,7 +240,7 @@ def _walk(
     width: int,
     outer: int,
     count: int,
-    ahead: int,
+    stages: int,
     results: Results,
     arch: Arch,
     tuning: TileTuning,
@@ -261,10 +261,10 @@ def _walk(
 
     while across * rows > 32 and shared_bytes() * width > SHARED_BYTES:
         across, rows = (across, rows // 2) if rows > 1 else (across // 2, rows)
-    places = outer * -(-vectors // across)
-    most = count // (rows * ahead * 2)
-    parts = max(1, min(WALK_BLOCKS * arch.sm_count // places, most, MOST_PARTS))
-    return ColumnPartition(width, across, rows, 1, 0, ahead, parts)
+    blocks = outer * -(-vectors // across)
+    most = count // (rows * stages * 2)
+    parts = max(1, min(WALK_BLOCKS * arch.sm_count // blocks, most, MOST_PARTS))
+    return ColumnPartition(width, across, rows, 1, 0, stages, parts)
 
 
 def _ways(threads: int, arch: Arch) -> Iterator[Way]:
@@ -300,7 +300,7 @@ def _constants(
         "OUTER_RANK": len(spaces.outer.extents), "REDUCED_RANK": len(spaces.reduced.extents),
         "INNER_RANK": len(spaces.inner.extents), "OPERANDS": len(placed),
         "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.across * split.rows,
-        "CLUSTER": split.cluster, "ITEMS": split.items, "AHEAD": split.ahead,
+        "CLUSTER": split.cluster, "ITEMS": split.items, "AHEAD": split.prefetch,
         "SPLIT": split.parts > 1, "FULL": whole and not early, "EARLY": early,
     }  # fmt: skip
     return f"using Index = {launch_plan.index_type(bits)};\n" + constants(facts)
@@ -309,18 +309,18 @@ def _constants(
 def _around(placed: tuple[ColumnOperand, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
     """Return the code around the core; outputs in `early` are stored by a separate function."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
-    held = RegisterGroup("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
+    group = RegisterGroup("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
     late = RegisterGroup("Late", "late", tuple(_load(p) for p in inputs if not p.reduced))
     reach = "const Reach& at, Index column, const Parameters& p"
     to = f"const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, {reach}"
     return "".join((
         access.pointers(pointers),
-        held.hold(),
+        group.hold(),
         late.hold(),
         _pointers_at(placed),
-        held.fill("load_all", f"const Pointers& base, {reach}"),
+        group.fill("load_all", f"const Pointers& base, {reach}"),
         late.load("load_late", f"const Pointers& base, {reach}"),
-        element((p.operand.name for p in inputs), (held, late), "const Held& held, const Late& late, int w"),
+        element((p.operand.name for p in inputs), (group, late), "const Held& held, const Late& late, int w"),
         store("store_early", to, (_store(p) for p in outputs if p.operand.name in early), "WIDTH"),
         store("store_all", to, (_store(p) for p in outputs if p.operand.name not in early), "WIDTH"),
     ))  # fmt: skip
@@ -363,9 +363,9 @@ def _store(p: ColumnOperand) -> Store:
 
 
 def _parameters(
-    count: int, inner: int, tiles: int, places: int, parts: int, counters: int, spaces: ColumnSpaces, bits: int
+    count: int, inner: int, tiles: int, blocks: int, parts: int, counters: int, spaces: ColumnSpaces, bits: int
 ) -> bytes:
-    words = [count, inner, *divisor(tiles, bits), *divisor(places, bits), parts, counters]
+    words = [count, inner, *divisor(tiles, bits), *divisor(blocks, bits), parts, counters]
     groups = (spaces.outer, spaces.reduced, spaces.inner)
     for space in groups:
         words += divisors(space.extents, bits)

@@ -61,7 +61,7 @@ class GroupSpaces:
     """The dimensions of the work, with each group merged as far as possible."""
 
     outer: StridedLayout
-    places: StridedLayout
+    positions: StridedLayout
     """Reduced."""
     columns: StridedLayout
     """Groups, and the reduced channels of a group."""
@@ -93,7 +93,7 @@ class GroupPartition:
     """Adjacent vectors: all columns."""
     rows: int
     """Threads in position direction."""
-    ahead: int
+    prefetch: int
     """Prefetch depth in vectors."""
     cluster: int = 0
     """Blocks that hold these columns of an image together; 0: the image is read twice."""
@@ -131,7 +131,7 @@ def norm(work: Reduced) -> Norm | None:
     of, spaces = moments(work.program), _spaces(work)
     if of is None or spaces is None or work.lookups:
         return None
-    placed = _place(work, spaces)
+    placed = _access(work, spaces)
     wide = [d for d, n in enumerate(work.full) if n != 1]
     outputs = [p for p in placed if p.operand.is_output]
     if any(p.along != "vector" or not all(work.strides[p.slot][d] for d in wide) for p in outputs):
@@ -150,89 +150,89 @@ def pays(norm: Norm) -> bool:
     Not for small tensors, which are cached. For groups of channels always: their rows are partial cache lines. For
     single channels unless a cluster can hold segments of HELD_SEGMENT in registers.
     """
-    work, arch = norm.work, norm.work.asked.arch
+    work, arch = norm.work, norm.work.request.arch
     if launch_plan.is_small(math.prod(work.full), arch):
         return False
-    held = math.prod(norm.spaces.places.extents) * HELD_SEGMENT
-    return norm.spaces.groups != norm.split.columns or held > arch.cluster * HELD_THREADS * HELD_BYTES
+    size = math.prod(norm.spaces.positions.extents) * HELD_SEGMENT
+    return norm.spaces.groups != norm.split.columns or size > arch.cluster * HELD_THREADS * HELD_BYTES
 
 
 def plan(norm: Norm) -> LaunchPlan:
     """Return the launch plan of a norm: one launch if clusters can hold the input, else two."""
-    kept = _kept(norm)
-    return _in_two(norm) if kept is None else _at_once(replace(norm, split=kept))
+    split = _resident(norm)
+    return _in_two(norm) if split is None else _at_once(replace(norm, split=split))
 
 
 def _at_once(norm: Norm) -> LaunchPlan:
     """Return the single launch of clusters, each of which holds some groups of an image."""
     work, spaces, split = norm.work, norm.spaces, norm.split
-    images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
+    images, positions = (math.prod(s.extents) for s in (spaces.outer, spaces.positions))
     slabs = math.prod(spaces.columns.extents) // split.columns
-    bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
+    bits = launch_plan.index_bits(max(math.prod(work.full), images, positions))
     return LaunchPlan(
         kernel=_kernel(norm, bits, "held", 32),
         grid=(images * slabs * split.cluster, 1, 1),
         block=(split.threads, 1, 1),
-        shared_bytes=_shared_bytes(norm, split, places),
-        parameters=_parameters(places, _each(split, places), slabs, spaces, bits),
-        output_shapes=work.asked.output_shapes,
+        shared_bytes=_shared_bytes(norm, split, positions),
+        parameters=_parameters(positions, _each(split, positions), slabs, spaces, bits),
+        output_shapes=work.request.output_shapes,
     )
 
 
-def _kept(norm: Norm) -> GroupPartition | None:
+def _resident(norm: Norm) -> GroupPartition | None:
     """Return how clusters hold an image's groups in shared memory; None if they cannot."""
     work, all_columns = norm.work, norm.split
-    images, places = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.places))
-    arch, group = work.asked.arch, all_columns.columns // norm.spaces.groups
+    images, positions = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.positions))
+    arch, group = work.request.arch, all_columns.columns // norm.spaces.groups
     unit = math.lcm(group, all_columns.width) // all_columns.width
     size = _moving_bytes(norm)
-    ahead = max(1, min(8, KEPT_BYTES_IN_FLIGHT // size))
+    stages = max(1, min(8, KEPT_BYTES_IN_FLIGHT // size))
     ways = [
-        GroupPartition(all_columns.width, across, threads // across, ahead, cluster)
+        GroupPartition(all_columns.width, across, threads // across, stages, cluster)
         for across in range(unit, all_columns.across + 1, unit)
         for threads in (THREADS, BLOCKS * THREADS)
         for cluster in (1, 2, 4, 8)
         if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
     ]
 
-    def blocks(way: GroupPartition) -> int:
-        return images * (all_columns.across // way.across) * way.cluster
+    def blocks(split: GroupPartition) -> int:
+        return images * (all_columns.across // split.across) * split.cluster
 
-    def order(way: GroupPartition) -> tuple[int, ...]:
+    def order(split: GroupPartition) -> tuple[int, ...]:
         # All blocks resident, on the most multiprocessors; then small clusters, and many threads if each has enough
         # positions.
-        each = -(-_each(way, places) // way.rows)
-        threads = way.threads if each < LEAST_KEPT else -way.threads
-        return (blocks(way) > arch.sm_count, -blocks(way), way.cluster, each < LEAST_KEPT, threads)
+        each = -(-_each(split, positions) // split.rows)
+        threads = split.threads if each < LEAST_KEPT else -split.threads
+        return (blocks(split) > arch.sm_count, -blocks(split), split.cluster, each < LEAST_KEPT, threads)
 
-    def fits(way: GroupPartition) -> bool:
-        if blocks(way) > arch.sm_count:  # without a cluster two blocks of a multiprocessor overlap
-            room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if way.cluster == 1 else 0
+    def fits(split: GroupPartition) -> bool:
+        if blocks(split) > arch.sm_count:  # without a cluster two blocks of a multiprocessor overlap
+            room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if split.cluster == 1 else 0
         else:
             room = arch.shared_bytes
-        enough = way.cluster == 1 or _kept_bytes(norm, way, places) <= MOST_KEPT
-        return enough and _shared_bytes(norm, way, places) <= room
+        enough = split.cluster == 1 or _resident_bytes(norm, split, positions) <= MOST_KEPT
+        return enough and _shared_bytes(norm, split, positions) <= room
 
     return least(ways, order, fits)
 
 
-def _shared_bytes(norm: Norm, split: GroupPartition, places: int) -> int:
+def _shared_bytes(norm: Norm, split: GroupPartition, positions: int) -> int:
     """Return the shared memory of a block: results by thread, warp team and group, and the resident input."""
     groups = norm.spaces.groups * split.across // norm.split.across
     teams = max(1, split.threads // 32 // groups)
-    found = split.rows * (split.columns + 1) * MOMENTS_BYTES
-    found += groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
-    return found + 3 * BOUNDARY + _kept_bytes(norm, split, places)
+    size = split.rows * (split.columns + 1) * MOMENTS_BYTES
+    size += groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
+    return size + 3 * BOUNDARY + _resident_bytes(norm, split, positions)
 
 
-def _kept_bytes(norm: Norm, split: GroupPartition, places: int) -> int:
+def _resident_bytes(norm: Norm, split: GroupPartition, positions: int) -> int:
     """Return the bytes of a block's resident input: the same number of positions for each thread."""
-    return -(-_each(split, places) // split.rows) * split.threads * _moving_bytes(norm)
+    return -(-_each(split, positions) // split.rows) * split.threads * _moving_bytes(norm)
 
 
-def _each(split: GroupPartition, places: int) -> int:
+def _each(split: GroupPartition, positions: int) -> int:
     """Return the positions per block of a cluster."""
-    return -(-places // split.cluster)
+    return -(-positions // split.cluster)
 
 
 def _moving_bytes(norm: Norm) -> int:
@@ -250,24 +250,24 @@ def _moving_bytes(norm: Norm) -> int:
 def _in_two(norm: Norm) -> LaunchPlan:
     """Return two launches, of which the first passes partial moments of image parts to the second."""
     work, spaces, split = norm.work, norm.spaces, norm.split
-    images, places = (math.prod(s.extents) for s in (spaces.outer, spaces.places))
-    bits = launch_plan.index_bits(max(math.prod(work.full), images, places))
-    most = larger(1, places // (split.rows * LEAST_PLACES))
-    parts = larger(1, smaller(split.blocks * work.asked.arch.sm_count // larger(1, images), most))
-    each = larger(1, -(-places // parts))
-    parts = -(-places // each)
+    images, positions = (math.prod(s.extents) for s in (spaces.outer, spaces.positions))
+    bits = launch_plan.index_bits(max(math.prod(work.full), images, positions))
+    most = larger(1, positions // (split.rows * LEAST_PLACES))
+    parts = larger(1, smaller(split.blocks * work.request.arch.sm_count // larger(1, images), most))
+    each = larger(1, -(-positions // parts))
+    parts = -(-positions // each)
     items = split.rows * split.columns // spaces.groups
-    made = LaunchPlan(
+    launch = LaunchPlan(
         kernel=_kernel(norm, bits, "sums", _lanes(norm, items)),
         grid=(images * parts, 1, 1),
         block=(split.threads, 1, 1),
         shared_bytes=0,
-        parameters=_parameters(places, each, parts, spaces, bits),
-        output_shapes=work.asked.output_shapes,
+        parameters=_parameters(positions, each, parts, spaces, bits),
+        output_shapes=work.request.output_shapes,
         scratch_bytes=images * spaces.groups * parts * MOMENTS_BYTES,
         passing=True,
     )
-    return replace(made, then=(replace(made, kernel=_kernel(norm, bits, "apply", _lanes(norm, 32))),))
+    return replace(launch, then=(replace(launch, kernel=_kernel(norm, bits, "apply", _lanes(norm, 32))),))
 
 
 def _spaces(work: Reduced) -> GroupSpaces | None:
@@ -283,13 +283,13 @@ def _spaces(work: Reduced) -> GroupSpaces | None:
     outer = runs.pop(0)[1] if runs and not runs[0][0] else []
     if len(runs) not in (2, 3):
         return None
-    places, groups, *channels = (tuple(axes) for _, axes in runs)
+    positions, groups, *channels = (tuple(axes) for _, axes in runs)
     columns = (*groups, *(channels[0] if channels else ()))
-    kept = settled(math.prod(work.extents(groups)))
-    return GroupSpaces(work.layout(tuple(outer)), work.layout(places), work.layout(columns), kept)
+    count = settled(math.prod(work.extents(groups)))
+    return GroupSpaces(work.layout(tuple(outer)), work.layout(positions), work.layout(columns), count)
 
 
-def _place(work: Reduced, spaces: GroupSpaces) -> tuple[GroupOperand, ...]:
+def _access(work: Reduced, spaces: GroupSpaces) -> tuple[GroupOperand, ...]:
     reduced = frozenset(f"in{i}" for i in expressions.reduced_inputs(work.program))
 
     def along(strides: Shape) -> str:
@@ -298,21 +298,21 @@ def _place(work: Reduced, spaces: GroupSpaces) -> tuple[GroupOperand, ...]:
         return "vector" if strides == spaces.columns.contiguous else "gather"
 
     return tuple(
-        GroupOperand(o, n, along(spaces.columns.strides[n]), any(spaces.places.strides[n]), o.name in reduced)
+        GroupOperand(o, n, along(spaces.columns.strides[n]), any(spaces.positions.strides[n]), o.name in reduced)
         for n, o in enumerate(work.operands)
     )
 
 
 def _share_out(work: Reduced, spaces: GroupSpaces, placed: tuple[GroupOperand, ...]) -> GroupPartition:
     vectors = [p for p in placed if p.along == "vector"]
-    steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.places.strides[p.slot])]
+    steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.positions.strides[p.slot])]
     columns = settled(math.prod(spaces.columns.extents))
-    widest = min(MOST_WIDTH, work.asked.tuning.width or vector_width(tuple(p.operand.size for p in vectors)))
-    width = settled(gcd(widest, columns, *steps)) if work.asked.aligned else 1
+    widest = min(MOST_WIDTH, work.request.tuning.width or vector_width(tuple(p.operand.size for p in vectors)))
+    width = settled(gcd(widest, columns, *steps)) if work.request.aligned else 1
     across = columns // width
     fetched = [p for p in placed if p.moves and not p.operand.is_output]
-    held = sum(p.operand.size * (width if p.along == "vector" else 1) for p in fetched)
-    return GroupPartition(width, across, max(1, THREADS // across), max(1, min(4, BYTES_IN_FLIGHT // max(held, 1))))
+    size = sum(p.operand.size * (width if p.along == "vector" else 1) for p in fetched)
+    return GroupPartition(width, across, max(1, THREADS // across), max(1, min(4, BYTES_IN_FLIGHT // max(size, 1))))
 
 
 def _lanes(norm: Norm, most: int) -> int:
@@ -323,17 +323,17 @@ def _lanes(norm: Norm, most: int) -> int:
 
 def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
     work, split = norm.work, norm.split
-    entry, program = work.asked.entry, work.program
+    entry, program = work.request.entry, work.program
     group = math.prod(norm.spaces.columns.extents) // norm.spaces.groups
     facts = {
-        "OUTER_RANK": len(norm.spaces.outer.extents), "PLACE_RANK": len(norm.spaces.places.extents),
+        "OUTER_RANK": len(norm.spaces.outer.extents), "PLACE_RANK": len(norm.spaces.positions.extents),
         "COLUMN_RANK": len(norm.spaces.columns.extents), "OPERANDS": len(norm.placed),
         "WIDTH": split.width, "ACROSS": split.across, "ROWS": split.rows, "THREADS": split.threads,
-        "GROUPS": split.columns // group, "GROUP": group, "AHEAD": split.ahead, "LANES": lanes,
+        "GROUPS": split.columns // group, "GROUP": group, "AHEAD": split.prefetch, "LANES": lanes,
         "HELD": bool(split.cluster), "CLUSTER": max(1, split.cluster),
     }  # fmt: skip
     if split.cluster:
-        facts["MOST_HELD"] = work.asked.arch.shared_bytes // _moving_bytes(norm)
+        facts["MOST_HELD"] = work.request.arch.shared_bytes // _moving_bytes(norm)
     pointers: tuple[Operand | Pointer, ...] = (*work.operands, access.scratch(used=not split.cluster))
     computed = expressions.source(program) + expressions.norm(program, norm.of)
     first = f"using Index = {launch_plan.index_type(bits)};\n{constants(facts)}{computed}{access.pointers(pointers)}"
@@ -354,7 +354,7 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
                     work_of,
                     program,
                     pointers,
-                    work.asked.tuning.min_blocks or split.blocks,
+                    work.request.tuning.min_blocks or split.blocks,
                     max(1, split.cluster),
                 ),
             ),
@@ -412,9 +412,9 @@ def _store(p: GroupOperand) -> Store:
     return Store.of(p.operand, f"store_values<WIDTH>({_at(p)}, {p.operand.name})")
 
 
-def _parameters(places: int, each: int, parts: int, spaces: GroupSpaces, bits: int) -> bytes:
-    words = [places, each, *divisor(parts, bits)]
-    groups = (spaces.outer, spaces.places, spaces.columns)
+def _parameters(positions: int, each: int, parts: int, spaces: GroupSpaces, bits: int) -> bytes:
+    words = [positions, each, *divisor(parts, bits)]
+    groups = (spaces.outer, spaces.positions, spaces.columns)
     for space in groups:
         words += divisors(space.extents, bits)
     for space in groups:

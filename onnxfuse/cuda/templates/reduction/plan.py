@@ -32,15 +32,15 @@ class ReductionAxes:
     """The reduced axes, the same for all reductions."""
 
 
-def plan(asked: PlanRequest) -> LaunchPlan:
+def plan(request: PlanRequest) -> LaunchPlan:
     """Return the launch plan of a program with reductions."""
-    flat = unify_axes.broadcast_program(asked.program, asked.input_shapes)
+    flat = unify_axes.broadcast_program(request.program, request.input_shapes)
     operands = access.operands(flat.program, flat.input_shapes)
     axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
     one = all(axes.full[d] == 1 for d in axes.reduced)
     lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
     program = alone(flat.program) if one else flat.program
-    work = Reduced(asked, program, operands, axes.full, tuple(sorted(axes.reduced)), lookups, flat.orders)
+    work = Reduced(request, program, operands, axes.full, tuple(sorted(axes.reduced)), lookups, flat.orders)
     norm = group.norm(work)
     if norm is not None and group.pays(norm):
         return group.plan(norm)
@@ -48,30 +48,30 @@ def plan(asked: PlanRequest) -> LaunchPlan:
     wide = [d for d, n in enumerate(axes.full) if n != 1]
     across = bool(wide) and wide[-1] not in axes.reduced
     # Small tensors are cached: strided reads are cheap, and no block exchanges partial sums.
-    apart = launch_plan.is_small(math.prod(axes.full), asked.arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
-    return column.plan(work) if across and not apart else row.plan(work)
+    few = launch_plan.is_small(math.prod(axes.full), request.arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
+    return column.plan(work) if across and not few else row.plan(work)
 
 
 def axes_of(flat: BroadcastProgram, full: Shape) -> ReductionAxes:
     """Return the axes of the reductions of a program without views; raises `UnsupportedError` if they differ."""
     shapes = flat.program.shapes(flat.input_shapes)
-    found: dict[frozenset[int], frozenset[int]] = {}
+    reductions: dict[frozenset[int], frozenset[int]] = {}
     for index in flat.program.reductions():
         reduce = flat.program.values[index]
         assert isinstance(reduce, Reduce)
         shape = shapes[reduce.arg]
         axes = reduced_axes(reduce, len(shape))
-        ahead = len(full) - len(shape)
-        other = next((a for a in sorted(axes) if shape[a] != full[a + ahead]), None)
+        leading = len(full) - len(shape)
+        other = next((a for a in sorted(axes) if shape[a] != full[a + leading]), None)
         if other is not None:
             raise UnsupportedError(
                 f"a reduction over axes {sorted(axes)} of shape {shape} in an op with rows of "
-                f"{tuple(full[a + ahead] for a in sorted(axes))}"
+                f"{tuple(full[a + leading] for a in sorted(axes))}"
             )
-        placed = frozenset(a + ahead for a in axes)
+        placed = frozenset(a + leading for a in axes)
         # Axes of extent 1 make no difference.
-        found.setdefault(frozenset(a for a in placed if full[a] != 1), placed)
-    if len(found) != 1:
-        sets = " and ".join(sorted(str(sorted(s)) for s in found.values()))
+        reductions.setdefault(frozenset(a for a in placed if full[a] != 1), placed)
+    if len(reductions) != 1:
+        sets = " and ".join(sorted(str(sorted(s)) for s in reductions.values()))
         raise UnsupportedError(f"reductions over axes {sets} of {full} in one op")
-    return ReductionAxes(full, *found.values())
+    return ReductionAxes(full, *reductions.values())

@@ -14,7 +14,7 @@ from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, strides_by
 class Reduced:
     """A program without movements, whose reductions all run over the same axes."""
 
-    asked: PlanRequest
+    request: PlanRequest
     program: BodyProgram
     """The requested program, with the axes of the index space."""
     operands: tuple[Operand, ...]
@@ -28,7 +28,7 @@ class Reduced:
     """Memory order of the axes of operands, by name, if it differs from the index space's."""
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def free(self) -> tuple[int, ...]:
         """The axes that are not reduced, in order."""
         return tuple(d for d in range(len(self.full)) if d not in self.axes)
 

@@ -12,24 +12,24 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.row_cpp import around, constants, parameters
-from onnxfuse.cuda.templates.reduction.row_operands import place, spread, with_lookups
+from onnxfuse.cuda.templates.reduction.row_operands import patterns, refined, with_lookups
 from onnxfuse.cuda.templates.reduction.row_split import share_out
 
 
 def plan(work: Reduced) -> LaunchPlan:
     """Return the launch plan of a program that reduces the innermost axis, and possibly others."""
-    asked, program, operands = work.asked, work.program, work.operands
-    rows, columns = math.prod(work.extents(work.kept)), math.prod(work.extents(work.axes))
+    request, program, operands = work.request, work.program, work.operands
+    rows, columns = math.prod(work.extents(work.free)), math.prod(work.extents(work.axes))
     bits = launch_plan.index_bits(max(rows * columns, rows, columns, *(t.rows for t in work.lookups.values())))
-    outer, inner = work.layout(work.kept), work.layout(work.axes)
-    placed, width = place(work, outer, inner)
-    split = share_out(placed, rows, columns, width, asked)
-    placed = with_lookups(placed if split.shifted else spread(placed, inner, split.width), work.lookups)
+    outer, inner = work.layout(work.free), work.layout(work.axes)
+    placed, width = patterns(work, outer, inner)
+    split = share_out(placed, rows, columns, width, request)
+    placed = with_lookups(placed if split.shifted else refined(placed, inner, split.width), work.lookups)
     row_threads = split.threads // split.cluster
-    tuning = asked.tuning
+    tuning = request.tuning
     threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
 
-    entry = asked.entry
+    entry = request.entry
     kernel = KernelSource(
         entry,
         (
@@ -57,5 +57,5 @@ def plan(work: Reduced) -> LaunchPlan:
         block=(threads, 1, 1),
         shared_bytes=0,
         parameters=parameters(rows, columns, outer, inner, placed, bits),
-        output_shapes=asked.output_shapes,
+        output_shapes=request.output_shapes,
     )

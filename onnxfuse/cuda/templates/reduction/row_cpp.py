@@ -26,15 +26,15 @@ def constants(
         "LOOKUPS": max(sum(p.lookup is not None for p in placed), 1),
         "WIDTH": split.width, "ITEMS": split.items, "THREADS": threads, "ROW_THREADS": split.threads,
         "EXACT": split.exact, "SHIFTED": split.shifted, "INNER_ITEMS": split.inner_items, "CLUSTER": split.cluster,
-        "AHEAD": _ahead(placed, split), "ALONG": any(p.operand.is_output and p.along != "scalar" for p in placed),
+        "AHEAD": _prefetch(placed, split), "ALONG": any(p.operand.is_output and p.along != "scalar" for p in placed),
     }  # fmt: skip
     return f"using Index = {launch_plan.index_type(bits)};\n" + source.constants(facts)
 
 
-def _ahead(placed: tuple[RowOperand, ...], split: RowPartition) -> int:
+def _prefetch(placed: tuple[RowOperand, ...], split: RowPartition) -> int:
     """Return the prefetch depth, in vectors, of a thread that iterates over its row."""
-    held = sum(p.operand.size for p in placed if p.reduced and p.along != "scalar") * split.width
-    return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(held, 1)))
+    item_bytes = sum(p.operand.size for p in placed if p.reduced and p.along != "scalar") * split.width
+    return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(item_bytes, 1)))
 
 
 def around(placed: tuple[RowOperand, ...], split: RowPartition) -> str:
@@ -44,7 +44,7 @@ def around(placed: tuple[RowOperand, ...], split: RowPartition) -> str:
         [p for p in inputs if p.along != "scalar" and split.fetches_late(p) is late] for late in (False, True)
     )
     scalars = RegisterGroup("RowHeld", "scalars", tuple(_load(p) for p in inputs if p.along == "scalar"))
-    held, lates = (
+    group_of_row, lates = (
         RegisterGroup("Held", "held", tuple(map(_load, early))),
         RegisterGroup("Late", "late", tuple(map(_load, late))),
     )
@@ -52,15 +52,15 @@ def around(placed: tuple[RowOperand, ...], split: RowPartition) -> str:
     vector = f"const Pointers& row, const Span& span, {where}"
     return "".join((
         access.pointers(p.operand for p in placed),
-        *(group.hold() for group in (scalars, held, lates)),
+        *(group.hold() for group in (scalars, group_of_row, lates)),
         _pointers_at(placed, split.shifted),
         scalars.load("load_scalars", "const Pointers& row"),
         # Dense operands are loaded by one function; those shared by all or many rows by another one.
-        held.fill("load_dense", "const Pointers& row, const Span& span", [_load(p) for p in early if p.dense]),
-        held.fill("load_shared_operands", vector, [_load(p) for p in early if not p.dense]),
+        group_of_row.fill("load_dense", "const Pointers& row, const Span& span", [_load(p) for p in early if p.dense]),
+        group_of_row.fill("load_shared_operands", vector, [_load(p) for p in early if not p.dense]),
         lates.load("load_late", vector),
         element(
-            (p.operand.name for p in inputs), (held, lates, scalars),
+            (p.operand.name for p in inputs), (group_of_row, lates, scalars),
             "const Held& held, const Late& late, const RowHeld& scalars, int w",
         ),
         "// As the reductions see it, which read nothing that is late.\n"

@@ -38,7 +38,7 @@ class RowOperand:
         return self.along == "columns" and self.outer == "full"
 
 
-def place(work: Reduced, outer: StridedLayout, inner: StridedLayout) -> tuple[tuple[RowOperand, ...], int]:
+def patterns(work: Reduced, outer: StridedLayout, inner: StridedLayout) -> tuple[tuple[RowOperand, ...], int]:
     """Return the access pattern of each operand, and the vector width if runs determine it, else 0."""
     operands = work.operands
     rows, columns = math.prod(outer.extents), math.prod(inner.extents)
@@ -51,8 +51,8 @@ def place(work: Reduced, outer: StridedLayout, inner: StridedLayout) -> tuple[tu
     ]
     width = 0
     if runs:
-        widest = work.asked.tuning.width or vector_width(tuple(o.size for o, _ in runs))
-        width = gcd(widest, *(s for _, steps in runs for s in steps)) if work.asked.aligned else 1
+        widest = work.request.tuning.width or vector_width(tuple(o.size for o, _ in runs))
+        width = gcd(widest, *(s for _, steps in runs for s in steps)) if work.request.aligned else 1
     kinds: list[tuple[str, str]] = []
     for operand, size, outer_strides, inner_strides in zip(operands, sizes, outer.strides, inner.strides, strict=True):
         in_runs = any(operand is o for o, _ in runs)
@@ -77,7 +77,7 @@ def place(work: Reduced, outer: StridedLayout, inner: StridedLayout) -> tuple[tu
     return tuple(placed), width
 
 
-def spread(placed: tuple[RowOperand, ...], inner: StridedLayout, width: int) -> tuple[RowOperand, ...]:
+def refined(placed: tuple[RowOperand, ...], inner: StridedLayout, width: int) -> tuple[RowOperand, ...]:
     """Refine the patterns: distinguish inputs that are constant along whole vectors from those indexed per element."""
 
     def stays(p: RowOperand) -> bool:

@@ -82,15 +82,17 @@ class Choice:
     cluster: int = 1
 
 
-def share_out(placed: tuple[RowOperand, ...], rows: int, columns: int, width: int, asked: PlanRequest) -> RowPartition:
+def share_out(
+    placed: tuple[RowOperand, ...], rows: int, columns: int, width: int, request: PlanRequest
+) -> RowPartition:
     """Return the partition of a row: to part of a warp, a warp, a block, several blocks, or an iterating block.
 
     `width`: elements per vector if already determined, else 0.
     """
-    arch, tuning, shifted = asked.arch, asked.tuning, False
+    arch, tuning, shifted = request.arch, request.tuning, False
     small = launch_plan.is_small(rows * columns, arch)
     if not width:
-        width, shifted = _width(placed, columns, asked.aligned, small, tuning)
+        width, shifted = _width(placed, columns, request.aligned, small, tuning)
     # A row of 197 halves, shifted by at most 7 of them, touches 26 vectors of 8.
     vectors = -(-(columns + (width - gcd(columns, width) if shifted else 0)) // width)
     inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
@@ -106,17 +108,17 @@ def share_out(placed: tuple[RowOperand, ...], rows: int, columns: int, width: in
             cluster=choice.cluster,
         )  # fmt: skip
         items = max(1, -(-vectors // choice.threads))
-        held = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
+        loaded = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
         narrow = choice.threads < segment and items > 1
         narrow = narrow or (small and items * width > SMALL_ELEMENTS and choice.threads < LONG_THREADS)
         # Few rows: a second block helps if each thread still has two vectors, more than a cluster's barrier costs.
         narrow = narrow or (choice.cluster < few and vectors >= 2 * choice.threads * 2 and choice.threads >= 256)
         # One vector per thread always fits.
-        fits = items == 1 or (items * width <= choice.elements and held <= choice.held_bytes)
+        fits = items == 1 or (items * width <= choice.elements and loaded <= choice.held_bytes)
         if fits and not narrow:
             exact = not shifted and vectors == choice.threads * items
             inner = columns // (choice.threads * width) if shifted else 0
-            crowded = shifted and choice.threads <= 32 and held > CROWDED_BYTES
+            crowded = shifted and choice.threads <= 32 and loaded > CROWDED_BYTES
             blocks = 512 // max(tuning.row_threads, 32) if crowded else split.min_blocks
             return replace(split, items=items, exact=exact, inner_items=inner, min_blocks=blocks)
     # An iterating block reads operands repeatedly: blocks that share a row keep fewer rows in the cache at a time.

@@ -70,13 +70,13 @@ def check(op: FusedOp) -> ScanBody:
 
 def running(op: FusedOp) -> tuple[BodyProgram, Running]:
     """Return the program of the body, and the axis of its running sum."""
-    found = check(op)
-    return found.program, Running(found.axis, found.exclusive, found.reverse)
+    scan = check(op)
+    return scan.program, Running(scan.axis, scan.exclusive, scan.reverse)
 
 
 @lru_cache(maxsize=1024)
 def _check(meaning: Meaning) -> ScanBody:
-    found: dict[tuple[int, bool, bool], None] = {}
+    scans: dict[tuple[int, bool, bool], None] = {}
 
     def running_sum(node: BodyNode) -> tuple[Term, ...]:
         x, axes = node.term(0), node.integers(1)
@@ -84,13 +84,13 @@ def _check(meaning: Meaning) -> ScanBody:
             raise UnsupportedError(
                 f"CumSum of {element_types.name(x.dtype)} over {axes}, expected numbers and one axis"
             )
-        found[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
+        scans[axes[0], bool(node.number("exclusive", 0)), bool(node.number("reverse", 0))] = None
         return (x.builder.term(Reduce("sum", x.index, (), False, x.dtype)),)
 
     program = read.program_by(meaning, {**POINTWISE, ("", ops.CumSum): running_sum})
-    if len(expressions.phases(program)) != 1 or len(found) != 1:
-        raise UnsupportedError(f"{plural(found, 'kind')} of CumSum, one after the other or not, expected one")
-    ((axis, exclusive, reverse),) = found
+    if len(expressions.phases(program)) != 1 or len(scans) != 1:
+        raise UnsupportedError(f"{plural(scans, 'kind')} of CumSum, one after the other or not, expected one")
+    ((axis, exclusive, reverse),) = scans
     return ScanBody(program, axis, exclusive, reverse)
 
 
@@ -136,7 +136,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     space, axis = _space(work)
     # A vector is a part of the row, or adjacent elements of a strided axis.
     width = _width(work, length if inner == 1 else inner, aligned, tuning)
-    placed = dense.place(work.operands, space, count, width)
+    placed = dense.patterns(work.operands, space, count, width)
     text = dense.index_space(bits, space, placed)
     facts = {
         "AXIS": axis, "WIDTH": width, "THREADS": THREADS, "CLUSTER": 1,
