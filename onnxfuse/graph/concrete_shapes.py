@@ -78,10 +78,8 @@ def fused_nodes(graph: GraphProto) -> dict[str, list[NodeProto]]:
 
 def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape, ...] | None:
     """Return the input shapes of a node, None if one is unknown."""
-    shapes = [types[v].shape if v in types else None for v in node.input]
-    if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
-        return None
-    return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)
+    shapes = tuple(s for v in node.input if (s := types.get(v, UNKNOWN).static_shape) is not None)
+    return shapes if len(shapes) == len(node.input) else None
 
 
 def may_have(node: NodeProto, shapes: Sequence[Shape], types: Mapping[str, ValueType]) -> bool:
