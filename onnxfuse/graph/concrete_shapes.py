@@ -7,6 +7,7 @@ from onnx import GraphProto, NodeProto
 
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
 from onnxfuse.symbolic.integer import Int
@@ -39,11 +40,9 @@ def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.M
 
 def open_dims(model: onnx.ModelProto) -> tuple[str, ...]:
     """Return the names of a model's dynamic input dimensions, INPUT[AXIS] for unnamed ones."""
-    weights = {t.name for t in model.graph.initializer}
     dims = (
         d.dim_param or f"{i.name}[{n}]"
-        for i in model.graph.input
-        if i.name not in weights
+        for i in required_inputs(model.graph)
         for n, d in enumerate(i.type.tensor_type.shape.dim)
         if not d.HasField("dim_value")
     )
