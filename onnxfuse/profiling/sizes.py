@@ -13,6 +13,7 @@ from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.host_values import SHAPE_READERS, SMALL, computed_on_host
+from onnxfuse.model.schema import opset_of
 from onnxfuse.model.validate import bits
 from onnxfuse.shapes.extent_values import at_sizes, name_sizes
 from onnxfuse.shapes.inference import infer
@@ -123,7 +124,7 @@ def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
     internal = (t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL)
     tensors = [t for t in internal if t.data_type != onnx.TensorProto.STRING]
     constants = {t.name: numpy_helper.to_array(t) for t in tensors if math.prod(t.dims) <= FOLD_LIMIT}
-    opset = next((int(o.version) for o in model.opset_import if o.domain == ""), 1)
+    opset = opset_of(model)
     remaining = []
     for node in model.graph.node:
         value = _value(node, constants, types, opset)
