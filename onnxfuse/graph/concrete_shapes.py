@@ -7,6 +7,7 @@ from onnx import GraphProto, NodeProto
 
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
 from onnxfuse.symbolic.integer import Int
@@ -39,11 +40,9 @@ def with_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> tuple[onnx.M
 
 def open_dims(model: onnx.ModelProto) -> tuple[str, ...]:
     """Return the names of a model's dynamic input dimensions, INPUT[AXIS] for unnamed ones."""
-    weights = {t.name for t in model.graph.initializer}
     dims = (
         d.dim_param or f"{i.name}[{n}]"
-        for i in model.graph.input
-        if i.name not in weights
+        for i in required_inputs(model.graph)
         for n, d in enumerate(i.type.tensor_type.shape.dim)
         if not d.HasField("dim_value")
     )
@@ -78,10 +77,8 @@ def fused_nodes(graph: GraphProto) -> dict[str, list[NodeProto]]:
 
 def input_shapes(node: NodeProto, types: Mapping[str, ValueType]) -> tuple[Shape, ...] | None:
     """Return the input shapes of a node, None if one is unknown."""
-    shapes = [types[v].shape if v in types else None for v in node.input]
-    if any(s is None or not all(isinstance(d, int) for d in s) for s in shapes):
-        return None
-    return tuple(tuple(int(d or 0) for d in s or ()) for s in shapes)
+    shapes = tuple(s for v in node.input if (s := types.get(v, UNKNOWN).static_shape) is not None)
+    return shapes if len(shapes) == len(node.input) else None
 
 
 def may_have(node: NodeProto, shapes: Sequence[Shape], types: Mapping[str, ValueType]) -> bool:

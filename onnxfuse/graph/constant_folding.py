@@ -302,14 +302,12 @@ def _packs(graph: Graph, node: Node) -> bool:
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     """Return the inputs of `node` if all are constants and folding leaves the file about as big, else None."""
     if node.op in SHAPE_READERS:
-        shape = graph.type(node.inputs[0]).shape
-        if shape is None or not all(isinstance(d, int) for d in shape):
-            return None
-        return {node.inputs[0]: np.broadcast_to(np.float32(0), [int(d or 0) for d in shape])}
+        shape = graph.type(node.inputs[0]).static_shape
+        return None if shape is None else {node.inputs[0]: np.broadcast_to(np.float32(0), shape)}
     if not all(graph.is_constant(v) for v in node.inputs if v):
         return None
     output = graph.type(node.outputs[0])
-    if output.shape is None or not all(isinstance(d, int) for d in output.shape) or not output.dtype:
+    if output.static_shape is None or not output.dtype:
         return None
     arrays = {v: graph.constant(v) for v in node.inputs if v}
     known = {v: a for v, a in arrays.items() if a is not None}

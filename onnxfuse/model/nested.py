@@ -3,7 +3,9 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
+
+from onnxfuse import ops
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -46,6 +48,15 @@ def defined(graph: GraphProto) -> Iterator[str]:
     yield from (t.name for t in graph.initializer)
     yield from (t.values.name for t in graph.sparse_initializer)
     yield from (v for n in graph.node for v in n.output if v)
+
+
+def constants_of(graph: GraphProto) -> dict[str, TensorProto]:
+    """Return the tensors of a graph's initializers and of its Constant nodes, by value name."""
+    tensors = {t.name: t for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == ops.Constant and node.domain in ("", "ai.onnx"):
+            tensors.update((node.output[0], a.t) for a in node.attribute if a.HasField("t"))
+    return tensors
 
 
 def every_name(graph: GraphProto) -> set[str]:

@@ -5,29 +5,25 @@ A multiply-add is two, everything else one per element and step of the formula, 
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 
-class NodeShapes(Protocol):
+@dataclass(frozen=True)
+class NodeShapes:
     """The shapes of a node's values, and its attributes."""
 
-    @property
-    def output(self) -> tuple[int, ...] | None:
-        """Shape of the first output, None if unknown."""
-
-    @property
-    def inputs(self) -> list[tuple[int, ...] | None]:
-        """Shapes of the inputs, None for absent and unknown ones."""
-
-    @property
-    def present(self) -> list[bool]:
-        """Whether each input is there."""
+    output: tuple[int, ...] | None
+    """Shape of the first output, None if unknown."""
+    inputs: list[tuple[int, ...] | None]
+    """Shapes of the inputs, None for absent and unknown ones."""
+    present: list[bool]
+    """Whether each input is there."""
+    attribute: Callable[[str, object], object]
+    """Returns the value of an attribute by its name, or else the default."""
 
     def input(self, position: int) -> tuple[int, ...] | None:
         """Return the shape of an input, None if it is absent or unknown."""
-
-    def attribute(self, name: str, default: object) -> object:
-        """Return an attribute."""
+        return self.inputs[position] if position < len(self.inputs) else None
 
 
 Flops = Callable[[NodeShapes], int | None]

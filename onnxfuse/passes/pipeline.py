@@ -25,9 +25,7 @@ from onnxfuse.rules.language.rule_file import Rule, by_default, replacing, shipp
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.rewriting.rewrite import MAX_ROUNDS, endless
 from onnxfuse.shapes.inference import shell
-
-Progress = Callable[[str], None]
-"""Called with the name of each phase as it starts."""
+from onnxfuse.support.progress import Steps, silent
 
 OLDEST = 7
 """The oldest operator set that ONNX Runtime guarantees to run. Before it Add and its like broadcast only where an
@@ -38,7 +36,7 @@ attribute requests it: rules assume otherwise.
 def run(
     model: ModelProto,
     rules: Sequence[Rule] | None = None,
-    progress: Progress = lambda _: None,
+    progress: Steps = silent,
     choices: Choices | None = None,
     *,
     opens: Opens | None = None,
@@ -101,7 +99,7 @@ def run(
 
 
 def _optimize(
-    model: ModelProto, rules: Sequence[Rule], report: OptimizeReport, progress: Progress, choices: Choices | None
+    model: ModelProto, rules: Sequence[Rule], report: OptimizeReport, progress: Steps, choices: Choices | None
 ) -> None:
     """Run the pipeline on a normalized model, in place, to a fixed point.
 
@@ -113,7 +111,7 @@ def _optimize(
         before = shell(model)
         state = State(rules, OptimizeReport(seconds=report.seconds), choices, ops)
         for phase in PIPELINE:
-            with _phase(state.report, phase.name, _silently if turn else progress):
+            with _phase(state.report, phase.name, silent if turn else progress):
                 phase.run(model, state)
         changed = shell(model) != before
         if changed or not turn:
@@ -125,12 +123,8 @@ def _optimize(
     raise endless(state.report.applied, f"optimizing what was optimized {MAX_ROUNDS} times changes it still")
 
 
-def _silently(phase: str) -> None:
-    """Ignore the progress of later iterations."""
-
-
 @contextlib.contextmanager
-def _phase(report: OptimizeReport, name: str, progress: Progress) -> Iterator[None]:
+def _phase(report: OptimizeReport, name: str, progress: Steps) -> Iterator[None]:
     """Report the start of a phase, and record its duration."""
     progress(name)
     start = time.perf_counter()

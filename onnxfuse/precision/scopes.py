@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
-from onnxfuse import ops
-from onnxfuse.model.nested import bodies
+from onnxfuse.model.nested import bodies, constants_of
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
 
@@ -85,13 +84,11 @@ def every(scope: Scope) -> Iterator[Scope]:
 
 def _scope(proto: GraphProto, inferred: GraphProto, parent: Scope | None) -> Scope:
     scope = Scope(proto, {**value_types(proto), **value_types(inferred)}, parent)
-    scope.constants = {t.name: t for t in proto.initializer}
+    scope.constants = constants_of(proto)
     scope.own = {i.name for i in proto.input} | set(scope.constants) | {t.values.name for t in proto.sparse_initializer}
     for position, (node, twin) in enumerate(zip(proto.node, inferred.node, strict=True)):
         scope.own.update(o for o in node.output if o)
         scope.producers.update((o, node) for o in node.output if o)
-        if node.op_type == ops.Constant and not node.domain and node.attribute[0].HasField("t"):
-            scope.constants[node.output[0]] = node.attribute[0].t
         inner = [_scope(b, t, scope) for b, t in zip(bodies(node), bodies(twin), strict=True)]
         if inner:
             scope.bodies[position] = inner

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import onnxruntime
-from onnx import TensorProto
 
 from onnxfuse import runtime
 from onnxfuse.files import io
 from onnxfuse.profiling.settings import ModelName, Setting
-from onnxfuse.runtime.sessions.opening import load_custom_ops, reason, unregistered
+from onnxfuse.runtime.sessions.opening import load_custom_ops, ort_value, reason, unregistered
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from onnxfuse.verification.inputs.inputs import Array
@@ -81,7 +78,7 @@ def opened(
 
 def ort_values(arrays: Mapping[str, Array]) -> dict[str, onnxruntime.OrtValue]:
     """Wrap arrays as ONNX Runtime values; the arrays must outlive the values."""
-    return {name: _ort_value(x) for name, x in arrays.items()}
+    return {name: ort_value(x) for name, x in arrays.items()}
 
 
 def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values) -> DeviceBinding:
@@ -171,9 +168,3 @@ def events_of(session: onnxruntime.InferenceSession) -> list[dict[str, Any]]:
         ) from error
     file.unlink()
     return events
-
-
-def _ort_value(x: Array) -> onnxruntime.OrtValue:
-    if x.dtype == ml_dtypes.bfloat16:
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(x)

@@ -13,6 +13,7 @@ from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.model.host_values import SHAPE_READERS, SMALL, computed_on_host
+from onnxfuse.model.schema import opset_of
 from onnxfuse.model.validate import bits
 from onnxfuse.shapes.extent_values import at_sizes, name_sizes
 from onnxfuse.shapes.inference import infer
@@ -53,15 +54,12 @@ class Sized:
     def bytes_of(self, value: str) -> int | None:
         """Return the bytes of a value; None if its shape or type is unknown."""
         type_ = self.types.get(value, UNKNOWN)
-        extents = self.extents(value)
+        extents = type_.static_shape
         return None if extents is None or not type_.dtype else math.ceil(math.prod(extents) * bits(type_.dtype) / 8)
 
     def extents(self, value: str) -> tuple[int, ...] | None:
         """Return the shape of a value; None if it is not fully known."""
-        shape = self.types.get(value, UNKNOWN).shape
-        if shape is None or not all(isinstance(d, int) for d in shape):
-            return None
-        return tuple(d for d in shape if isinstance(d, int))
+        return self.types.get(value, UNKNOWN).static_shape
 
 
 def sized(model: onnx.ModelProto, shapes: Shapes) -> Sized:
@@ -121,12 +119,12 @@ def _fold(model: onnx.ModelProto, inferred: onnx.ModelProto) -> bool:
     ONNX's inference follows such arithmetic only in part: not through the bounds of a Slice.
     """
     types = value_types(inferred.graph)
-    if all(t.shape is not None and all(isinstance(d, int) for d in t.shape) for t in types.values()):
+    if all(t.static_shape is not None for t in types.values()):
         return False
     internal = (t for t in model.graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL)
     tensors = [t for t in internal if t.data_type != onnx.TensorProto.STRING]
     constants = {t.name: numpy_helper.to_array(t) for t in tensors if math.prod(t.dims) <= FOLD_LIMIT}
-    opset = next((int(o.version) for o in model.opset_import if o.domain == ""), 1)
+    opset = opset_of(model)
     remaining = []
     for node in model.graph.node:
         value = _value(node, constants, types, opset)
@@ -151,10 +149,10 @@ def _value(
         return None
     inputs = dict(constants)
     if node.op_type in SHAPE_READERS:
-        shape = types.get(node.input[0], UNKNOWN).shape
-        if shape is None or not all(isinstance(d, int) for d in shape):
+        shape = types.get(node.input[0], UNKNOWN).static_shape
+        if shape is None:
             return None
-        inputs[node.input[0]] = np.broadcast_to(np.float32(0), [int(d or 0) for d in shape])
+        inputs[node.input[0]] = np.broadcast_to(np.float32(0), shape)
     if any(v not in inputs for v in node.input if v):
         return None
     arrays = {v: inputs[v] for v in node.input if v}

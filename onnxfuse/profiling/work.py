@@ -7,14 +7,17 @@ exponential; data movement is none.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
 from onnx import NodeProto
 
 from onnxfuse import ops
 from onnxfuse.ops import Trait, named
+from onnxfuse.ops.flops import NodeShapes
 from onnxfuse.profiling.sizes import ExpandedNode, Sized
 from onnxfuse.shapes.types import UNKNOWN
+from onnxfuse.shapes.value_facts import attribute
 
 VIEWS = named(Trait.VIEW) | {ops.Dropout}
 """Views: the same bytes under another shape, whose buffer ONNX Runtime passes on."""
@@ -98,24 +101,8 @@ def _flops(node: NodeProto, model: Sized, notes: list[str]) -> int:
     if entry is None or entry.flops is None:
         notes.append(f"the operations of {node.domain + '.' if node.domain else ''}{node.op_type} are not known")
         return 0
-    flops = entry.flops(_Extents(node, model))
+    output, *inputs = (model.extents(v) if v else None for v in (node.output[0], *node.input))
+    flops = entry.flops(NodeShapes(output, inputs, list(map(bool, node.input)), partial(attribute, node)))
     if flops is None:
         notes.append(f"the shapes of {node.op_type} '{node.name or node.output[0]}' are not known")
     return flops or 0
-
-
-class _Extents:
-    """The shapes of one node's values by index; None for an absent or unknown one."""
-
-    def __init__(self, node: NodeProto, model: Sized) -> None:
-        self.inputs = [model.extents(v) if v else None for v in node.input]
-        self.present = [bool(v) for v in node.input]
-        self.output = model.extents(node.output[0]) if node.output[0] else None
-        self._attributes = {a.name: a for a in node.attribute}
-
-    def input(self, position: int) -> tuple[int, ...] | None:
-        return self.inputs[position] if position < len(self.inputs) else None
-
-    def attribute(self, name: str, default: object) -> object:
-        value = self._attributes.get(name)
-        return default if value is None else onnx.helper.get_attribute_value(value)

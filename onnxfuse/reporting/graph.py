@@ -13,6 +13,7 @@ from onnxfuse import ops
 from onnxfuse.model import provenance
 from onnxfuse.model.display_names import short
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops, replaced_nodes
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.reporting.graph_drawing import layout
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_types
@@ -42,11 +43,10 @@ def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, An
     weights = {t.name for t in model.graph.initializer}
     nodes: list[dict[str, Any]] = []
     producers: dict[str, int] = {}
-    for value in model.graph.input:
-        if value.name not in weights:
-            producers[value.name] = len(nodes)
-            lines = [f"{value.name}: {types[value.name]}"]
-            nodes.append({"op": "input", "name": value.name, "outputs": lines, "values": [value.name]})
+    for value in required_inputs(model.graph):
+        producers[value.name] = len(nodes)
+        lines = [f"{value.name}: {types[value.name]}"]
+        nodes.append({"op": "input", "name": value.name, "outputs": lines, "values": [value.name]})
     edges: list[tuple[int, int]] = []
     constants = weights | {v for n in model.graph.node if n.op_type == ops.Constant for v in n.output}
     for proto in model.graph.node:

@@ -13,6 +13,7 @@ import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.model.schema import opset_of
 from onnxfuse.shapes.onnx_inference import infer_node
 from onnxfuse.shapes.output_shapes import results_of
 from onnxfuse.shapes.stand_ins import misjudged
@@ -60,9 +61,8 @@ def refine(model: onnx.ModelProto) -> None:
 def _refine(model: onnx.ModelProto) -> dict[str, IntLike]:
     """Fill in extents in one pass; return a mapping of invented names to the extents that they equal."""
     graph = model.graph
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     types = value_types(graph)
-    facts = ValueFacts(int(opset), {name: t.shape for name, t in types.items()})
+    facts = ValueFacts(opset_of(model), {name: t.shape for name, t in types.items()})
     for tensor in graph.initializer:
         facts.remember(tensor.name, tensor)
     declared = {d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim}

@@ -5,12 +5,13 @@ A value's declared shape is not trusted: sizes are computed from the operator's 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from onnx import NodeProto, defs
 
 from onnxfuse import ops
+from onnxfuse.ops.flops import NodeShapes
 from onnxfuse.ops.shapes.extents import UnknownError, is_symbolic
 from onnxfuse.shapes.output_shapes import INCONSISTENT, KnownNode
 from onnxfuse.shapes.value_facts import LIMIT, Numbers, ValueFacts, attribute
@@ -46,28 +47,9 @@ def result_elements(node: NodeProto, inputs: Mapping[str, np.ndarray]) -> int | 
     if any(is_symbolic(*shape) for shape in shapes):
         return None
     if ops.Trait.CONTRACTION in entry.traits and entry.flops is not None:
-        steps = entry.flops(_Shapes(shapes[0], [arrays[v].shape if v else None for v in node.input], node))
+        operands = [arrays[v].shape if v else None for v in node.input]
+        present = list(map(bool, node.input))
+        steps = entry.flops(NodeShapes(shapes[0], operands, present, partial(attribute, node)))
         if steps is None or steps > 2 * (MOST_MULTIPLIED if entry == ops.Einsum else MOST_IN_A_PRODUCT):
             return None
     return sum(math.prod(shape) for shape in shapes)
-
-
-@dataclass(frozen=True)
-class _Shapes:
-    """The shapes of a node's values, for the count of its operations."""
-
-    output: tuple[int, ...]
-    inputs: list[tuple[int, ...] | None]
-    node: NodeProto
-
-    @property
-    def present(self) -> list[bool]:
-        return [shape is not None for shape in self.inputs]
-
-    def input(self, position: int) -> tuple[int, ...] | None:
-        """Return the shape of an input, None if it is absent."""
-        return self.inputs[position] if position < len(self.inputs) else None
-
-    def attribute(self, name: str, default: object) -> object:
-        """Return an attribute."""
-        return attribute(self.node, name, default)

@@ -10,6 +10,7 @@ from onnx import ModelProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.files.external import is_external
+from onnxfuse.model.nested import constants_of
 from onnxfuse.model.schema import opset_of
 from onnxfuse.shapes.stand_ins import KEEPS_NAMES
 from onnxfuse.shapes.types import value_types
@@ -24,11 +25,7 @@ def wrong_axes(inferred: ModelProto) -> Mapping[str, Sequence[int]]:
     if opset_of(inferred) != KEEPS_NAMES or not slices:
         return {}
     types = value_types(inferred.graph)
-    constants = {t.name: t for t in inferred.graph.initializer}
-    for node in inferred.graph.node:
-        if node.op_type == ops.Constant:
-            constants.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-    constants = {name: tensor for name, tensor in constants.items() if not is_external(tensor)}
+    constants = {name: tensor for name, tensor in constants_of(inferred.graph).items() if not is_external(tensor)}
     axes_of = {}
     for node in slices:
         shape = types[node.input[0]].shape if node.input[0] in types else None

@@ -37,6 +37,12 @@ class ValueType:
         """The number of dimensions, None if unknown."""
         return None if self.shape is None else len(self.shape)
 
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape, None unless every extent is an integer."""
+        shape = tuple(d for d in self.shape or () if isinstance(d, int))
+        return shape if self.rank == len(shape) else None
+
     def __str__(self) -> str:
         name = TensorProto.DataType.Name(self.dtype).lower() if self.dtype else "unknown"
         if self.shape is None:

@@ -85,8 +85,7 @@ def _known(model: ModelProto, types: Mapping[str, ValueType]) -> set[str]:
     names = set[str]()
     for node in (n for graph in every_graph(model.graph) for n in graph.node):
         if node.op_type in SHAPE_READERS:
-            shape = types.get(node.input[0], UNKNOWN).shape
-            decided = shape is not None and all(isinstance(d, int) for d in shape)
+            decided = types.get(node.input[0], UNKNOWN).static_shape is not None
         else:
             decided = not is_random(node) and constants.union(names).issuperset(filter(None, _reads(node)))
         if decided:

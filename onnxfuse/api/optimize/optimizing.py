@@ -29,6 +29,7 @@ from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.model import custom_ops, ledger
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
@@ -241,8 +242,7 @@ def _write_ledger(result: Optimized, record: Ledger | None) -> None:
 
 def _sizes(model: ModelProto) -> str:
     """Return the shapes of the inputs, by input name also where dimensions were given by their own names."""
-    weights = {t.name for t in model.graph.initializer}
-    inputs = [i for i in model.graph.input if i.name not in weights]
+    inputs = required_inputs(model.graph)
     dims = {i.name: [d.dim_param or str(d.dim_value) for d in i.type.tensor_type.shape.dim] for i in inputs}
     return ", ".join(f"{name}={'x'.join(of)}" for name, of in dims.items())
 

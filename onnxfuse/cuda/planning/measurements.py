@@ -25,6 +25,7 @@ from onnxfuse.cuda.planning.launch_plan import (
     TileTuning,
 )
 from onnxfuse.files import io
+from onnxfuse.model import metadata
 from onnxfuse.support import json_fields as known_facts
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import ModelError
@@ -285,16 +286,13 @@ def _order(measured: MeasuredVariants) -> tuple[str, str, tuple[Shape, ...]]:
 
 def of_model(model: onnx.ModelProto) -> Book:
     """Return the measurements that a model carries; an empty book if none."""
-    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    text = metadata.entry(model, METADATA)
     return {} if text is None else parse(text, f"the model's metadata {METADATA}")
 
 
 def attach(model: onnx.ModelProto, book: Book) -> None:
     """Attach `book` to `model`, replacing previous measurements."""
-    for entry in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(entry)
-    if book:
-        model.metadata_props.add(key=METADATA, value=json.dumps(as_dict(book), separators=(",", ":")))
+    metadata.set_entry(model, METADATA, json.dumps(as_dict(book), separators=(",", ":")) if book else None)
 
 
 def entry(measured: MeasuredVariants) -> dict[str, Any]:

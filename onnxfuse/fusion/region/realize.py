@@ -20,6 +20,7 @@ from onnxfuse.fusion.region.make_op import Realization, library_form
 from onnxfuse.graph.concrete_shapes import every_graph
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.schema import opset_of
 from onnxfuse.ops import Trait, named
 from onnxfuse.rules.language import predicate
 from onnxfuse.rules.language.fuse_table import Anchor
@@ -61,7 +62,7 @@ def realize(
         external.read(_masks(whole.graph), path)
     found: dict[str, list[Realized]] = {name: [] for name in fused_ops}
     anchors = {name: _anchors(op, rules) for name, op in fused_ops.items()}
-    opset = next((o.version for o in whole.opset_import if o.domain == ""), 1)
+    opset = opset_of(whole)
 
     def visit(proto: GraphProto, inferred: GraphProto, parent: Graph | None) -> None:
         graph = Graph(proto, inferred, opset, parent)

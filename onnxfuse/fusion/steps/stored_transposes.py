@@ -54,7 +54,7 @@ def _exchanges_weight(graph: Graph, value: str) -> Node | None:
     if around is None or node is None or node.op != ops.Transpose or node.domain:
         return None
     known, order = graph.type(value), around.attributes(node).get("perm", [1, 0])
-    whole = known.shape is not None and len(known.shape) == 2 and all(isinstance(d, int) for d in known.shape)
+    whole = known.rank == 2 and known.static_shape is not None
     return node if whole and known.dtype and order == [1, 0] and around.is_constant(node.inputs[0]) else None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from onnxfuse.model import metadata
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.language.rule_file import Rule
@@ -88,16 +89,13 @@ def versions(used: Iterable[Rule]) -> dict[str, str]:
 def record(model: ModelProto, used: Iterable[Rule]) -> None:
     """Add the packs whose rules changed a model to its metadata."""
     versions_used = {**recorded(model), **versions(used)}
-    if not versions_used:
-        return
-    for entry in [p for p in model.metadata_props if p.key == METADATA]:
-        model.metadata_props.remove(entry)
-    model.metadata_props.add(key=METADATA, value=json.dumps(versions_used, sort_keys=True))
+    if versions_used:
+        metadata.set_entry(model, METADATA, json.dumps(versions_used, sort_keys=True))
 
 
 def recorded(model: ModelProto) -> dict[str, str]:
     """Return the packs recorded in a model, with versions. Raises ModelError for invalid metadata."""
-    text = next((p.value for p in model.metadata_props if p.key == METADATA), None)
+    text = metadata.entry(model, METADATA)
     if text is None:
         return {}
     try:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Set
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import onnx
@@ -163,8 +162,8 @@ def _inferred_elements(node: NodeProto, known: Mapping[str, np.ndarray]) -> int 
     arrays = {v: known[v] for v in node.input if v}
     types = {v: value_info(v, ValueType(np_dtype_to_tensor_dtype(a.dtype), a.shape)).type for v, a in arrays.items()}
     few = {v: onnx.numpy_helper.from_array(a, v) for v, a in arrays.items() if a.size <= FEW}
-    found = [type_of(t).shape for t in infer_node(node, types, few, NEWEST).values()]
-    sizes = [math.prod(cast(tuple[int, ...], s)) for s in found if s is not None and all(isinstance(d, int) for d in s)]
+    found = [type_of(t).static_shape for t in infer_node(node, types, few, NEWEST).values()]
+    sizes = [math.prod(shape) for shape in found if shape is not None]
     return sum(sizes) if sizes and len(sizes) == len(found) else None
 
 

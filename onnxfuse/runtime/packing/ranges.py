@@ -15,6 +15,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda.launch_programs.cover import Domain, Rows
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.shapes.extent_values import extent_value
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import Dim, is_unknown
@@ -41,11 +42,8 @@ def dimensions(model: onnx.ModelProto) -> dict[str, Range]:
 
     An unnamed one is called INPUT[AXIS]. A computed name such as `past+1` is not a dimension of its own.
     """
-    constants = {w.name for w in model.graph.initializer}
     ranges: dict[str, Range] = {}
-    for value in model.graph.input:
-        if value.name in constants:
-            continue
+    for value in required_inputs(model.graph):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
                 ranges.setdefault(dim.dim_param or f"{value.name}[{axis}]", REST if axis else BATCH)
@@ -78,8 +76,7 @@ def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, li
 
 def outside(model: onnx.ModelProto) -> set[str]:
     """Return the fused ops that read graph inputs or write graph outputs: buffers of the caller, of any alignment."""
-    constants = {w.name for w in model.graph.initializer}
-    values = {v.name for v in model.graph.input} - constants
+    values = {v.name for v in required_inputs(model.graph)}
     for node in model.graph.node:
         if cuda.is_free(node.op_type, node.domain) and node.input and node.input[0] in values:
             values.update(node.output)

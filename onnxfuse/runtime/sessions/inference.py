@@ -14,6 +14,7 @@ from onnxfuse.files.io import PROTOBUF_LIMIT
 from onnxfuse.graph.concrete_shapes import open_dims
 from onnxfuse.model.custom_ops import library_paths
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.engine.bridge import bridge_missing
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER, cuda_unusable, device_count
@@ -133,8 +134,7 @@ def _as_there(model: onnx.ModelProto, fused: Sequence[Placement]) -> tuple[Place
 
 def _takes_many_shapes(model: onnx.ModelProto) -> bool:
     """Return whether an input is declared with a dynamic extent, or without a shape."""
-    fixed = {w.name for w in model.graph.initializer}
-    shapeless = (not i.type.tensor_type.HasField("shape") for i in model.graph.input if i.name not in fixed)
+    shapeless = (not i.type.tensor_type.HasField("shape") for i in required_inputs(model.graph))
     return bool(open_dims(model)) or any(shapeless)
 
 

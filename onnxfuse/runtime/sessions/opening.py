@@ -10,9 +10,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
 import onnx
 import onnxruntime
+from onnx import TensorProto
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse.files import detached, io
@@ -43,6 +48,13 @@ PATIENCE = 120.0
 
 SILENT = 4
 """ONNX Runtime's log severity for no output at all: failures are raised and reported by us."""
+
+
+def ort_value(x: npt.NDArray[Any]) -> onnxruntime.OrtValue:
+    """Wrap an array, which must outlive the value, as a value of ONNX Runtime."""
+    if x.dtype == ml_dtypes.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(x)
 
 
 def next_step(error: BaseException, otherwise: str) -> str:

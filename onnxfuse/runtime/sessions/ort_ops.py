@@ -15,6 +15,7 @@ from onnxfuse.files import io
 from onnxfuse.graph.constant_folding import common_subexpressions, redundant_expand_elimination, reuse_extents
 from onnxfuse.graph.graph import Graph
 from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.schema import opset_of
 from onnxfuse.runtime.sessions.placement import Model
 from onnxfuse.shapes import inference
 
@@ -72,8 +73,7 @@ def _put_in_place(model: onnx.ModelProto, inferred: onnx.ModelProto, functions: 
     model.graph.node.extend(inlined.graph.node)
     del model.functions[:]
     model.functions.extend(inlined.functions)
-    opset = next((o.version for o in model.opset_import if o.domain == ""), 1)
-    graph = Graph(model.graph, inference.infer(inlined).graph, opset)
+    graph = Graph(model.graph, inference.infer(inlined).graph, opset_of(model))
     redundant_expand_elimination(graph)
     reuse_extents(graph)
     common_subexpressions(graph)

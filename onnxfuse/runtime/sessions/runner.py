@@ -14,7 +14,6 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
-from onnx import TensorProto
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from onnxfuse.model.nested import nodes_of
@@ -23,7 +22,7 @@ from onnxfuse.runtime.engine.cuda_provider import PROVIDER, device_fault
 from onnxfuse.runtime.kernels.packs import Kernels
 from onnxfuse.runtime.sessions.capture import WAITS, host_inputs
 from onnxfuse.runtime.sessions.inference import CPU, Provider, Session, session
-from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, reason
+from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, ort_value, reason
 from onnxfuse.runtime.sessions.placement import Model, Placement, read
 from onnxfuse.support.errors import DeviceLostError, UsageError
 
@@ -341,9 +340,7 @@ def _value(x: Array) -> onnxruntime.OrtValue:
         return x
     if isinstance(x, np.ndarray | np.generic):
         x = np.ascontiguousarray(x) if np.ndim(x) else np.asarray(x)
-        if x.dtype == ml_dtypes.bfloat16:
-            return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
-        return onnxruntime.OrtValue.ortvalue_from_numpy(x)
+        return ort_value(x)
     if not hasattr(x, "__dlpack__"):
         raise UsageError(
             f"an input is a {type(x).__name__}; expected a NumPy or CuPy array, a torch tensor, or what speaks DLPack"

@@ -12,6 +12,7 @@ import onnx
 
 from onnxfuse.files.io import memory_left
 from onnxfuse.graph.graph import captured
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
 from onnxfuse.verification.reference.float64_reference import with_shapes
@@ -69,8 +70,7 @@ def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_by
     nodes = list(typed.graph.node)
     last = {name: n for n, node in enumerate(nodes) for name in (*node.input, *captured(node))}
     last |= {o.name: len(nodes) for o in typed.graph.output}
-    weights = {t.name for t in model.graph.initializer}
-    live = {i.name: sizes.get(i.name, 0) for i in typed.graph.input if i.name not in weights}
+    live = {i.name: sizes.get(i.name, 0) for i in required_inputs(model.graph)}
     peak_bytes = live_bytes = sum(live.values())
     for n, node in enumerate(nodes):
         for name in node.output:

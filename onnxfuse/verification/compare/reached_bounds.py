@@ -15,6 +15,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.files.external import is_external
+from onnxfuse.model.nested import constants_of
 from onnxfuse.ops import Trait
 from onnxfuse.verification.compare.near_bounds import LEAST, MOST
 from onnxfuse.verification.inputs.inputs import Array, Case
@@ -57,14 +58,10 @@ def bound_sites(model: onnx.ModelProto) -> list[BoundSite]:
 
 
 def _constants(model: onnx.ModelProto) -> dict[str, Array]:
-    tensors = {t.name: t for t in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == ops.Constant and node.attribute and node.attribute[0].HasField("t"):
-            tensors[node.output[0]] = node.attribute[0].t
     floats = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     few = {
         n: t
-        for n, t in tensors.items()
+        for n, t in constants_of(model.graph).items()
         if t.data_type in floats and np.prod(t.dims) <= SMALL_CONSTANT and not is_external(t)
     }
     return {n: numpy_helper.to_array(t).astype(np.float64) for n, t in few.items()}

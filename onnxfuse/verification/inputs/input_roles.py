@@ -12,6 +12,7 @@ from onnxfuse import ops
 from onnxfuse.files.external import is_external
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.functions import Key, called, functions_of
+from onnxfuse.model.nested import constants_of
 from onnxfuse.ops import Trait, named
 from onnxfuse.ops.inputs import TruthValues
 from onnxfuse.shapes.inference import infer, shell
@@ -260,14 +261,10 @@ SMALL_CONSTANT = 8
 
 def _vectors(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """Return the constants of the main graph that are short integer vectors."""
-    tensors = {t.name: t for t in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == ops.Constant and node.attribute and node.attribute[0].HasField("t"):
-            tensors[node.output[0]] = node.attribute[0].t
     integer_types = (TensorProto.INT32, TensorProto.INT64)
     small = {
         n: t
-        for n, t in tensors.items()
+        for n, t in constants_of(model.graph).items()
         if t.data_type in integer_types and 1 <= math.prod(t.dims) <= SMALL_CONSTANT and not is_external(t)
     }
     return {n: tuple(int(x) for x in numpy_helper.to_array(t).reshape(-1)) for n, t in small.items()}

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from onnxfuse.model.nested import nodes_of
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.shapes.types import DeclaredExtent, declared_shape, type_of
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification.inputs.input_roles import InputRole, roles, unnamed, unnamed_extent
@@ -38,8 +39,7 @@ def input_specs(model: onnx.ModelProto) -> tuple[InputSpec, ...]:
     be fed.
     """
     roles_by_name = roles(model)
-    initialized = {t.name for t in model.graph.initializer}
-    values = [v for v in model.graph.input if v.name not in initialized]
+    values = required_inputs(model.graph)
     specs = [s for v in values for s in _specs(v, roles_by_name[v.name], model)]
     _check_names(values)
     unranked = {v.name for v in values if is_composite(type_name(v.type)) and declared_shape(_tensor(v.type)) is None}

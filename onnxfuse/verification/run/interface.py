@@ -3,6 +3,7 @@
 import onnx
 from onnx import TensorProto
 
+from onnxfuse.model.overridable import required_inputs
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
 
 
@@ -28,8 +29,7 @@ def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto, *, low
 
 def _interface(model: onnx.ModelProto, kind: str) -> dict[str, ValueType]:
     types = value_types(model.graph)
-    initialized = {t.name for t in model.graph.initializer}
-    values = model.graph.output if kind == "output" else [i for i in model.graph.input if i.name not in initialized]
+    values = model.graph.output if kind == "output" else required_inputs(model.graph)
     return {v.name: types.get(v.name, UNKNOWN) for v in values}
 
 

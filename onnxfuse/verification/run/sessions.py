@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -21,7 +20,7 @@ from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.validate import FEWER_AXES, MOST_AXES
 from onnxfuse.runtime.sessions.opening import ORT_ERRORS as ORT_ERRORS
 from onnxfuse.runtime.sessions.opening import SILENT as SILENT
-from onnxfuse.runtime.sessions.opening import load_custom_ops, next_step, unregistered
+from onnxfuse.runtime.sessions.opening import load_custom_ops, next_step, ort_value, unregistered
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import DeviceError, DeviceLostError, ModelError
 from onnxfuse.verification.run import ml_types
@@ -235,7 +234,7 @@ def _run(
             f"input '{composite}' is of type {types[composite]}, and '{narrow.name}' of type {narrow.type}",
             "ONNX Runtime's Python interface takes such types one without the other.",
         )
-    values = session.run_with_ort_values(names, {n: _ort_value(x) for n, x in inputs.items()})
+    values = session.run_with_ort_values(names, {n: ort_value(x) for n, x in inputs.items()})
     return {n: _array(v) for n, v in zip(names, values, strict=True)}
 
 
@@ -290,12 +289,6 @@ def _frugal() -> onnxruntime.SessionOptions:
     # Nor does memory cached for runs of the same shapes.
     options.enable_cpu_mem_arena = False
     return options
-
-
-def _ort_value(x: npt.NDArray[Any]) -> onnxruntime.OrtValue:
-    if x.dtype == ml_dtypes.bfloat16:
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(x)
 
 
 def _array(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from onnxfuse.model.overridable import required_inputs
+
 Array = npt.NDArray[Any]
 
 MISSING: Array = np.zeros((0, 0))
@@ -110,8 +112,7 @@ def type_name(proto: onnx.TypeProto) -> str:
 
 def input_types(graph: onnx.GraphProto) -> dict[str, str]:
     """Return the types of the inputs without an initializer, by ONNX Runtime's names."""
-    initialized = {t.name for t in graph.initializer}
-    return {i.name: type_name(i.type) for i in graph.input if i.name not in initialized}
+    return {i.name: type_name(i.type) for i in required_inputs(graph)}
 
 
 def innermost(proto: onnx.TypeProto) -> onnx.TypeProto.Tensor | None:
