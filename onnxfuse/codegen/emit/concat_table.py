@@ -41,7 +41,7 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
         return None
     bounds = [b for c in read.cases for b in c.bounds]
     along = next((a.number for b in bounds for a, _ in b.index.terms if isinstance(a, SpaceDigit)), -1)
-    if len(bounds) != len(read.cases) or any(b.index != Index(((SpaceDigit(along), 1),)) for b in bounds):
+    if len(bounds) != len(read.cases) or any(b.index != Index.digit(along) for b in bounds):
         return None
     edges = [0, *(b.high for b in bounds)]
     if [b.low for b in bounds] != edges[:-1] or edges[-1] != lowered.extents[along]:

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.codegen.emit.lower_movement import Guard, Read, Source
-from onnxfuse.codegen.program.index_map import Bound, Index, Shape, Space, SpaceDigit
+from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit
 from onnxfuse.symbolic import strides
 from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.operations import FLOOR
+from onnxfuse.symbolic.strides import Shape
 
 
 @dataclass
@@ -50,7 +52,7 @@ def cpp(index: Index, numbers: MapScalars) -> str:
         if isinstance(atom, SpaceDigit):
             text = f"c[{atom.number}]"
         else:
-            work = "remainder" if atom.rest else "quotient"
+            work = "quotient" if atom.op == FLOOR else "remainder"
             text = f"{work}({cpp(atom.index, numbers)}, {numbers.divisor(atom.by)})"
         parts.append(text if factor == 1 else f"{text} * {numbers.number(factor)}")
     return " + ".join(parts)

@@ -101,12 +101,9 @@ def stored(full: Shape, moves: Moves) -> Stored:
 
 def _digits(found: list[tuple[int, int]], what: str) -> tuple[OutputDigit, ...]:
     """Convert (extent, step) pairs, innermost first, to digits, merging contiguous neighbors."""
-    merged: list[tuple[int, int]] = []
-    for extent, step in found:
-        if merged and step == merged[-1][0] * merged[-1][1]:
-            merged[-1] = (merged[-1][0] * extent, merged[-1][1])
-        else:
-            merged.append((extent, step))
+    extents, steps = ([pair[n] for pair in reversed(found)] for n in (0, 1))
+    layout = strides.collapse(tuple(extents), (tuple(steps),))
+    merged = list(zip(layout.extents, *layout.strides, strict=True))[::-1]
     if len(merged) > DIGITS:
         raise UnsupportedError(f"{what} of a product that are written in {len(merged)} ways, expected at most {DIGITS}")
     # An index below the extent of the first digit has only zeros above it.
