@@ -6,7 +6,7 @@ import math
 
 from onnxfuse.symbolic.expressions import Expression
 from onnxfuse.symbolic.integer import Atom, Int, affine
-from onnxfuse.symbolic.operations import ANY, NAME, OPERATIONS, TRUTH, Bound, Range, intersected, product, scaled
+from onnxfuse.symbolic.operations import ANY, NAME, OPERATIONS, TRUTH, Range, intersected, of_sum, product, scaled
 from onnxfuse.symbolic.terms import Monomial, Terms
 
 DEPTH = 6
@@ -39,17 +39,12 @@ class Facts:
         return result
 
     def _range(self, value: Int, depth: int) -> Range:
-        low: Bound = 0
-        high: Bound = 0
-        for monomial, factor in value.terms:
-            ends = scaled(self._product(monomial, depth), factor)
-            low, high = low + ends[0], high + ends[1]
+        found = of_sum((self._product(m, depth), c) for m, c in value.terms)
         if len(value.terms) > 1:
             y, factor, offset = affine(value)
             if y.terms in self.assumed:
-                ends = scaled(self.assumed[y.terms], factor)
-                low, high = intersected((low, high), (ends[0] + offset, ends[1] + offset))
-        return intersected((low, high), value.range)
+                found = intersected(found, of_sum([(self.assumed[y.terms], factor)], offset))
+        return intersected(found, value.range)
 
     def _product(self, monomial: Monomial, depth: int) -> Range:
         range_ = product(self._factor(factor, depth) for factor in monomial)

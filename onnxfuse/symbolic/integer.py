@@ -30,7 +30,7 @@ from onnxfuse.symbolic.operations import (
     product,
     scaled,
 )
-from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided, in_order, without
+from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided, in_order, summed, without
 
 MOST_TERMS = 64
 """Maximum terms of a sum; a computation beyond raises OverflowError. A sum times itself has their square."""
@@ -257,10 +257,7 @@ def _terms(value: IntLike) -> Terms:
 
 def _added(a: IntLike, b: IntLike, times: int) -> dict[Monomial, int]:
     """Return the products of a + b * times."""
-    total = dict(_terms(a))
-    for monomial, coefficient in _terms(b):
-        total[monomial] = total.get(monomial, 0) + coefficient * times
-    return total
+    return summed((*_terms(a), *((m, c * times) for m, c in _terms(b))))
 
 
 def _product(a: IntLike, b: IntLike) -> IntLike:

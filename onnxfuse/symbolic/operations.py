@@ -142,6 +142,16 @@ def scaled(a: Range, by: int) -> Range:
     return (a[0] * by, a[1] * by) if by > 0 else (a[1] * by, a[0] * by)
 
 
+def of_sum(terms: Iterable[tuple[Range, int]], constant: int = 0) -> Range:
+    """Return the range of a constant plus multiples, none by zero, of integers of these ranges."""
+    low: Bound = constant
+    high: Bound = constant
+    for ends, factor in terms:
+        least, most = scaled(ends, factor)
+        low, high = low + least, high + most
+    return low, high
+
+
 def intersected(a: Range, b: Range) -> Range:
     """Return the range of what is in both."""
     return max(a[0], b[0]), min(a[1], b[1])
@@ -158,9 +168,9 @@ def _range_of_quotient(a: Range, b: Range, up: bool) -> Range:
 
 
 def _divided(a: Bound, b: Bound, up: bool) -> Bound:
-    if math.isinf(a):
+    if isinstance(a, float):
         return a
-    if math.isinf(b):
+    if isinstance(b, float):
         return 0 if a == 0 or (a < 0) == up else 1 if up else -1
     return -(-a // b) if up else a // b
 

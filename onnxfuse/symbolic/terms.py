@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from onnxfuse.symbolic.integer import Atom
+
+T = TypeVar("T")
 
 Monomial = tuple["Atom", ...]
 """A product of atoms in order of their text."""
 
 Terms = tuple[tuple[Monomial, int], ...]
 """A sum of products with coefficients that are not zero, those of higher degree first, the constant last."""
+
+
+def summed(terms: Iterable[tuple[T, int]]) -> dict[T, int]:
+    """Return the coefficient of each product of a sum, 0 where they cancel."""
+    total: dict[T, int] = {}
+    for product, coefficient in terms:
+        total[product] = total.get(product, 0) + coefficient
+    return total
 
 
 def in_order(terms: Iterable[tuple[Monomial, int]]) -> Terms:

@@ -41,7 +41,7 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
         return None
     bounds = [b for c in read.cases for b in c.bounds]
     along = next((a.number for b in bounds for a, _ in b.index.terms if isinstance(a, SpaceDigit)), -1)
-    if len(bounds) != len(read.cases) or any(b.index != Index(((SpaceDigit(along), 1),)) for b in bounds):
+    if len(bounds) != len(read.cases) or any(b.index != Index.digit(along) for b in bounds):
         return None
     edges = [0, *(b.high for b in bounds)]
     if [b.low for b in bounds] != edges[:-1] or edges[-1] != lowered.extents[along]:
@@ -58,8 +58,8 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
     entries = lowered.extents[along] // run
     if entries > most:
         return None
-    others = ((SpaceDigit(d), first.factor(d)) for d in dimensions if d != across and first.factor(d))
-    return Starts(along, across, run, entries, Index(tuple(others)))
+    others = tuple((a, f) for a, f in first.terms if a != SpaceDigit(across))
+    return Starts(along, across, run, entries, Index(others))
 
 
 def text(name: str, read: Read, of: Starts, stored: str, numbers: index_maps.MapScalars) -> str:

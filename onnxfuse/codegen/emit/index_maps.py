@@ -8,9 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.codegen.emit.lower_movement import Guard, Read, Source
-from onnxfuse.codegen.program.index_map import Bound, Index, Shape, Space, SpaceDigit
+from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit
 from onnxfuse.symbolic import strides
 from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.operations import FLOOR
+from onnxfuse.symbolic.strides import Shape
 
 
 @dataclass
@@ -50,7 +52,7 @@ def cpp(index: Index, numbers: MapScalars) -> str:
         if isinstance(atom, SpaceDigit):
             text = f"c[{atom.number}]"
         else:
-            work = "remainder" if atom.rest else "quotient"
+            work = "quotient" if atom.op == FLOOR else "remainder"
             text = f"{work}({cpp(atom.index, numbers)}, {numbers.divisor(atom.by)})"
         parts.append(text if factor == 1 else f"{text} * {numbers.number(factor)}")
     return " + ".join(parts)
@@ -139,14 +141,14 @@ def granularity(source: Source, dimensions: tuple[int, ...], width: int) -> int:
     for index in _positions(source):
         if index.factor(dimensions[-1]) != 1 or any(index.divides_by_digit(d) for d in dimensions):
             return 1
-        common = gcd(common, index.constant, *_others(index, dimensions))
+        common = gcd(common, index.constant, *others(index, dimensions))
     for bound in _bounds(source):
         if not any(varies(bound.index, d) for d in dimensions):
             continue
         if bound.index.factor(dimensions[-1]) != 1 or any(bound.index.divides_by_digit(d) for d in dimensions):
             return 1
         edges = (bound.low - bound.index.constant, bound.high - bound.index.constant)
-        common = gcd(common, *edges, *_others(bound.index, dimensions))
+        common = gcd(common, *edges, *others(bound.index, dimensions))
     return common
 
 
@@ -158,5 +160,6 @@ def _bounds(source: Source) -> Iterable[Bound]:
     return source.bounds if isinstance(source, Guard) else (b for c in source.cases for b in c.bounds)
 
 
-def _others(index: Index, dimensions: tuple[int, ...]) -> Iterable[int]:
+def others(index: Index, dimensions: tuple[int, ...]) -> Iterable[int]:
+    """Return the coefficients of all but these dimensions' coordinates."""
     return (f for a, f in index.terms if not (isinstance(a, SpaceDigit) and a.number in dimensions))

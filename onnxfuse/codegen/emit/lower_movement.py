@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.program.builder import Builder, Term
-from onnxfuse.codegen.program.index_map import Bound, Dimensions, Index, Shape, Space, SpaceDigit, linear, merged
+from onnxfuse.codegen.program.index_map import Bound, Dimensions, Index, Space, linear, merged
 from onnxfuse.codegen.program.movement import LookedUp, Padded
 from onnxfuse.codegen.program.movement_maps import broadcast, pieces
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Move, Output, Reduce, Value
@@ -19,6 +19,7 @@ from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
 
 MAX_CASES = 16
 """Maximum cases of one read: each costs a comparison and an address per vector. Beyond that, several reads are used."""
@@ -200,10 +201,10 @@ class _Walk:
         """Return the bounds that are not always true; None if one is always false."""
         open_bounds = []
         for bound in bounds:
-            least, greatest = self.space.range(self.space.resolved(bound.index))
-            if max(bound.low, least) >= min(bound.high, greatest + 1):
+            holds = self.space.holds(replace(bound, index=self.space.resolved(bound.index)))
+            if holds is False:
                 return None
-            if least < bound.low or greatest >= bound.high:
+            if holds is None:
                 open_bounds.append(bound)
         return tuple(open_bounds)
 
@@ -315,8 +316,7 @@ def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
     plain = replace(plain, values=tuple(values))
     assert set(expressions.live_inputs(plain)) == set(sources)
     bounds = [b for s in sources.values() for b in _bounds(s)]
-    dense = linear(tuple(Index(((SpaceDigit(n), 1),)) for n in walk.space.extents), tuple(walk.space.extents.values()))
-    positions = [dense, *(c.position for s in sources.values() if isinstance(s, Read) for c in s.cases)]
+    positions = [walk.space.offset, *(c.position for s in sources.values() if isinstance(s, Read) for c in s.cases)]
     dimensions = merged(walk.space, positions, bounds)
     return LoweredProgram(plain, {n: _in_dimensions(s, dimensions) for n, s in sources.items()}, dimensions.extents)
 

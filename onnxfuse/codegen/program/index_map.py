@@ -9,12 +9,14 @@ computes it, so that every map can be expressed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from onnxfuse.symbolic import recording
-
-Shape = tuple[int, ...]
+from onnxfuse.symbolic.operations import FLOOR, MOD, OPERATIONS, Range, intersected, of_sum
+from onnxfuse.symbolic.strides import Shape
+from onnxfuse.symbolic.terms import summed
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,9 @@ class Divided:
     """Quotient or remainder of an index that does not divide evenly into digits."""
 
     index: Index
-    by: int
-    rest: bool
-    """Whether it is the remainder."""
-
-    def __hash__(self) -> int:
-        return hash((self.index, self.rest))
+    by: int = field(hash=False)
+    op: str
+    """`FLOOR` or `MOD`."""
 
 
 Atom = SpaceDigit | Divided
@@ -51,7 +50,12 @@ class Index:
         if recording.active() is None:
             return hash((self.terms, self.constant))
         # Hash the digits alone, so that recording a launch program does not branch on the numbers.
-        return hash(tuple(a.number if isinstance(a, SpaceDigit) else -1 for a, _ in self.terms))
+        return hash(tuple(a for a, _ in self.terms))
+
+    @staticmethod
+    def digit(number: int) -> Index:
+        """Return the coordinate along a digit of the space."""
+        return Index(((SpaceDigit(number), 1),))
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, Index):
@@ -64,6 +68,18 @@ class Index:
     def factor(self, number: int) -> int:
         """Return the coefficient of a digit."""
         return next((f for a, f in self.terms if a == SpaceDigit(number)), 0)
+
+    def at(self, coordinates: Sequence[Any]) -> Any:
+        """Return the value for these coordinates along the digits: integers, or arrays of them."""
+        total: Any = self.constant
+        for atom, factor in self.terms:
+            if isinstance(atom, SpaceDigit):
+                value = coordinates[atom.number]
+            else:
+                inside = atom.index.at(coordinates)
+                value = inside // atom.by if atom.op == FLOOR else inside % atom.by
+            total = total + factor * value
+        return total
 
     def inner(self) -> Iterator[Index]:
         """Yield this index and those inside its quotients and remainders."""
@@ -78,12 +94,10 @@ class Index:
 
 
 def _index(terms: Iterable[tuple[Atom, int]], constant: int) -> Index:
-    factors: dict[Atom, int] = {}
-    for atom, factor in terms:
-        factors[atom] = factors.get(atom, 0) + factor
+    factors = summed(terms)
     for atom, factor in list(factors.items()):
-        if isinstance(atom, Divided) and atom.rest and factor:
-            quotient = Divided(atom.index, atom.by, rest=False)
+        if isinstance(atom, Divided) and atom.op == MOD and factor:
+            quotient = Divided(atom.index, atom.by, FLOOR)
             if factors.get(quotient) == factor * atom.by:
                 # (i / n) n + i % n -> i
                 del factors[quotient], factors[atom]
@@ -102,11 +116,8 @@ class Bound:
     """low <= index < high."""
 
     index: Index
-    low: int
-    high: int
-
-    def __hash__(self) -> int:
-        return hash((self.index, self.low, self.high)) if recording.active() is None else hash(self.index)
+    low: int = field(hash=False)
+    high: int = field(hash=False)
 
     def excludes(self, other: Bound) -> bool:
         """Return whether the two are mutually exclusive."""
@@ -128,7 +139,12 @@ class Space:
             return Index()
         number = len(self.extents) + len(self.cuts)
         self.extents[number] = extent
-        return Index(((SpaceDigit(number), 1),))
+        return Index.digit(number)
+
+    @property
+    def offset(self) -> Index:
+        """The row-major offset of an element in a dense tensor over the current digits."""
+        return linear(tuple(map(Index.digit, self.extents)), tuple(self.extents.values()))
 
     def resolved(self, index: Index) -> Index:
         """Return `index` in terms of current digits."""
@@ -137,10 +153,10 @@ class Space:
         result = Index((), index.constant)
         for atom, factor in index.terms:
             if isinstance(atom, Divided):
-                result += self._part(self.resolved(atom.index), atom.by, atom.rest) * factor
+                result += self._part(self.resolved(atom.index), atom.by, atom.op) * factor
             elif atom.number in self.cuts:
                 outer, inner = self.cuts[atom.number]
-                both = Index(((SpaceDigit(outer), self.extents_of(inner)),)) + Index(((SpaceDigit(inner), 1),))
+                both = Index.digit(outer) * self.extents_of(inner) + Index.digit(inner)
                 result += self.resolved(both) * factor
             else:
                 result += Index(((atom, factor),))
@@ -152,27 +168,33 @@ class Space:
             return self.extents[number]
         return math.prod(self.extents_of(n) for n in self.cuts[number])
 
-    def range(self, index: Index, within: tuple[Bound, ...] = ()) -> tuple[int, int]:
+    def range(self, index: Index, within: tuple[Bound, ...] = ()) -> Range:
         """Return the minimum and maximum of `index`, with each digit varying independently.
 
         `within`: bounds, of which those on a single digit narrow the range.
         """
-        low = high = index.constant
-        for atom, factor in index.terms:
-            least, greatest = self._atom_range(atom, within)
-            ends = (least * factor, greatest * factor)
-            low, high = low + min(ends), high + max(ends)
-        return low, high
+        return of_sum(((self._atom_range(a, within), f) for a, f in index.terms), index.constant)
 
-    def _atom_range(self, atom: Atom, within: tuple[Bound, ...]) -> tuple[int, int]:
+    def _atom_range(self, atom: Atom, within: tuple[Bound, ...]) -> Range:
         if isinstance(atom, SpaceDigit):
-            alone = [b for b in within if b.index == Index(((atom, 1),))]
-            least = max((b.low for b in alone), default=0)
-            return max(least, 0), min((self.extents_of(atom.number), *(b.high for b in alone))) - 1
-        low, high = self.range(atom.index, within)
-        if atom.rest:
-            return 0, min(atom.by - 1, max(high, 0))
-        return max(low, 0) // atom.by, max(high, 0) // atom.by
+            found: Range = 0, self.extents_of(atom.number) - 1
+            for bound in within:
+                if bound.index == Index.digit(atom.number):
+                    found = intersected(found, (bound.low, bound.high - 1))
+            return found
+
+        def of(operand: Index | int) -> Range:
+            low, high = self.range(operand, within) if isinstance(operand, Index) else (operand, operand)
+            return low, high  # no index is negative where it is divided
+
+        return OPERATIONS[atom.op].range(of, (atom.index, atom.by))
+
+    def holds(self, bound: Bound) -> bool | None:
+        """Return whether a bound always holds or never does, None if that depends on the digits."""
+        least, greatest = self.range(bound.index)
+        if max(bound.low, least) > min(bound.high - 1, greatest):
+            return False
+        return True if bound.low <= least and greatest < bound.high else None
 
     def divide(self, index: Index, by: int) -> tuple[Index, Index]:
         """Return quotient and remainder of `index`, which is not negative where it is used.
@@ -180,19 +202,19 @@ class Space:
         >>> space = Space()
         >>> outer, inner = space.divide(space.axis(12), 4)  # a digit of 12 becomes one of 3 and one of 4
         """
-        return self._part(index, by, rest=False), self._part(index, by, rest=True)
+        return self._part(index, by, FLOOR), self._part(index, by, MOD)
 
-    def _part(self, index: Index, by: int, rest: bool) -> Index:
+    def _part(self, index: Index, by: int, op: str) -> Index:
         index = self.resolved(index)
         while True:
             whole = [(a, f) for a, f in index.terms if f % by == 0]
             low = Index(tuple(t for t in index.terms if t not in whole), index.constant % by)
             least, greatest = self.range(low)
             if least >= 0 and greatest < by:
-                return low if rest else _index(((a, f // by) for a, f in whole), index.constant // by)
+                return low if op == MOD else _index(((a, f // by) for a, f in whole), index.constant // by)
             cut = next((c for a, f in low.terms if (c := self._cut(a, f, by)) is not None), None)
             if cut is None:
-                return Index(((Divided(index, by, rest), 1),))
+                return Index(((Divided(index, by, op), 1),))
             index = self.resolved(index)
 
     def _cut(self, atom: Atom, factor: int, by: int) -> int | None:
@@ -245,7 +267,7 @@ def reshaped(space: Space, coordinates: tuple[Index, ...], shape: Shape, to: Sha
 
 def scaled(bound: Bound, digit: int, extent: int) -> Bound:
     """Return the same bound on index * extent + digit: low <= i < high is low e <= i e + d < high e, for 0 <= d < e."""
-    return Bound(bound.index * extent + Index(((SpaceDigit(digit), 1),)), bound.low * extent, bound.high * extent)
+    return Bound(bound.index * extent + Index.digit(digit), bound.low * extent, bound.high * extent)
 
 
 @dataclass(frozen=True)
@@ -264,7 +286,7 @@ class Dimensions:
         terms: list[tuple[Atom, int]] = []
         for atom, factor in index.terms:
             if isinstance(atom, Divided):
-                terms.append((Divided(self.of(atom.index), atom.by, atom.rest), factor))
+                terms.append((Divided(self.of(atom.index), atom.by, atom.op), factor))
             elif atom.number in self.number:
                 terms.append((SpaceDigit(self.number[atom.number]), factor))
         return _index(terms, index.constant)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onnxfuse import ops
-from onnxfuse.codegen.program.index_map import Shape
 from onnxfuse.ops.shapes import moved
 from onnxfuse.ops.shapes.extents import axis_of, different_axes, want_rank
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic.branching import larger, want
+from onnxfuse.symbolic.strides import Shape
 from onnxfuse.symbolic.traced_numbers import both, either
 
 Shapes = tuple[Shape, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from itertools import accumulate
 
-from onnxfuse.codegen.program.index_map import Bound, Index, Shape, Space, reshaped
+from onnxfuse.codegen.program.index_map import Bound, Index, Space, reshaped
 from onnxfuse.codegen.program.movement import (
     Concatenated,
     DepthToSpace,
@@ -29,6 +29,7 @@ from onnxfuse.ops.shapes.extents import axis_of
 from onnxfuse.ops.shapes.moved import permutation
 from onnxfuse.symbolic.branching import deciding, remembered
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ def _want_inside(how: Movement, shapes: tuple[Shape, ...], made: Shape) -> None:
     space = Space()
     places = tuple(space.axis(n) for n in made)
     for piece in pieces(how, space, places, shapes):
-        ranges = [(b, *space.range(b.index)) for b in piece.bounds]
-        if any(max(b.low, least) > min(b.high - 1, greatest) for b, least, greatest in ranges):
+        if any(space.holds(b) is False for b in piece.bounds):
             continue  # no elements
         for axis, (coordinate, extent) in enumerate(zip(piece.coordinates, shapes[piece.operand], strict=True)):
             low, high = space.range(space.resolved(coordinate), piece.bounds)

@@ -11,7 +11,6 @@ import numpy as np
 
 from onnxfuse.codegen.emit import index_maps
 from onnxfuse.codegen.emit.lower_movement import MAX_CASES, LoweredProgram, Read, lower
-from onnxfuse.codegen.program.index_map import Index, Shape, SpaceDigit
 from onnxfuse.codegen.program.program import Apply, BodyProgram
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.cuda.templates.pointwise import transpose_tile
@@ -19,7 +18,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
-from onnxfuse.symbolic.strides import vector_width
+from onnxfuse.symbolic.strides import Shape, vector_width
 
 LAUNCH = 8_000_000
 """Launch overhead as bytes of memory traffic: 2 us at 4.2 TB/s (H200)."""
@@ -117,9 +116,9 @@ def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
         for case in source.cases:
             inside = open_.copy()
             for bound in case.bounds:
-                values = _values(bound.index, coordinates)
+                values = bound.index.at(coordinates)
                 inside &= (values >= bound.low) & (values < bound.high)
-            parts.append(_values(case.position, coordinates)[inside])
+            parts.append(np.broadcast_to(case.position.at(coordinates), inside.shape)[inside])
             open_ &= ~inside
         # Sort once and count distinct values by comparing neighbors: np.unique took a quarter of the time of optimizing
         # RWKV.
@@ -133,14 +132,3 @@ def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
 def _different(ordered: np.ndarray) -> int:
     """Return the number of distinct values in a sorted array."""
     return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(ordered.size)
-
-
-def _values(index: Index, coordinates: list[np.ndarray]) -> np.ndarray:
-    total = np.full(coordinates[0].shape, index.constant, np.int64)
-    for atom, factor in index.terms:
-        if isinstance(atom, SpaceDigit):
-            total += factor * coordinates[atom.number]
-        else:
-            inner = _values(atom.index, coordinates)
-            total += factor * (inner % atom.by if atom.rest else inner // atom.by)
-    return total

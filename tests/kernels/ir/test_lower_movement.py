@@ -23,20 +23,8 @@ from tests.kernels.ops import FLOAT, INT64
 H200 = Arch("sm_90a", 132)
 
 
-def value_of(index, place):
-    """Return what an index is at a place of the space."""
-    total = index.constant
-    for atom, factor in index.terms:
-        if isinstance(atom, SpaceDigit):
-            total += factor * place[atom.number]
-        else:
-            inner = value_of(atom.index, place)
-            total += factor * (inner % atom.by if atom.rest else inner // atom.by)
-    return total
-
-
 def holds(bounds, place):
-    return all(b.low <= value_of(b.index, place) < b.high for b in bounds)
+    return all(b.low <= b.index.at(place) < b.high for b in bounds)
 
 
 def interpreted(lowered, inputs, places):
@@ -58,7 +46,7 @@ def interpreted(lowered, inputs, places):
                         if case is None:
                             values[number] = 0
                             continue
-                        flat, at = inputs[case.input].reshape(-1), value_of(case.position, place)
+                        flat, at = inputs[case.input].reshape(-1), case.position.at(place)
                         assert 0 <= at < flat.size, "read beside the input"
                         values[number] = flat[at]
                 case Constant(value=constant):
@@ -96,7 +84,7 @@ def test_strides_fold_to_nothing_where_nothing_moves():
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((2, 3, 8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (240,)
-    assert [c.position for c in source.cases] == [Index(((SpaceDigit(0), 1),))]
+    assert [c.position for c in source.cases] == [Index.digit(0)]
 
 
 def test_channel_shuffle_is_strides_alone():
@@ -118,7 +106,7 @@ def test_a_roll_is_one_read_of_two_places():
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (40,)
-    place = Index(((SpaceDigit(0), 1),))
+    place = Index.digit(0)
     assert [(c.bounds, c.position) for c in source.cases] == [
         ((Bound(place, 0, 25),), place + 15), ((Bound(place, 25, 40),), place + -25)
     ]  # fmt: skip
@@ -129,7 +117,7 @@ def test_inputs_side_by_side_are_one_read():
     text = "(a, b, c, k) => (y) { j = Concat <axis = 1> (a, b, c) s = Add (j, k) y = Relu (s) }"
     lowered = lower(schedule.program(ops.op(text, (FLOAT,) * 4, (FLOAT,))), ((6, 8), (6, 4), (6, 4), (16,)))
     joined, bias = lowered.sources.values()
-    row, column = (Index(((SpaceDigit(n), 1),)) for n in (0, 1))
+    row, column = (Index.digit(n) for n in (0, 1))
     assert [(c.bounds, c.input, c.position) for c in joined.cases] == [
         ((Bound(column, 0, 8),), 0, row * 8 + column), ((Bound(column, 8, 12),), 1, row * 4 + column + -8),
         ((Bound(column, 12, 16),), 2, row * 4 + column + -12),
@@ -144,8 +132,19 @@ def test_digits_that_do_not_come_out_even_are_divided():
     found = tuple(space.resolved(i) for i in reshaped(space, places, (4, 5), (5, 4)))
     for a, b in itertools.product(range(4), range(5)):
         flat = 5 * a + b
-        digits = {n: (a, b)[n] for n in (0, 1)}
-        assert [value_of(i, digits) for i in found] == [flat // 4, flat % 4]
+        assert [i.at((a, b)) for i in found] == [flat // 4, flat % 4]
+
+
+def test_ranges_and_bounds_of_divided_indices():
+    """No index is negative where it is divided, whatever its own range is; a bound on a digit narrows the range."""
+    space = Space()
+    c = space.axis(10)
+    quotient, remainder = space.divide(c * 3 + -4, 4)
+    assert space.range(c * -3 + 4) == (-23, 4)
+    assert (space.range(quotient), space.range(remainder)) == ((0, 5), (0, 3))
+    assert space.range(quotient, (Bound(c, 4, 6), Bound(c, 0, 20))) == (2, 2)
+    held = [space.holds(b) for b in (Bound(c, 0, 10), Bound(c, 10, 12), Bound(quotient, -1, 6), Bound(quotient, 1, 9))]
+    assert held == [True, False, True, None]
 
 
 def test_a_bound_stands_in_no_mergers_way():
@@ -154,7 +153,7 @@ def test_a_bound_stands_in_no_mergers_way():
     c, p = space.axis(5), space.axis(7)
     dimensions = merged(space, [linear((c, p), (5, 7))], [Bound(c, 0, 2)])
     assert dimensions.extents == (35,)
-    assert dimensions.bound(Bound(c, 0, 2)) == Bound(Index(((SpaceDigit(0), 1),)), 0, 14)
+    assert dimensions.bound(Bound(c, 0, 2)) == Bound(Index.digit(0), 0, 14)
 
 
 REFUSED = {
