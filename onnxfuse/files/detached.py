@@ -5,6 +5,7 @@ transposes or pads would stay in memory next to its original.
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
@@ -24,10 +25,16 @@ LEAST = 1 << 16
 _READERS: ContextVar[dict[str, Callable[[], np.ndarray]] | None] = ContextVar("_READERS", default=None)
 """How the data of each detached weight is read, by its key."""
 
+_KEYS = itertools.count()
+"""No two weights of a process have one key."""
+
 
 @contextlib.contextmanager
 def detaching() -> Iterator[None]:
-    """Within the block, large weights may be detached; those of the block are gone at its end."""
+    """Within the block, large weights may be detached; those of the outermost block are gone at its end."""
+    if is_detaching():
+        yield
+        return
     token = _READERS.set({})
     try:
         yield
@@ -44,7 +51,7 @@ def detach(name: str, data_type: int, dims: tuple[int, ...], read: Callable[[], 
     """Return a reference to a weight whose data `read` returns."""
     readers = _READERS.get()
     assert readers is not None
-    key = f"{len(readers)}"
+    key = f"{next(_KEYS)}"
     readers[key] = read
     tensor = TensorProto(name=name, data_type=data_type, dims=dims, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key=external.DETACHED, value=key)
@@ -54,9 +61,10 @@ def detach(name: str, data_type: int, dims: tuple[int, ...], read: Callable[[], 
 def array_of(tensor: TensorProto) -> np.ndarray | None:
     """Return the data of a weight, detached or not; None for external data that was not loaded."""
     if external.is_detached(tensor):
-        readers = _READERS.get()
-        assert readers is not None
-        return readers[external.fact(tensor, external.DETACHED)]()
+        readers, key = _READERS.get() or {}, external.fact(tensor, external.DETACHED)
+        if key not in readers:
+            raise ModelError(f"the data of weight '{tensor.name}' is no longer there", "Load the model again.")
+        return readers[key]()
     return None if external.is_external(tensor) else numpy_helper.to_array(tensor)
 
 

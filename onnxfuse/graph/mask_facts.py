@@ -139,8 +139,8 @@ def _keeps_square(graph: Graph, node: Node) -> bool:
 
 def _from_the_corner(graph: Graph, node: Node) -> bool:
     """A Slice that starts at the first query and the first key preserves the diagonal."""
-    steps = graph.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else None
-    return len(node.inputs) > 2 and (steps is None or bool((steps == 1).all())) and _is_zero(graph, node.inputs[1])
+    steps = graph.constant(node.inputs[4]) if len(node.inputs) > 4 and node.inputs[4] else np.ones(1)
+    return len(node.inputs) > 2 and steps is not None and bool((steps == 1).all()) and _is_zero(graph, node.inputs[1])
 
 
 def _is_zero(graph: Graph, value: str) -> bool:
@@ -257,8 +257,10 @@ def _number(graph: Graph, node: Node, operands: Sequence[_Known]) -> float | Non
     for value, number in zip(node.inputs, operands, strict=True):
         if not isinstance(number, int | float):
             return None
-        dtype = helper.tensor_dtype_to_np_dtype(graph.type(value).dtype or TensorProto.FLOAT)
-        arrays.append(np.asarray(number, {"b": np.bool_, "i": np.int64, "u": np.int64}.get(dtype.kind, np.float64)))
+        kind = helper.tensor_dtype_to_np_dtype(graph.type(value).dtype or TensorProto.FLOAT).kind
+        if kind in "iu" and not (number == number // 1 and abs(number) < 2**63):
+            return None  # infinite, or rounded to a double
+        arrays.append(np.asarray(number, {"b": np.bool_, "i": np.int64, "u": np.int64}.get(kind, np.float64)))
     try:
         assert entry is not None
         (found,) = computed(entry, graph.opset, arrays, graph.attributes(node))

@@ -126,10 +126,11 @@ class Recording:
         """Return the result of `work` as one expression over all its paths. It must have no side effects."""
         paths: list[tuple[list[Atom], list[bool], Any]] = []
         answers: list[bool] = []
-        facts = self.facts
+        facts, pinned = self.facts, self.pinned
         try:
             while True:
-                self.facts, self.branches = facts.copy(), _Branches(list(answers))
+                self.facts, self.pinned = facts.copy(), dict(pinned)
+                self.branches = _Branches(list(answers))
                 result = work()
                 paths.append((self.branches.condition, self.branches.answers, result))
                 answers = list(self.branches.answers)
@@ -143,7 +144,7 @@ class Recording:
         except UnsupportedError as error:  # on a path that these numbers may never take
             raise _TooManyError from error
         finally:
-            self.facts, self.branches = facts, None
+            self.facts, self.pinned, self.branches = facts, pinned, None
         merged: T = self._merged(paths, 0)
         return merged
 

@@ -56,7 +56,7 @@ def collapse(full: Shape, strides: tuple[Shape, ...]) -> StridedLayout:
     """Return the minimal layout: unit dimensions dropped, adjacent ones merged where every operand allows it.
 
     >>> collapse((4, 5, 6), ((30, 6, 1), (0, 0, 1)))
-    Layout(extents=(20, 6), strides=((6, 1), (0, 1)))
+    StridedLayout(extents=(20, 6), strides=((6, 1), (0, 1)))
     """
     extents: list[int] = []
     columns: list[list[int]] = [[] for _ in strides]

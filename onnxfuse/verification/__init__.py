@@ -19,7 +19,7 @@ from onnxfuse.verification.report.rows import CaseRow, KernelRow, OutputRow
 from onnxfuse.verification.tolerance.error_budget import NanPolicy
 from onnxfuse.verification.tolerance.metrics import Difference
 from onnxfuse.verification.tolerance.output_error import Measure
-from onnxfuse.verification.tolerance.tolerance import ALL, Tolerances, Tolerated
+from onnxfuse.verification.tolerance.user_tolerances import ALL, Tolerances, Tolerated
 
 __all__ = [
     "SCHEMA",

@@ -11,7 +11,7 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.tolerance import metrics
 from onnxfuse.verification.tolerance.error_budget import measure
 from onnxfuse.verification.tolerance.metrics import Quantiles, difference, ulp_distances
-from onnxfuse.verification.tolerance.tolerance import Tolerances, tolerated
+from onnxfuse.verification.tolerance.user_tolerances import Tolerances, tolerated
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((37, 41)).astype(np.float32)

@@ -1,5 +1,6 @@
 """Building blocks of channels-last forms: names, constants, permuted operands."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,8 +22,8 @@ class ChannelsLast:
     graph: Graph
     names: dict[str, str] = field(default_factory=dict)
     """Value -> the name of its channels-last form."""
-    constants: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Constants derived from a value, by kind."""
+    constants: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    """Constants derived from a value, by kind and contents."""
     operands: dict[tuple[int, ...], str] = field(default_factory=dict)
     """Constants of integers: axes, shapes, ranges."""
 
@@ -55,10 +56,12 @@ class ChannelsLastWriter(Rewriter):
         return self.add(ops.Transpose, source, perm=list(perm), output=output)
 
     def derived(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
-        """Return the name of a constant derived from `value`; one per `kind` in the graph."""
-        if (value, kind) not in self._constants:
-            self._constants[value, kind] = self.constant(f"{value}.{kind}", array())
-        return self._constants[value, kind]
+        """Return the name of a constant derived from `value`; equal ones of a `kind` are one in the graph."""
+        data = np.ascontiguousarray(array())
+        key = value, kind, data.dtype, data.shape, hashlib.blake2b(data.reshape(-1).view(np.uint8)).digest()
+        if key not in self._constants:
+            self._constants[key] = self.constant(f"{value}.{kind}", data)
+        return self._constants[key]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self._settled: dict[str, set[str]] = {}
-        """The reach of nodes that no rewrite matched in an earlier turn, by their first output."""
+        """The reach of nodes that no rewrite matched in an earlier turn, by their first output that is there."""
         self._tried: dict[str, set[str]] = {}
         """The same for nodes tried in this turn."""
         self._refusals: dict[tuple[int, str], Refusal] = {}
@@ -63,12 +63,15 @@ class Attempts:
         self, rewrite: int, graph: Graph, node: Node, search: Callable[[], Match | Refusal | None]
     ) -> Match | Refusal | None:
         """Return the outcome of `search`, or the same from an earlier turn."""
-        root = node.outputs[0]
+        root = next(filter(None, node.outputs), "")
         settled = self._settled.get(root)
         if settled is not None and settled.isdisjoint(self._changed):
             return self._refusals.get((rewrite, root))
         graph.queried = self._tried.setdefault(root, set(node.outputs))
-        outcome = search()
+        try:
+            outcome = search()
+        finally:
+            graph.queried = set()
         if isinstance(outcome, Match):
             self._changed.update(node.outputs)  # what follows a match is not kept
         elif outcome is not None:

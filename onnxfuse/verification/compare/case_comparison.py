@@ -26,7 +26,7 @@ from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.tensors import KEYS, MISSING, counts, is_empty_metadata, output_of
 from onnxfuse.verification.tolerance import error_budget
 from onnxfuse.verification.tolerance.output_error import NOTHING, Measure
-from onnxfuse.verification.tolerance.tolerance import Tolerated, tolerated
+from onnxfuse.verification.tolerance.user_tolerances import Tolerated, tolerated
 from onnxfuse.verification.variants import broken_original
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.float32_twin import Float32Comparison

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from onnxfuse.verification.compare.rounding import Rounding
 from onnxfuse.verification.tolerance import error_budget
-from onnxfuse.verification.tolerance.tolerance import Tolerances
+from onnxfuse.verification.tolerance.user_tolerances import Tolerances
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from onnxfuse.verification.inputs.inputs import Case
 from onnxfuse.verification.run.tensors import element
 from onnxfuse.verification.tolerance.lower_precision import Judged
 from onnxfuse.verification.tolerance.output_error import TOO_FAR, Measure
-from onnxfuse.verification.tolerance.tolerance import Tolerated
+from onnxfuse.verification.tolerance.user_tolerances import Tolerated
 
 Verdict = Literal["ok", "mismatch", "undecided", "blunt"]
 

@@ -92,6 +92,15 @@ NEUTRAL = {
         "y = BatchNormalization <epsilon = 0.01> (x, s, t, m, v2)",
         {"extra": f", {weights('s', 4)}, {weights('t', 4)}, {weights('m', 4)}, float[4] v2 = {{1,2,0.5,3}}"},
     ),
+    "two BatchNormalizations of one scale": (
+        "p = BatchNormalization (x, s, t, m, v2) q = Tanh (p) y = BatchNormalization (q, s, t, m, v3)",
+        {"extra": f", {weights('s', 4)}, {weights('t', 4)}, {weights('m', 4)}, float[4] v2 = {{1,2,0.5,3}}, "
+                  "float[4] v3 = {9,4,0.25,1}"},
+    ),
+    "a Slice and a sum with one list of axes": (
+        "p = ReduceSum (x, axes) q = Mul (x, p) y = Slice (q, starts, ends, axes)",
+        {"channels": 3, "extra": ", int64[2] axes = {1,2}, int64[2] starts = {1,2}, int64[2] ends = {4,7}"},
+    ),
     "softmax over channels": ("y = Softmax <axis = 1> (x)", {}),
     "softmax over columns": ("y = LogSoftmax (x)", {}),
     "mean over the image": ("p = ReduceMean <axes = [2,3]> (x) y = Mul (x, p)", {}),
