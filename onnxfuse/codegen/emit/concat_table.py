@@ -58,8 +58,8 @@ def starts(read: Read, lowered: LoweredProgram, width: int, most: int) -> Starts
     entries = lowered.extents[along] // run
     if entries > most:
         return None
-    others = ((SpaceDigit(d), first.factor(d)) for d in dimensions if d != across and first.factor(d))
-    return Starts(along, across, run, entries, Index(tuple(others)))
+    others = tuple((a, f) for a, f in first.terms if a != SpaceDigit(across))
+    return Starts(along, across, run, entries, Index(others))
 
 
 def text(name: str, read: Read, of: Starts, stored: str, numbers: index_maps.MapScalars) -> str:

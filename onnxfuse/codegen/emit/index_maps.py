@@ -141,14 +141,14 @@ def granularity(source: Source, dimensions: tuple[int, ...], width: int) -> int:
     for index in _positions(source):
         if index.factor(dimensions[-1]) != 1 or any(index.divides_by_digit(d) for d in dimensions):
             return 1
-        common = gcd(common, index.constant, *_others(index, dimensions))
+        common = gcd(common, index.constant, *others(index, dimensions))
     for bound in _bounds(source):
         if not any(varies(bound.index, d) for d in dimensions):
             continue
         if bound.index.factor(dimensions[-1]) != 1 or any(bound.index.divides_by_digit(d) for d in dimensions):
             return 1
         edges = (bound.low - bound.index.constant, bound.high - bound.index.constant)
-        common = gcd(common, *edges, *_others(bound.index, dimensions))
+        common = gcd(common, *edges, *others(bound.index, dimensions))
     return common
 
 
@@ -160,5 +160,6 @@ def _bounds(source: Source) -> Iterable[Bound]:
     return source.bounds if isinstance(source, Guard) else (b for c in source.cases for b in c.bounds)
 
 
-def _others(index: Index, dimensions: tuple[int, ...]) -> Iterable[int]:
+def others(index: Index, dimensions: tuple[int, ...]) -> Iterable[int]:
+    """Return the coefficients of all but these dimensions' coordinates."""
     return (f for a, f in index.terms if not (isinstance(a, SpaceDigit) and a.number in dimensions))

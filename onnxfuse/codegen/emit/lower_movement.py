@@ -316,8 +316,7 @@ def _finished(walk: _Walk, outputs: tuple[Output, ...]) -> LoweredProgram:
     plain = replace(plain, values=tuple(values))
     assert set(expressions.live_inputs(plain)) == set(sources)
     bounds = [b for s in sources.values() for b in _bounds(s)]
-    dense = linear(tuple(map(Index.digit, walk.space.extents)), tuple(walk.space.extents.values()))
-    positions = [dense, *(c.position for s in sources.values() if isinstance(s, Read) for c in s.cases)]
+    positions = [walk.space.offset, *(c.position for s in sources.values() if isinstance(s, Read) for c in s.cases)]
     dimensions = merged(walk.space, positions, bounds)
     return LoweredProgram(plain, {n: _in_dimensions(s, dimensions) for n, s in sources.items()}, dimensions.extents)
 

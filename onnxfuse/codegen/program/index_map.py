@@ -141,6 +141,11 @@ class Space:
         self.extents[number] = extent
         return Index.digit(number)
 
+    @property
+    def offset(self) -> Index:
+        """The row-major offset of an element in a dense tensor over the current digits."""
+        return linear(tuple(map(Index.digit, self.extents)), tuple(self.extents.values()))
+
     def resolved(self, index: Index) -> Index:
         """Return `index` in terms of current digits."""
         if not any(isinstance(a, Divided) or a.number in self.cuts for a, _ in index.terms):

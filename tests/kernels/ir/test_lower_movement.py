@@ -135,6 +135,18 @@ def test_digits_that_do_not_come_out_even_are_divided():
         assert [i.at((a, b)) for i in found] == [flat // 4, flat % 4]
 
 
+def test_ranges_and_bounds_of_divided_indices():
+    """No index is negative where it is divided, whatever its own range is; a bound on a digit narrows the range."""
+    space = Space()
+    c = space.axis(10)
+    quotient, remainder = space.divide(c * 3 + -4, 4)
+    assert space.range(c * -3 + 4) == (-23, 4)
+    assert (space.range(quotient), space.range(remainder)) == ((0, 5), (0, 3))
+    assert space.range(quotient, (Bound(c, 4, 6), Bound(c, 0, 20))) == (2, 2)
+    held = [space.holds(b) for b in (Bound(c, 0, 10), Bound(c, 10, 12), Bound(quotient, -1, 6), Bound(quotient, 1, 9))]
+    assert held == [True, False, True, None]
+
+
 def test_a_bound_stands_in_no_mergers_way():
     """0 <= c < 2 along the outer dimension is 0 <= 7 c + p < 14 along both."""
     space = Space()

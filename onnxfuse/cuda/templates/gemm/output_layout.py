@@ -73,7 +73,7 @@ def _words(digits: Sequence[OutputDigit]) -> list[int]:
 def stored(full: Shape, moves: Moves) -> Stored:
     """Return the store layout of a product of shape `full`, [..., n]. Raises `UnsupportedError`."""
     n = full[-1]
-    axes, shape = list(zip(full, _steps(full), strict=True)), full
+    axes, shape = list(zip(full, strides.row_major(full), strict=True)), full
     turned = False
     for how in moves:
         shape = movement_maps.shape(how, (shape,))
@@ -83,15 +83,15 @@ def stored(full: Shape, moves: Moves) -> Stored:
             perm = tuple(reversed(range(len(axes)))) if how.perm is None else how.perm
             axes, turned = [axes[a] for a in perm], True
         elif not turned:
-            axes = list(zip(shape, _steps(shape), strict=True))
+            axes = list(zip(shape, strides.row_major(shape), strict=True))
     if 0 in full:  # nothing is stored
         return Stored(shape, (OutputDigit(1, 0),) * DIGITS, (OutputDigit(1, 0),) * DIGITS)
     if math.prod(full) >= MOST:
         raise UnsupportedError(f"an output of {math.prod(full)} elements that is written transposed")
     # From the innermost axis of the product to the outermost: elements, step in the product, step in the output.
-    extents = [extent for extent, _ in axes]
+    extents = tuple(extent for extent, _ in axes)
     placed = sorted(
-        (way, extent, step) for (extent, way), step in zip(axes, _steps(extents), strict=True) if extent > 1
+        (way, extent, step) for (extent, way), step in zip(axes, strides.row_major(extents), strict=True) if extent > 1
     )
     if any(way < n < way * extent or (way >= n and way % n) for way, extent, _ in placed if n):
         raise UnsupportedError("a Reshape that cuts across the rows and columns of the product")
@@ -108,7 +108,3 @@ def _digits(found: list[tuple[int, int]], what: str) -> tuple[OutputDigit, ...]:
         raise UnsupportedError(f"{what} of a product that are written in {len(merged)} ways, expected at most {DIGITS}")
     # An index below the extent of the first digit has only zeros above it.
     return tuple(OutputDigit(*pair) for pair in (*merged, *[(1, 0)] * (DIGITS - len(merged))))
-
-
-def _steps(extents: Sequence[int]) -> list[int]:
-    return [math.prod(extents[i + 1 :]) for i in range(len(extents))]

@@ -8,14 +8,12 @@ from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, Source
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
-from onnxfuse.codegen.program.index_map import Index, SpaceDigit
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, sources
 from onnxfuse.cuda.templates.pointwise.sources import Fetch
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
-from onnxfuse.symbolic.strides import Shape
 
 SIDE = 64
 """Rows and columns of a tile: 128 bytes of float16 for both load and store."""
@@ -223,7 +221,7 @@ def _flat_grain(source: Read, lowered: LoweredProgram, tile: TransposeTile, most
     """Return the elements per access to a source that is contiguous in column order."""
     inner = len(lowered.extents) - 1
     (case,) = source.cases
-    others = (f for a, f in case.position.terms if a not in (SpaceDigit(tile.row), SpaceDigit(inner)))
+    others = index_maps.others(case.position, (tile.row, inner))
     return gcd(most, tile.rows * tile.columns, case.position.constant, *others)
 
 
@@ -287,16 +285,12 @@ def _other(f: Fetch, lowered: LoweredProgram, shifted: bool) -> str:
         return f"{f.call}({start}at, p)"
     if not isinstance(f.source, Read):
         return f"load_flags<{f.struct}, W>(at, p)"
-    if _as_written(f.source, lowered.extents):
+    if _as_written(f.source, lowered):
         return f"load_written<W>({start}at, p)"
     return f"load_owned<{f.struct}, W>({start}at, own, p)"
 
 
-def _as_written(source: Read, extents: Shape) -> bool:
+def _as_written(source: Read, lowered: LoweredProgram) -> bool:
     """Return whether a source has the same memory layout as the output."""
     (case, *others) = source.cases
-    steps = strides.row_major(extents)
-    written = Index(
-        tuple((SpaceDigit(d), step) for d, (n, step) in enumerate(zip(extents, steps, strict=True)) if n > 1)
-    )
-    return not others and not case.bounds and case.position == written
+    return not others and not case.bounds and case.position == lowered.space.offset
