@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxfuse.codegen.emit import access, expressions
-from onnxfuse.codegen.emit.access import Load, Operand, Pointer, RegisterGroup, Store, element, store
+from onnxfuse.codegen.emit.access import Operand, Pointer, RegisterGroup, Store, element, store
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.cuda.planning import launch_plan
@@ -14,9 +14,10 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.cuda.templates.reduction.vector_operands import VectorOperand, pointers_at, space_words
 from onnxfuse.symbolic.branching import gcd, larger, most, settled, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
-from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, divisors, vector_width
+from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, vector_width
 
 SHARED_BYTES = 40 * 1024  # for partial results; up to 48 KB need no opt-in
 HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
@@ -33,19 +34,6 @@ WALK_ROWS = 8  # minimum vectors per walking thread: arg max over 21 channels 83
 FEWEST_THREADS = 64
 MOST_PARTS = 1024
 LEAST_ROWS = 4  # vectors that each thread sums before another block is worth its barrier
-
-
-@dataclass(frozen=True)
-class ColumnOperand:
-    """An operand, and its access pattern."""
-
-    operand: Operand
-    slot: int
-    """Index of its stride row among the parameters."""
-    along: str
-    """Along the inner dimensions: `vector` (contiguous), `splat` (one element) or `gather` (anything else)."""
-    reduced: bool
-    """Whether a reduction reads it."""
 
 
 @dataclass(frozen=True)
@@ -165,20 +153,20 @@ def plan(work: Reduced) -> LaunchPlan:
     )
 
 
-def _access(operands: tuple[Operand, ...], spaces: ColumnSpaces, reduced: frozenset[str]) -> tuple[ColumnOperand, ...]:
+def _access(operands: tuple[Operand, ...], spaces: ColumnSpaces, reduced: frozenset[str]) -> tuple[VectorOperand, ...]:
     def along(strides: Shape) -> str:
         if not any(strides):
             return "splat"
         return "vector" if strides == spaces.inner.contiguous else "gather"
 
     return tuple(
-        ColumnOperand(o, n, along(s), o.name in reduced)
+        VectorOperand(o, n, along(s), o.name in reduced)
         for n, (o, s) in enumerate(zip(operands, spaces.inner.strides, strict=True))
     )
 
 
 def share_out(
-    placed: tuple[ColumnOperand, ...],
+    placed: tuple[VectorOperand, ...],
     spaces: ColumnSpaces,
     outer: int,
     count: int,
@@ -235,7 +223,7 @@ def share_out(
 
 
 def _walk(
-    placed: tuple[ColumnOperand, ...],
+    placed: tuple[VectorOperand, ...],
     vectors: int,
     width: int,
     outer: int,
@@ -274,13 +262,13 @@ def _ways(threads: int, arch: Arch) -> Iterator[Way]:
             yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
 
 
-def _size(placed: tuple[ColumnOperand, ...]) -> int:
+def _size(placed: tuple[VectorOperand, ...]) -> int:
     """Return the element size of the smallest operand that lies along the vectors."""
     return min((p.operand.size for p in placed if p.along == "vector" and p.reduced), default=1)
 
 
 def _width(
-    placed: tuple[ColumnOperand, ...], spaces: ColumnSpaces, inner: int, aligned: bool, tuning: TileTuning
+    placed: tuple[VectorOperand, ...], spaces: ColumnSpaces, inner: int, aligned: bool, tuning: TileTuning
 ) -> int:
     """Return the vector width: whole, aligned vectors along `inner`."""
     if not aligned:
@@ -294,7 +282,7 @@ def _width(
 
 
 def _constants(
-    bits: int, spaces: ColumnSpaces, placed: tuple[ColumnOperand, ...], split: ColumnPartition, whole: bool, early: bool
+    bits: int, spaces: ColumnSpaces, placed: tuple[VectorOperand, ...], split: ColumnPartition, whole: bool, early: bool
 ) -> str:
     facts = {
         "OUTER_RANK": len(spaces.outer.extents), "REDUCED_RANK": len(spaces.reduced.extents),
@@ -306,18 +294,18 @@ def _constants(
     return f"using Index = {launch_plan.index_type(bits)};\n" + constants(facts)
 
 
-def _around(placed: tuple[ColumnOperand, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
+def _around(placed: tuple[VectorOperand, ...], pointers: tuple[Operand | Pointer, ...], early: frozenset[str]) -> str:
     """Return the code around the core; outputs in `early` are stored by a separate function."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
-    group = RegisterGroup("Held", "held", tuple(_load(p) for p in inputs if p.reduced))
-    late = RegisterGroup("Late", "late", tuple(_load(p) for p in inputs if not p.reduced))
+    group = RegisterGroup("Held", "held", tuple(p.load(_at(p), "inner_stride") for p in inputs if p.reduced))
+    late = RegisterGroup("Late", "late", tuple(p.load(_at(p), "inner_stride") for p in inputs if not p.reduced))
     reach = "const Reach& at, Index column, const Parameters& p"
     to = f"const Pointers& base, const Result (&result)[WIDTH], const Outer& outer, {reach}"
     return "".join((
         access.pointers(pointers),
         group.hold(),
         late.hold(),
-        _pointers_at(placed),
+        pointers_at(placed),
         group.fill("load_all", f"const Pointers& base, {reach}"),
         late.load("load_late", f"const Pointers& base, {reach}"),
         element((p.operand.name for p in inputs), (group, late), "const Held& held, const Late& late, int w"),
@@ -326,34 +314,11 @@ def _around(placed: tuple[ColumnOperand, ...], pointers: tuple[Operand | Pointer
     ))  # fmt: skip
 
 
-def _pointers_at(placed: tuple[ColumnOperand, ...]) -> str:
-    def moved(p: ColumnOperand) -> str:
-        column = " + column" if p.along == "vector" else ""
-        return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
-
-    return (
-        "DEVICE Pointers pointers_at(const Pointers& to, const Outer& at, Index column, const Parameters& p) {\n"
-        f"  return {{{', '.join([*map(moved, placed), 'to.scratch'])}}};\n"
-        "}\n"
-    )
-
-
-def _at(p: ColumnOperand) -> str:
+def _at(p: VectorOperand) -> str:
     return f"base.{p.operand.name} + at.offset(p.reduced_stride[{p.slot}])"
 
 
-def _load(p: ColumnOperand) -> Load:
-    pack = f"Pack<{p.operand.stored}, WIDTH>"
-    match p.along:
-        case "vector":
-            return Load(p.operand.name, pack, f"load<WIDTH>({_at(p)})")
-        case "splat":
-            return Load(p.operand.name, f"Splat<{p.operand.stored}>", f"load_splat({_at(p)})")
-        case _:
-            return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.inner_stride[{p.slot}], p)")
-
-
-def _store(p: ColumnOperand) -> Store:
+def _store(p: VectorOperand) -> Store:
     first = f"outer.first(p.outer_stride[{p.slot}]) && at.first(p.reduced_stride[{p.slot}])"
     if p.along == "vector":
         return Store.of(p.operand, f"if ({first}) store_values<WIDTH>({_at(p)}, {p.operand.name})")
@@ -366,10 +331,5 @@ def _parameters(
     count: int, inner: int, tiles: int, blocks: int, parts: int, counters: int, spaces: ColumnSpaces, bits: int
 ) -> bytes:
     words = [count, inner, *divisor(tiles, bits), *divisor(blocks, bits), parts, counters]
-    groups = (spaces.outer, spaces.reduced, spaces.inner)
-    for space in groups:
-        words += divisors(space.extents, bits)
-    for space in groups:
-        for strides in space.strides:
-            words.extend(strides)
+    words += space_words((spaces.outer, spaces.reduced, spaces.inner), bits)
     return launch_plan.packed(words, bits)

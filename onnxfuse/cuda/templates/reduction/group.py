@@ -6,19 +6,19 @@ in shared memory, the image is read once.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from onnxfuse.codegen.emit import access, expressions
-from onnxfuse.codegen.emit.access import Load, Operand, Pointer, RegisterGroup, Store, element, store
+from onnxfuse.codegen.emit.access import Operand, Pointer, RegisterGroup, Store, element, store
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.codegen.program.moments import Moments, moments
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.cuda.templates.reduction.vector_operands import VectorOperand, pointers_at, space_words
 from onnxfuse.symbolic.branching import gcd, larger, least, settled, smaller
-from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, divisors, vector_width
+from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, vector_width
 
 MOST_ACROSS = 512
 """Maximum adjacent vectors, and threads per block."""
@@ -69,18 +69,11 @@ class GroupSpaces:
 
 
 @dataclass(frozen=True)
-class GroupOperand:
-    """An operand, and the kernels' access pattern."""
+class GroupOperand(VectorOperand):
+    """An operand; its inner dimensions are the columns, and the moments are the reduction."""
 
-    operand: Operand
-    slot: int
-    """Index of its stride row among the parameters."""
-    along: str
-    """Along the columns: `vector` (contiguous), `splat` (one element) or `gather` (anything else)."""
     moves: bool
     """Whether it varies with the position."""
-    reduced: bool
-    """Whether the moments depend on it."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +291,7 @@ def _access(work: Reduced, spaces: GroupSpaces) -> tuple[GroupOperand, ...]:
         return "vector" if strides == spaces.columns.contiguous else "gather"
 
     return tuple(
-        GroupOperand(o, n, along(spaces.columns.strides[n]), any(spaces.positions.strides[n]), o.name in reduced)
+        GroupOperand(o, n, along(spaces.columns.strides[n]), o.name in reduced, any(spaces.positions.strides[n]))
         for n, o in enumerate(work.operands)
     )
 
@@ -366,14 +359,14 @@ def _around(placed: tuple[GroupOperand, ...], sums: bool) -> str:
     """Return the code around a core: the first one reads the operands of the moments, the second one all."""
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     read = [p for p in inputs if p.reduced or not sums]
-    moving = RegisterGroup("Moving", "moving", tuple(_load(p) for p in read if p.moves))
-    still = RegisterGroup("Still", "still", tuple(_load(p) for p in read if not p.moves))
+    moving = RegisterGroup("Moving", "moving", tuple(p.load(_at(p), "column_stride") for p in read if p.moves))
+    still = RegisterGroup("Still", "still", tuple(p.load(_at(p), "column_stride") for p in read if not p.moves))
     names = [p.operand.name if p in read else "{}" for p in inputs]
     to = "const Pointers& base, const Result (&result)[WIDTH], const Place& at, const Parameters& p"
     return "".join((
         moving.hold(),
         still.hold(),
-        _pointers_at(placed),
+        pointers_at(placed),
         moving.fill("fetch", "const Pointers& base, const Place& at, Index column, const Parameters& p"),
         still.load("load_still", "const Pointers& base, Index column, const Parameters& p"),
         element(names, (moving, still), "const Moving& moving, const Still& still, int w"),
@@ -381,31 +374,8 @@ def _around(placed: tuple[GroupOperand, ...], sums: bool) -> str:
     ))  # fmt: skip
 
 
-def _pointers_at(placed: Iterable[GroupOperand]) -> str:
-    def moved(p: GroupOperand) -> str:
-        column = " + column" if p.along == "vector" else ""
-        return f"to.{p.operand.name} + at.offset(p.outer_stride[{p.slot}]){column}"
-
-    return (
-        "DEVICE Pointers pointers_at(const Pointers& to, const Outer& at, Index column, const Parameters& p) {\n"
-        f"  return {{{', '.join([*map(moved, placed), 'to.scratch'])}}};\n"
-        "}\n"
-    )
-
-
 def _at(p: GroupOperand) -> str:
     return f"base.{p.operand.name}" + (f" + at.offset(p.place_stride[{p.slot}])" if p.moves else "")
-
-
-def _load(p: GroupOperand) -> Load:
-    pack = f"Pack<{p.operand.stored}, WIDTH>"
-    match p.along:
-        case "vector":
-            return Load(p.operand.name, pack, f"load<WIDTH>({_at(p)})")
-        case "splat":
-            return Load(p.operand.name, f"Splat<{p.operand.stored}>", f"load_splat({_at(p)})")
-        case _:
-            return Load(p.operand.name, pack, f"load_gather({_at(p)}, column, p.column_stride[{p.slot}], p)")
 
 
 def _store(p: GroupOperand) -> Store:
@@ -414,10 +384,5 @@ def _store(p: GroupOperand) -> Store:
 
 def _parameters(positions: int, each: int, parts: int, spaces: GroupSpaces, bits: int) -> bytes:
     words = [positions, each, *divisor(parts, bits)]
-    groups = (spaces.outer, spaces.positions, spaces.columns)
-    for space in groups:
-        words += divisors(space.extents, bits)
-    for space in groups:
-        for strides in space.strides:
-            words.extend(strides)
+    words += space_words((spaces.outer, spaces.positions, spaces.columns), bits)
     return launch_plan.packed(words, bits)
