@@ -25,6 +25,7 @@ from onnxfuse.rules.language.rule_file import Rule, by_default, replacing, shipp
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.rewriting.rewrite import MAX_ROUNDS, endless
 from onnxfuse.shapes.inference import shell
+from onnxfuse.support.collector import collecting_rarely
 
 Progress = Callable[[str], None]
 """Called with the name of each phase as it starts."""
@@ -35,6 +36,7 @@ attribute requests it: rules assume otherwise.
 """
 
 
+@collecting_rarely()
 def run(
     model: ModelProto,
     rules: Sequence[Rule] | None = None,

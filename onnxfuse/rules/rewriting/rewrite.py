@@ -240,6 +240,8 @@ def find(
     trace, concerned, outcomes = Trace(), not about, predicate.Outcomes()
     for match in matches(pattern, graph, node, trace):
         asked = (*about, *where, *predicate.spelling_conditions(match.pattern))
+        if concerned and (most := outcomes.most(asked, match)) < len(asked) and trace.is_beaten(match, most):
+            continue
         for held, one in enumerate(asked):
             failed = outcomes.holds(one, graph, match)
             if failed is not None:
