@@ -121,16 +121,30 @@ class KnownNode:
         return found
 
 
-def results_of(known: ValueFacts, node: NodeProto) -> tuple[Sequence[Shape], Whole | None]:
-    """Return a node's output shapes, empty where nothing is known, and an only output's few integers."""
+Results = tuple[Sequence[Shape], Whole | None]
+"""A node's output shapes, empty where nothing is known, and an only output's few integers."""
+
+
+def results_of(known: ValueFacts, node: NodeProto) -> Results:
+    """Return a node's results; equal nodes with equal inputs, as a model's layers have, are computed once."""
     entry = ops.operator(node.op_type, node.domain)
     if entry is None or entry.shape is None:
         return [], None
     asked = KnownNode(known, node, entry)
-    shapes = [tuple(map(_unnamed, shape)) for shape in _told(entry.shape, asked) or ()]
+    if Trait.HAS_BODY in entry.traits:
+        return _results(asked, entry.shape)
+    key = entry, len(node.output), *map(known.key, node.input), *(a.SerializeToString() for a in node.attribute)
+    if key not in known.results:
+        known.results[key] = _results(asked, entry.shape)
+    found: Results = known.results[key]
+    return found
+
+
+def _results(asked: KnownNode, shape_of: Callable[[KnownNode], Any]) -> Results:
+    shapes = [tuple(map(_unnamed, shape)) for shape in _told(shape_of, asked) or ()]
     shape = _few(shapes)
-    reads_shape = Trait.READS_SHAPE in entry.traits
-    if shape is None or not (reads_shape or any(known.numbers.get(v) is not None for v in node.input)):
+    reads_shape = Trait.READS_SHAPE in asked.entry.traits
+    if shape is None or not (reads_shape or any(asked.known.numbers.get(v) is not None for v in asked.proto.input)):
         return shapes, None
     return shapes, _told(lambda asked: _whole(asked, shape), asked)
 
