@@ -33,7 +33,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "rules": "support ops symbolic model shapes graph cuda",
         "contract": "support model files rules",
         "fusion": "support ops symbolic model files shapes graph cuda rules",
-        "passes": "ops symbolic model files shapes graph cuda rules fusion",
+        "passes": "support ops symbolic model files shapes graph cuda rules fusion",
         "runtime": "support ops symbolic model files shapes graph cuda rules fusion",
         "verification": "support ops symbolic model files shapes graph runtime",
         "precision": "support ops model files shapes graph verification",
