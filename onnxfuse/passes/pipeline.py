@@ -25,6 +25,7 @@ from onnxfuse.rules.language.rule_file import Rule, by_default, replacing, shipp
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.rewriting.rewrite import MAX_ROUNDS, endless
 from onnxfuse.shapes.inference import shell
+from onnxfuse.support.collector import collecting_rarely
 from onnxfuse.support.progress import Steps, silent
 
 OLDEST = 7
@@ -33,6 +34,7 @@ attribute requests it: rules assume otherwise.
 """
 
 
+@collecting_rarely()
 def run(
     model: ModelProto,
     rules: Sequence[Rule] | None = None,

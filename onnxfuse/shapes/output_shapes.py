@@ -121,16 +121,30 @@ class KnownNode:
         return numbers
 
 
-def results_of(facts: ValueFacts, node: NodeProto) -> tuple[Sequence[Shape], Whole | None]:
-    """Return a node's output shapes, empty where nothing is known, and an only output's few integers."""
+Results = tuple[Sequence[Shape], Whole | None]
+"""A node's output shapes, empty where nothing is known, and an only output's few integers."""
+
+
+def results_of(facts: ValueFacts, node: NodeProto) -> Results:
+    """Return a node's results; equal nodes with equal inputs, as a model's layers have, are computed once."""
     entry = ops.operator(node.op_type, node.domain)
     if entry is None or entry.shape is None:
         return [], None
     request = KnownNode(facts, node, entry)
-    shapes = [tuple(map(_unnamed, shape)) for shape in _answer(entry.shape, request) or ()]
+    if Trait.HAS_BODY in entry.traits:
+        return _results(request, entry.shape)
+    key = entry, len(node.output), *map(facts.key, node.input), *(a.SerializeToString() for a in node.attribute)
+    if key not in facts.results:
+        facts.results[key] = _results(request, entry.shape)
+    results: Results = facts.results[key]
+    return results
+
+
+def _results(request: KnownNode, shape_of: Callable[[KnownNode], Any]) -> Results:
+    shapes = [tuple(map(_unnamed, shape)) for shape in _answer(shape_of, request) or ()]
     shape = _few(shapes)
-    reads_shape = Trait.READS_SHAPE in entry.traits
-    if shape is None or not (reads_shape or any(facts.numbers.get(v) is not None for v in node.input)):
+    reads_shape = Trait.READS_SHAPE in request.entry.traits
+    if shape is None or not (reads_shape or any(request.facts.numbers.get(v) is not None for v in request.proto.input)):
         return shapes, None
     return shapes, _answer(lambda request: _whole(request, shape), request)
 

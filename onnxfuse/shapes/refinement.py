@@ -7,6 +7,7 @@ occurs.
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import onnx
@@ -135,8 +136,9 @@ def _call(graph: onnx.GraphProto, equal: Mapping[str, IntLike]) -> None:
                 write_extent(dim, extent.substitute(**equal))
 
 
+@lru_cache(1 << 12)
 def _open(shape: Shape) -> float:
-    """Return the number of unknown extents."""
+    """Return the number of unknown extents; cached, as the values of a model share a few shapes."""
     return math.inf if shape is None else sum(map(is_unknown, shape))
 
 

@@ -1,6 +1,7 @@
 """Facts about values, collected in one pass over a graph: shapes, integer tensors, small constants."""
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +47,17 @@ class ValueFacts:
     constants: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     reals: set[str] = field(default_factory=set)
     """Values of a floating-point type with known elements: their quotients are not rounded."""
+    results: dict[Hashable, Any] = field(default_factory=dict)
+    """What nodes give, by what they are and by the keys of their inputs."""
+
+    def key(self, name: str) -> Hashable:
+        """Return all that is known of a value, as a key of `results`."""
+        numbers, array = self.numbers.get(name), self.constants.get(name)
+        if numbers is None and array is None:
+            return self.shapes.get(name) if name else ""
+        elements = None if numbers is None else (*numbers.shape, None, *numbers.reshape(-1))
+        stored = None if array is None else (array.dtype.str, array.shape, array.tobytes())
+        return self.shapes.get(name), elements, stored, name in self.reals
 
     def remember(self, name: str, tensor: onnx.TensorProto) -> None:
         """Record the shape of a constant, and its elements if there are few."""

@@ -1,16 +1,19 @@
 """Extents are carried through the arithmetic that exporters write on shapes."""
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+import models
 import onnxfuse
 from onnxfuse.ops.shapes.extents import is_known, unknown
 from onnxfuse.ops.shapes.moved import reshaped
-from onnxfuse.shapes import inference, types
+from onnxfuse.shapes import inference, output_shapes, types
 from onnxfuse.shapes.extents import broadcast
 from onnxfuse.shapes.types import DeclaredExtent
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -388,3 +391,18 @@ def test_a_quotient_of_floats_is_not_rounded() -> None:
     assert types.is_unknown(*extents(found["z"][0]))
     assert found["w"] == ("(s%2+2*(s//2))",)
     assert (found["v"], found["u"]) == (("2*ceil(s/2)",), ("(s//2)",))
+
+
+def test_equal_nodes_of_equal_inputs_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers of a BERT differ in the names of values alone: most nodes have the results of an earlier one."""
+    computed = list[str]()
+
+    def results(asked: output_shapes.KnownNode, shape_of: Callable[[output_shapes.KnownNode], Any]) -> Any:
+        computed.append(asked.proto.op_type)
+        return original(asked, shape_of)
+
+    original = output_shapes._results
+    monkeypatch.setattr(output_shapes, "_results", results)
+    model = models.build("bert_base", layers=8, hidden=64, heads=4, intermediate=128, vocabulary=100)
+    inference.infer(model)
+    assert 0 < len(computed) < 0.5 * sum(n.op_type != "Constant" for n in model.graph.node), len(computed)

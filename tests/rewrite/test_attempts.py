@@ -9,9 +9,13 @@ import models
 from models.survey import samples
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes import pipeline
+from onnxfuse.passes.manager import State
+from onnxfuse.passes.phases import FUSE, LAYOUT, REWRITE
 from onnxfuse.rules.language import predicate
+from onnxfuse.rules.language.rule_file import shipped
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Match, Refusal
+from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.rewriting import rewrite
 from onnxfuse.rules.rewriting.attempts import Attempts
 from onnxfuse.shapes.types import ValueType
@@ -140,3 +144,19 @@ def test_a_condition_is_evaluated_once_for_the_same_bindings(monkeypatch: pytest
     pipeline.run(encoder(1))
     # One attention has 54 matches of the pattern without a padding mask, all of which fail by its last condition.
     assert 1 <= sum("until(mask, s)" in text for text in once) <= 6, once
+
+
+def test_a_match_of_a_condition_known_to_fail_is_asked_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matches of an attention that the same condition refuses are not asked those before it again."""
+    asked = list[str]()
+
+    def holds(outcomes: predicate.Outcomes, one: predicate.Predicate, graph: Graph, match: Match) -> Cause | None:
+        asked.append(one.text)
+        return original(outcomes, one, graph, match)
+
+    original = predicate.Outcomes.holds
+    monkeypatch.setattr(predicate.Outcomes, "holds", holds)
+    model, state = encoder(1), State(shipped(), OptimizeReport())
+    for phase in (REWRITE, LAYOUT, FUSE):
+        phase.run(model, state)
+    assert 1 <= sum("until(mask, s)" in text for text in asked) <= 6, asked

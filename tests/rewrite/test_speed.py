@@ -4,6 +4,7 @@ Work is counted in calls of Python functions, which are the same on every machin
 than twice the calls.
 """
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -14,6 +15,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.helper import make_node, make_tensor_value_info
 
 from onnxfuse.passes import pipeline
+from onnxfuse.support.collector import OBJECTS, collecting_rarely
+from onnxfuse.support.errors import ModelError
 
 MORE = 2.3
 """Calls for twice the nodes, at most: some steps sort, or search a sorted list."""
@@ -142,3 +145,20 @@ def test_work_grows_with_the_graph(form: Callable[[int], ModelProto]) -> None:
         pipeline.run(form(nodes))  # fills the caches: kernels of one kind are planned once
     once, twice = (calls_to_optimize(form(nodes)) for nodes in sizes)
     assert twice <= MORE * once, f"{once} calls, then {twice}"
+
+
+@pytest.mark.parametrize("own", [(700, 10, 10), (80_000, 5, 5), (0, 10, 10)])
+def test_garbage_is_collected_rarely_while_a_model_is_optimized(own: tuple[int, int, int]) -> None:
+    """The process's own thresholds hold again afterwards, and stay if they are larger, or 0: no collection."""
+    seen = list[tuple[int, int, int]]()
+    before = gc.get_threshold()
+    gc.set_threshold(*own)
+    try:
+        pipeline.run(chain(4), progress=lambda _: seen.append(gc.get_threshold()))
+        with collecting_rarely(), pytest.raises(ModelError):
+            pipeline.run(ModelProto(), progress=lambda _: seen.append(gc.get_threshold()))
+        after = gc.get_threshold()
+    finally:
+        gc.set_threshold(*before)
+    assert {first for first, *_ in seen} == {max(own[0], OBJECTS) if own[0] else 0}
+    assert after == own

@@ -58,7 +58,7 @@ class ChannelsLastWriter(Rewriter):
     def derived(self, value: str, kind: str, array: Callable[[], np.ndarray]) -> str:
         """Return the name of a constant derived from `value`; equal ones of a `kind` are one in the graph."""
         data = np.ascontiguousarray(array())
-        key = value, kind, data.dtype, data.shape, hashlib.blake2b(data.reshape(-1).view(np.uint8)).digest()
+        key = value, kind, data.dtype, data.shape, hashlib.blake2b(data.tobytes()).digest()
         if key not in self._constants:
             self._constants[key] = self.constant(f"{value}.{kind}", data)
         return self._constants[key]

@@ -290,6 +290,8 @@ def _are_these(array: np.ndarray, expected: np.ndarray) -> bool:
 def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Match) -> Labels | Cause:
     """Return the match's labels and those of the node's attributes, or the cause of the mismatch."""
     have, moved = graph.attributes(node), schema.moved(node.op, node.domain, graph.opset)
+    if not (have or wanted.attributes or wanted.open) and wanted.rest is None:
+        return match.labels
     if moved:
         have = {k: v for k, v in have.items() if k not in moved}
     newest = schema.defaults(node.op, node.domain, NEWEST)

@@ -80,6 +80,11 @@ class Trace:
         self.at, self.missed, self.unlike = node, None, None
         return True
 
+    def is_beaten(self, match: Match, held: int) -> bool:
+        """Return whether a whole match that stops after at most `held` conditions got no further than another one."""
+        depth = len(match.nodes)
+        return nearness(depth, max(match.pattern.least - depth, 0), "", whole=True, held=held) <= self._nearness
+
     @property
     def nearness(self) -> Nearness | tuple[()]:
         """Progress of the furthest attempt; below any if there was none."""

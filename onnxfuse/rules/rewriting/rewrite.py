@@ -240,6 +240,8 @@ def find(
     trace, concerned, outcomes = Trace(), not about, predicate.Outcomes()
     for match in matches(pattern, graph, node, trace):
         conditions = (*about, *where, *predicate.spelling_conditions(match.pattern))
+        if concerned and (most := outcomes.most(conditions, match)) < len(conditions) and trace.is_beaten(match, most):
+            continue
         for passed, one in enumerate(conditions):
             failed = outcomes.holds(one, graph, match)
             if failed is not None:
