@@ -256,6 +256,8 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
         if not isinstance(made, str):
             break
     if isinstance(made, str):
+        if attempt.outline is not None:
+            around.failed[attempt.outline] = made
         return attempt.refusal(made, "no kernel")
     if nodes is not own:
         attempt.nodes = attempt.given = nodes

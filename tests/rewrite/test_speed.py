@@ -7,12 +7,17 @@ than twice the calls.
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.helper import make_node, make_tensor_value_info
 
+from onnxfuse.fusion import fuse
+from onnxfuse.fusion.region import make_op, proof
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.passes import pipeline
 
 MORE = 2.3
@@ -142,3 +147,18 @@ def test_work_grows_with_the_graph(form: Callable[[int], ModelProto]) -> None:
         pipeline.run(form(nodes))  # fills the caches: kernels of one kind are planned once
     once, twice = (calls_to_optimize(form(nodes)) for nodes in sizes)
     assert twice <= MORE * once, f"{once} calls, then {twice}"
+
+
+def test_equal_regions_without_a_kernel_are_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products that fit no kernel together are tried again from the next one, but not proven again."""
+    failed: list[object] = []
+
+    def proven(graph: Graph, nodes: list[Node], *given: Any) -> tuple[FusedOp, Node] | str:
+        made = proof.proven_op(graph, nodes, *given)
+        failed.extend([make_op.outline(graph, nodes)] if isinstance(made, str) else [])
+        return made
+
+    monkeypatch.setattr(fuse, "proven_op", proven)
+    pipeline.run(tree(384))
+    assert failed
+    assert len(failed) == len(set(failed))
