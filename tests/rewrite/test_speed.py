@@ -8,12 +8,17 @@ import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.helper import make_node, make_tensor_value_info
 
+from onnxfuse.fusion import fuse
+from onnxfuse.fusion.region import make_op, proof
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.passes import pipeline
 from onnxfuse.support.collector import OBJECTS, collecting_rarely
 from onnxfuse.support.errors import ModelError
@@ -162,3 +167,18 @@ def test_garbage_is_collected_rarely_while_a_model_is_optimized(own: tuple[int, 
         gc.set_threshold(*before)
     assert {first for first, *_ in seen} == {max(own[0], OBJECTS) if own[0] else 0}
     assert after == own
+
+
+def test_equal_regions_without_a_kernel_are_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products that fit no kernel together are tried again from the next one, but not proven again."""
+    failed: list[object] = []
+
+    def proven(graph: Graph, nodes: list[Node], *given: Any) -> tuple[FusedOp, Node] | str:
+        made = proof.proven_op(graph, nodes, *given)
+        failed.extend([make_op.outline(graph, nodes)] if isinstance(made, str) else [])
+        return made
+
+    monkeypatch.setattr(fuse, "proven_op", proven)
+    pipeline.run(tree(384))
+    assert failed
+    assert len(failed) == len(set(failed))

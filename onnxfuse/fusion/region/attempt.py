@@ -1,6 +1,6 @@
 """State of one fusion attempt: its anchor, the region grown so far, and its constraints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxfuse.cuda import Growth
@@ -39,6 +39,9 @@ class GraphContext:
     """While one rule is tried: unfused anchors that read a value, by that value, then by the shape of the first one's
     result and whether all must have it.
     """
+
+    failed: dict[Hashable, str] = field(default_factory=dict)
+    """Why regions of sibling anchors have no kernel, by rule and outline: the next anchor often grows an equal one."""
 
     def fused(self, nodes: Sequence[Node]) -> None:
         """Drop nodes that are fused now from the anchors that may still join another one."""
@@ -118,6 +121,8 @@ class Attempt:
     """The op's nodes in order, once growth is complete."""
     given: list[Node] = field(default_factory=list)
     """The original nodes that it replaces."""
+    outline: Hashable | None = None
+    """The rule and the region without names, if the outcome depends on nothing else."""
     extra: tuple[Node, ...] = ()
     """Nodes that join if the kernel can still be made with them."""
 

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import onnx
 from onnx import FunctionProto, NodeProto, TensorProto
@@ -45,6 +46,20 @@ class Realization:
 
     pattern: Pattern
     match: Match
+
+
+@dataclass(frozen=True)
+class Named:
+    """A fused op, equal to any other of its name, which contains a hash of its contents."""
+
+    name: str
+    op: FusedOp = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _unsupported(named: Named) -> str | None:
+    """Return why no kernel can be generated for an op; equal layers of a model are checked once."""
+    return cuda.supports(named.op)
 
 
 def make_op(
@@ -100,7 +115,7 @@ def make_op(
     digest = digest_of(body, library, template, types_in, types_out)
     body.name = op_name(rule, [n.op for n in nodes], digest, known)
     op = FusedOp(body.name, rule, template, types_in, types_out, body, library)
-    reason = cuda.supports(op) if library is None or cuda.is_template(template) else None
+    reason = _unsupported(Named(op.name, op)) if library is None or cuda.is_template(template) else None
     if reason is not None:
         return reason
     return op, _node(op, nodes, inputs, outputs, [*literals, *inner])
@@ -142,6 +157,30 @@ def library_form(
     for domain in sorted({n.domain for n in nodes if n.domain}):
         library.opset_import.add(domain=domain, version=LIBRARY_VERSIONS.get(domain, 1))
     return library
+
+
+def outline(graph: Graph, nodes: Sequence[Node]) -> Hashable | None:
+    """Return a key of a region, equal for regions that differ only in names: both have a kernel, or neither has.
+
+    Return None where the reason may contain a value's name.
+    """
+    number: dict[str, int] = {}
+    rows = [
+        (
+            n.op,
+            n.domain,
+            tuple(a.SerializeToString(deterministic=True) for a in n.proto.attribute),
+            tuple(number.setdefault(v, len(number)) for v in n.inputs),
+            tuple(number.setdefault(v, len(number)) for v in n.outputs),
+        )
+        for n in nodes
+    ]
+    types = tuple(graph.type(v) for v in number if v)
+    if graph.opset < WHOLE or not all(t.dtype for t in types):
+        return None
+    constants = {v: _is_literal(graph, v, nodes) for v in number if v and graph.is_constant(v)}
+    known = ((number[v], _literal(graph, v, "").SerializeToString() if c else b"") for v, c in constants.items())
+    return tuple(rows), types, number.get(""), tuple(known), tuple(number[v] for v in graph.outputs_of(nodes))
 
 
 def structure(node: Node) -> tuple[str, ...]:

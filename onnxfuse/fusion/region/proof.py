@@ -1,12 +1,11 @@
 """Prove that a kernel exists: each fused op is planned for every GPU, at sampled sizes, before it is made."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Case, DisagreeingError
-from onnxfuse.fusion.region.make_op import Realization, make_op
+from onnxfuse.fusion.region.make_op import Named, Realization, make_op
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.bodies import overfull
 from onnxfuse.model.fused import FusedOp
@@ -56,19 +55,11 @@ def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()
         return fact
     if not cuda.is_template(op.template):
         return None
-    return _unproven(_Named(op.name, op), tuple(graph.type(v) for v in fused.inputs), op.name in known)
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A fused op, equal to any other of its name, which contains a hash of its contents."""
-
-    name: str
-    op: FusedOp = field(compare=False)
+    return _unproven(Named(op.name, op), tuple(graph.type(v) for v in fused.inputs), op.name in known)
 
 
 @lru_cache(maxsize=4096)
-def _unproven(named: _Named, types: tuple[ValueType, ...], later: bool) -> str | None:
+def _unproven(named: Named, types: tuple[ValueType, ...], later: bool) -> str | None:
     asked: dict[Shapes, tuple[dict[str, int], dict[Case, None]]] = {}
     for sizes, cases in zip(SIZES, LATER if later else FIRST, strict=True):
         given: dict[str, int] = {}

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Mapping
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Region, Start
+from onnxfuse.fusion.region.make_op import outline
 from onnxfuse.fusion.steps.extra_outputs import offer_caches, offer_endings
 from onnxfuse.fusion.steps.joined_input import absorb_concat_input
-from onnxfuse.fusion.steps.k_major_weights import store_k_major
+from onnxfuse.fusion.steps.k_major_weights import depends_on_itself, store_k_major
 from onnxfuse.fusion.steps.left_operand import absorb_left_operand
 from onnxfuse.fusion.steps.movement import launches, saves, take_movement
 from onnxfuse.fusion.steps.padded_rows import pad_rows
@@ -19,6 +20,7 @@ from onnxfuse.fusion.steps.reductions import let_input_be_broadcast, let_reducti
 from onnxfuse.fusion.steps.siblings import take_siblings
 from onnxfuse.fusion.steps.transposed_io import take_transposed_inputs, take_transposed_outputs
 from onnxfuse.fusion.steps.twins import offer_twins
+from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.rules.language.fuse_table import NOWHERE_ELSE, THROUGH_LIBRARY, Fuse
@@ -49,6 +51,19 @@ def enough(attempt: Attempt) -> Refusal | None:
     wanted = "what stands around it fused" if how.least == NOWHERE_ELSE else f"{max(how.least, 1)}"
     told = f"too little to fuse: {what}, the rule wants {wanted}{neighbour}"
     return attempt.refusal(told, "too little")
+
+
+def refuse_known_failure(attempt: Attempt) -> Refusal | None:
+    """Refuse sibling anchors if an equal region had no kernel, where the outcome depends on the region alone."""
+    graph, around = attempt.graph, attempt.around
+    if not attempt.region.siblings or attempt.start.realization is not None or any(map(attempt.how.wants, NEIGHBOURS)):
+        return None
+    if not all(depends_on_itself(graph, n, around) for n in attempt.nodes if is_product(n)):
+        return None
+    found = outline(graph, attempt.nodes)
+    attempt.outline = None if found is None else (attempt.rule, found)
+    reason = around.failed.get(attempt.outline)
+    return None if reason is None else attempt.refusal(reason, "no kernel")
 
 
 def stands_between(graph: Graph, nodes: Collection[Node], ops: Mapping[str, FusedOp], *, given: bool) -> bool:
@@ -112,6 +127,9 @@ FINISHING: Steps = (
 )
 """Steps for a region that is worth a kernel."""
 
+NEIGHBOURS = (Growth.EXTRA_OUTPUTS, Growth.CACHES, Growth.TWINS)
+"""Steps whose outcome depends on nodes around the region."""
+
 
 def grown(
     graph: Graph,
@@ -132,7 +150,7 @@ def grown(
     attempt = Attempt(graph, rule, how, start, around, region, even)
     wanted = {s.kind for s in how.steps} - {without}
     before, after = ([step for kinds, step in steps if wanted.intersection(kinds)] for steps in (GROWING, FINISHING))
-    for step in (*before, enough, *after):
+    for step in (*before, enough, refuse_known_failure, *after):
         refusal = step(attempt)
         if refusal is not None:
             return attempt, refusal

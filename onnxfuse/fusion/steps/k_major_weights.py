@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
 from onnxfuse.files import detached
-from onnxfuse.fusion.region.attempt import Attempt
+from onnxfuse.fusion.region.attempt import Attempt, GraphContext
 from onnxfuse.fusion.region.weight_index import SUFFIX, WeightIndex
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
 from onnxfuse.graph.constant_folding import is_product
@@ -38,6 +38,17 @@ def store_k_major(attempt: Attempt) -> None:
             _store_transposed(node, to, attempt.around.weights)
         found.extend(to.finish() if to.nodes else [node])
     attempt.nodes = found
+
+
+def depends_on_itself(graph: Graph, product: Node, around: GraphContext) -> bool:
+    """Return whether a product's weight is stored as it would be if the graph had no other weights and Transposes."""
+    constants = {v: graph.constant(v) for v in product.inputs[:2] if graph.is_constant(v)}
+    weight = constants.get(product.inputs[1])
+    if product.inputs[1] in around.transposes or any(data is None for data in constants.values()):
+        return False
+    if weight is None or not _wants(graph, product):
+        return True
+    return around.weights.transpose_of(product.inputs[1], weight) is None
 
 
 def _wants(graph: Graph, node: Node) -> bool:

@@ -49,6 +49,8 @@ def _may_join(attempt: Attempt, node: Node) -> bool:
 
 def _matches(attempt: Attempt, node: Node, shared: str) -> bool:
     """Return whether a node is an anchor of the rule that reads `shared` as the first one does."""
+    if node is attempt.start.root:
+        return True
     step = attempt.how.step(Growth.SIBLINGS)
     assert step is not None
     anchors = attempt.how.anchors_at.get(node.op, ())

@@ -82,6 +82,10 @@ def unsqueezed(of: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
 # ---- parts
 
 
+ALL = 10**9
+"""The end of a Slice from which on it takes all of an open extent, as exporters write it."""
+
+
 def sliced(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
     """Return the first index and the length of a Slice along an axis, with Python's semantics.
 
@@ -90,6 +94,8 @@ def sliced(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
     want(step != 0, lambda: "Slice in steps of 0")
     if is_symbolic(start, end, extent):
         known = not is_symbolic(start) and start == 0 and step == 1 and bounds(end)[1] >= 0
+        if known and isinstance(end, int) and end >= ALL:
+            return start, extent
         return start, smaller(extent, end) if known else unknown()
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
 
