@@ -96,8 +96,6 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", _with_followers(graph, how, node, outcome)))
         elif outcome is not None:
             op, applied = outcome
-            if op.name not in around.ops:
-                around.failed.clear()  # the proof of an op that is there already tries fewer cases
             around.ops[op.name] = op
             report.applied.append(applied)
     return len(report.applied) > before
