@@ -1,8 +1,7 @@
 """Replace a mask that is equal for all queries by one broadcast row.
 
 Exporters expand a padding mask to one row per query: by combining the condition on keys with one that always holds, or
-by an Expand. Masks that are added to scores, multiply them, or select among them, broadcast to the scores' shape
-anyway.
+by an Expand. Masks that are added to scores, or select among them, broadcast to the scores' shape anyway.
 """
 
 from collections.abc import Sequence
@@ -50,16 +49,14 @@ def shrink_masks(graph: Graph) -> bool:
 
 
 def _masks(node: Node) -> tuple[int, ...]:
-    """Return the inputs of an elementwise node that may mask scores: a condition that selects, addends or factors.
+    """Return the inputs of an elementwise node that may mask scores: a condition that selects, or addends.
 
     ONNX's own Attention is not among them: ONNX Runtime's kernels for it require a row for each query.
     """
     entry = node.entry
     if entry is None or Trait.BROADCASTS not in entry.traits:
         return ()
-    if node.op in (ops.Add, ops.Mul):
-        return (0, 1)
-    return entry.positions(TruthValues) if Trait.CARRIES in entry.traits else ()
+    return (0, 1) if node.op == ops.Add else entry.positions(TruthValues) if Trait.CARRIES in entry.traits else ()
 
 
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:

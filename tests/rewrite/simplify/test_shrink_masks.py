@@ -60,17 +60,14 @@ def test_axes_that_an_expand_alone_brings_stay(
         np.testing.assert_array_equal(after, before)
 
 
-@pytest.mark.parametrize("op", ["Add", "Mul"])
-def test_an_axis_that_another_operand_brings_goes(op: str) -> None:
+def test_an_axis_that_another_operand_brings_goes() -> None:
     """Scores have all their axes themselves: the mask's are not written out."""
-    one = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["": 17]>
+    one = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
         g (float[2,3,5] x, float[5] mask) => (float[2,3,5] y) <int64[3] t = {1, 3, 5}> {
             e = Expand(mask, t)
-            y = OP(x, e)
-        }""".replace("OP", op)
-    )
-    assert [n.op_type for n in onnxfuse.optimize(one).graph.node] == [op]
+            y = Add(x, e)
+        }""")
+    assert [n.op_type for n in onnxfuse.optimize(one).graph.node] == ["Add"]
 
 
 def test_a_number_beside_a_view_without_axes_makes_one() -> None:
