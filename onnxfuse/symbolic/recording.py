@@ -44,7 +44,7 @@ class _Branches:
     """One path through a function, with predetermined outcomes of its conditions."""
 
     answers: list[bool]
-    condition: list[Atom] = field(default_factory=list)
+    conditions: list[Atom] = field(default_factory=list)
 
 
 class _TooManyError(Exception):
@@ -88,10 +88,10 @@ class Recording:
             self.decide(condition, int(answer))
         else:
             branches = self.branches
-            if len(branches.condition) == len(branches.answers):
+            if len(branches.conditions) == len(branches.answers):
                 branches.answers.append(True)
-            answer = branches.answers[len(branches.condition)]
-            branches.condition.append(condition)
+            answer = branches.answers[len(branches.conditions)]
+            branches.conditions.append(condition)
         self.facts.assume(condition, answer)
         return answer
 
@@ -132,7 +132,7 @@ class Recording:
                 self.facts, self.pinned = facts.copy(), dict(pinned)
                 self.branches = _Branches(list(answers))
                 result = work()
-                paths.append((self.branches.condition, self.branches.answers, result))
+                paths.append((self.branches.conditions, self.branches.answers, result))
                 answers = list(self.branches.answers)
                 while answers and not answers[-1]:
                     answers.pop()

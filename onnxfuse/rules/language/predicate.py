@@ -273,13 +273,13 @@ class Outcomes:
                 self._failed[predicate] = None
         return known[0]
 
-    def most(self, asked: Sequence[Predicate], match: Match) -> int:
+    def most(self, predicates: Sequence[Predicate], match: Match) -> int:
         """Return how many predicates hold at most before one does not, by the known outcomes: all if none is known."""
         for predicate in self._failed:
-            known = self._known.get(_bindings(predicate, match)[0]) if predicate in asked else None
+            known = self._known.get(_bindings(predicate, match)[0]) if predicate in predicates else None
             if known is not None and known[0] is not None:
-                return asked.index(predicate)
-        return len(asked)
+                return predicates.index(predicate)
+        return len(predicates)
 
 
 def _bindings(predicate: Predicate, match: Match) -> tuple[tuple[Predicate | str | int, ...], list[object]]:
