@@ -126,9 +126,7 @@ def multiplied(a: Range, b: Range) -> Range:
 
 
 def _times(a: Bound, b: Bound) -> Bound:
-    if math.isinf(a) or math.isinf(b):  # an integer beyond the doubles cannot be multiplied by infinity
-        return math.copysign(math.inf, a) * math.copysign(1, b) if a and b else 0
-    return a * b
+    return a * b if a and b else 0
 
 
 def product(ranges: Iterable[Range]) -> Range:
@@ -141,8 +139,7 @@ def product(ranges: Iterable[Range]) -> Range:
 
 def scaled(a: Range, by: int) -> Range:
     """Return the range of a multiple; `by` is not zero."""
-    low, high = (_times(end, by) for end in a)
-    return (low, high) if by > 0 else (high, low)
+    return (a[0] * by, a[1] * by) if by > 0 else (a[1] * by, a[0] * by)
 
 
 def of_sum(terms: Iterable[tuple[Range, int]], constant: int = 0) -> Range:

@@ -95,8 +95,8 @@ def test_a_caller_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     """Neither the new one nor its child goes on using the GPU; a script needs no `if __name__ == "__main__"`."""
     script, child = tmp_path / "script.py", tmp_path / "child"
     script.write_text(
-        "from onnxfuse.support.isolation import apart\nfrom tests.model.test_isolation import waits\n"
-        f"apart(waits, 600.0, {str(child)!r})\n"
+        "from onnxfuse.support.isolation import in_new_process\nfrom tests.model.test_isolation import waits\n"
+        f"in_new_process(waits, 600.0, {str(child)!r})\n"
     )
     with subprocess.Popen([sys.executable, str(script)], env=os.environ | {"PYTHONPATH": str(ROOT)}) as caller:
         until(lambda: child.exists() and child.read_text() != "")

@@ -185,7 +185,7 @@ class Space:
 
         def of(operand: Index | int) -> Range:
             low, high = self.range(operand, within) if isinstance(operand, Index) else (operand, operand)
-            return low, high  # no index is negative where it is divided
+            return max(low, 0), max(high, 0)  # no index is negative where it is divided
 
         return OPERATIONS[atom.op].range(of, (atom.index, atom.by))
 

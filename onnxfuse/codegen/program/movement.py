@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from onnxfuse import ops
@@ -62,7 +63,7 @@ class Grouped:
     def shape(self, of: Shapes) -> Shape:
         x, groups = of[0], self.groups
         want(len(x) > 1 and groups > 0 and x[1] % groups == 0, lambda: f"{groups} groups of shape {x}")
-        return moved.reshaped(x, (x[0], groups, -1), zero_copies=False)
+        return x[0], groups, math.prod(x[1:]) // groups
 
 
 @dataclass(frozen=True)

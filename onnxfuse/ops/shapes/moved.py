@@ -176,4 +176,4 @@ def space_to_depth(of: Sequence[int], block: int) -> tuple[int, ...]:
     want_rank(of, 4, "SpaceToDepth")
     fits = block > 0 and both(may_be_multiple(of[2], block), may_be_multiple(of[3], block))
     want(fits, lambda: f"SpaceToDepth of {of} in blocks of {block}")
-    return of[0], of[1] * block**2, quotient(of[2], block), quotient(of[3], block)
+    return of[0], of[1] * block**2, of[2] // block, of[3] // block

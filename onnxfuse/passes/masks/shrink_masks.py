@@ -7,7 +7,7 @@ by an Expand. Masks that are added to scores, or select among them, broadcast to
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
@@ -31,7 +31,7 @@ def shrink_masks(graph: Graph) -> bool:
     """
     slim, changed = _Slim(graph), False
     for node in list(graph.nodes):
-        for position in _masks(node):
+        for position in _masks(graph, node):
             value = node.inputs[position]
             small = slim.of(value, DEPTH)
             others = [v for i, v in enumerate(node.inputs) if v and i != position]
@@ -48,15 +48,24 @@ def shrink_masks(graph: Graph) -> bool:
     return changed
 
 
-def _masks(node: Node) -> tuple[int, ...]:
-    """Return the inputs of an elementwise node that may mask scores: a condition that selects, or addends.
+def _masks(graph: Graph, node: Node) -> tuple[int, ...]:
+    """Return the inputs of an elementwise node that may mask scores: a condition that selects, addends, or a factor
+    that is a condition as 1 and 0.
 
     ONNX's own Attention is not among them: ONNX Runtime's kernels for it require a row for each query.
     """
     entry = node.entry
     if entry is None or Trait.BROADCASTS not in entry.traits:
         return ()
+    if node.op == ops.Mul:
+        return tuple(i for i, v in enumerate(node.inputs) if _is_condition(graph, v))
     return (0, 1) if node.op == ops.Add else entry.positions(TruthValues) if Trait.CARRIES in entry.traits else ()
+
+
+def _is_condition(graph: Graph, value: str) -> bool:
+    """Return whether a value is a truth value that was cast to a number."""
+    node = graph.producer(value)
+    return node is not None and node.has(Trait.CASTS) and graph.type(node.inputs[0]).dtype == TensorProto.BOOL
 
 
 def _keeps_shape(graph: Graph, small: str, value: str, others: Sequence[str]) -> bool:
