@@ -171,7 +171,7 @@ def test_what_was_folded_is_told_as_gone(browser: Any) -> None:
     made.graph.node[2].input[0] = "a2"
     with onnxfuse.view(made) as served:
         for tab in _tab(browser, f"{served.url}#node=0/before/same"):
-            tab.locator(".why", has_text="built-in step").wait_for()
+            tab.locator(".why", has_text="built-in pass").wait_for()
             assert "is gone" in tab.inner_text(".details")
 
 
