@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.isa.factors import FLOAT16
 from onnxfuse.cuda.planning.launch_plan import Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
@@ -21,7 +22,7 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 
 def _missing() -> str | None:
     reason = _gpu()
-    return reason or (None if cuda.arch_of(0).has_warpgroups else "needs a Hopper GPU")
+    return reason or (None if cuda.arch_of(0).isa.wgmma(FLOAT16) else "needs a Hopper GPU")
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_missing() is not None, reason=_missing() or "")]
