@@ -36,6 +36,8 @@ class Arch:
 
 A100, A10, L4 = Arch("sm_80", 108), Arch("sm_86", 72, 1536), Arch("sm_89", 58, 1536)
 H200, B200, RTX5090 = Arch("sm_90a", 132), Arch("sm_100", 148), Arch("sm_120", 170, 1536)
+ORIN = Arch("sm_87", 16, 1536)
+"""Jetson AGX Orin: no other architecture's cubin runs on a Tegra."""
 
-SUPPORTED = (A100, A10, L4, H200, B200, RTX5090)
+SUPPORTED = (A100, A10, L4, H200, B200, RTX5090, ORIN)
 """One GPU of each supported architecture. A new one is a row here, and an `Isa` if its instructions are new."""
