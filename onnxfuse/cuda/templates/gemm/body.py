@@ -193,10 +193,7 @@ def _anatomy(program: BodyProgram) -> Anatomy:
         raise UnsupportedError("a left factor [k, m] of which a part is read")
     if len({(p.sliding, p.groups) for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
-    dtype = program.values[heads[0].result].dtype
-    factors = factors_of(dtype, dtype)
-    if factors not in FACTORS:
-        raise UnsupportedError(f"products of {element_types.name(dtype)}")
+    factors = _factors(program, heads)
     for output in program.outputs:
         if element_types.TYPES[output.dtype].size not in STORED_BYTES or output.dtype == TensorProto.BOOL:
             raise UnsupportedError(f"a product's output of type {element_types.name(output.dtype)}")
@@ -205,6 +202,21 @@ def _anatomy(program: BodyProgram) -> Anatomy:
     if len({canonical(e.program) for e in epilogues}) > 1:
         raise UnsupportedError("products side by side with different bodies")
     return Anatomy(products, epilogues, factors, prologue)
+
+
+def _factors(program: BodyProgram, heads: Sequence[_Head]) -> FactorType:
+    """Return the type of the factors, which is that of all products."""
+    pairs = {(program.values[h.left].dtype, program.inputs[h.product.b]) for h in heads}
+    left, right = pairs.pop()
+    factors, names = factors_of(left, right), " and ".join(dict.fromkeys(map(element_types.name, (left, right))))
+    if factors not in FACTORS or pairs:
+        raise UnsupportedError(f"products of {names}{', and others' * bool(pairs)}")
+    product = heads[0].product
+    if factors.needs_k_major and (product.a_transposed or not product.transposed or product.terms is not None):
+        raise UnsupportedError(f"products of {names} whose terms are not adjacent in memory")
+    if factors.needs_k_major and not isinstance(program.values[heads[0].left], Input):
+        raise UnsupportedError(f"a left factor of {names} that is computed in the body")
+    return factors
 
 
 @dataclass(frozen=True)
