@@ -77,6 +77,7 @@ def _integers(left: int, right: int) -> FactorType:
     (a, cpp_a, ptx_a), (b, cpp_b, ptx_b) = names[left], names[right]
     return FactorType(
         a if a == b else f"{a} by {b}", left, right, 1, f"Bytes<{cpp_a}, {cpp_b}>", (ptx_a, ptx_b), TensorProto.INT32,
+        "(int)bits_of_float({})", "cuda/integers.cuh",
     )  # fmt: skip
 
 
