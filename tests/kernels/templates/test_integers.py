@@ -7,12 +7,12 @@ from onnx import TensorProto
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.arch import A100, H200, L4
+from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED
 from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90_costs
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, ops
+from tests.kernels import emulate, ops, programs
 from tests.kernels.ops import FLOAT, HALF, INT32
 
 INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
@@ -106,6 +106,17 @@ def test_the_general_kernel_sums_exactly(pair):
     inputs = drawn(fused, shapes)
     got = emulate.run(cuda.general(fused, tuple(shapes), A100), inputs, [np.int32])
     np.testing.assert_array_equal(got[0], inputs[0].astype(np.int64) @ inputs[1].astype(np.int64).T)
+
+
+@pytest.mark.parametrize("arch", [a for a in SUPPORTED if not a.isa.unused], ids=lambda arch: arch.name)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_every_size_has_a_plan_and_launch_programs_answer_the_same(arch, aligned):
+    for rows, n, k in (((1,), 8, 16), ((3, 5), 33, 131), ((4096,), 3072, 768), ((0,), 8, 16), ((7,), 1, 1)):
+        fused, shapes = case(DYNAMIC, (UINT8, INT8), rows, n, k)
+        plan = cuda.plan(fused, tuple(shapes), aligned, arch)
+        assert plan.shared_bytes <= arch.shared_bytes
+        assert cuda.general(fused, tuple(shapes), arch).output_shapes == plan.output_shapes
+        programs.agrees(fused, tuple(shapes), aligned, arch)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
