@@ -2,7 +2,8 @@
 
 The sanitizer's words and exit code are the verdict; racecheck likewise. Sizes that stick out of every tile, a few rows
 of a long sum; bodies without and with a staged operand, a gate, outputs that are written head by head, and left factors
-that are computed. `sm_90a`, `split` (its sums of several blocks) or `sm_80` behind it: that kernel alone.
+that are computed; and 8-bit integers. `sm_90a`, `split` (its sums of several blocks) or `sm_80` behind it: that kernel
+alone.
 """
 
 import sys
@@ -13,9 +14,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from tests.gpu import test_integers
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
 from tests.kernels.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
+from tests.kernels.templates.test_integers import DYNAMIC, INT8, SUMS, UINT8, case
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
 COMPUTED = (300, 264, 264)
@@ -44,6 +47,10 @@ def hopper() -> int:
         if tile.split == 1:
             run(*prologue("silu and gate", HALF, *COMPUTED), tile)
             count += 1
+    for tile in test_integers.TILES:
+        rows, columns, terms = WIDE
+        test_integers.check(*case(DYNAMIC, (UINT8, INT8), rows, columns if tile.n > 64 else 24, terms + 8), tile)
+        count += 1
     return count
 
 
@@ -66,6 +73,10 @@ def ampere() -> int:
         count += 1
         if block.n // 2 % 64 == 0 and block.n // 2 // block.warps_n % 16 == 0:
             check(SWIGLU, HALF, *WIDE, replace(block, n=block.n // 2))
+            count += 1
+    for block in test_integers.BLOCKS:
+        for size in (WIDE, ODD):
+            test_integers.check(*case(SUMS, (UINT8, INT8), *size), block)
             count += 1
     return count
 
