@@ -37,6 +37,7 @@ test-whole: $(READY)
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run -Werror $(filter %.h %.cpp,$(ENGINE))
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 	@echo "onnxfuse: $$(find onnxfuse -name '*.py' -exec cat {} + | wc -l) lines of Python"
@@ -56,6 +57,7 @@ test-serving: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(filter %.h %.cpp,$(ENGINE))
 
 # Traceback, hang, stray file, growth or crash: exit 1, and the mutants are in FUZZED.
 SECONDS ?= 300
