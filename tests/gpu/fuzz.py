@@ -2,8 +2,8 @@
 
 Each case is a model of tests/support/kernels/random_models.py, optimized. Each of its fused kernels is launched by
 hand, with aligned and unaligned tensors between guards, and held against its body in float64; then the whole model runs
-in a session, and `onnxfuse.verify` judges it beside the original. Prints a line for each failure with the call
-that repeats it, and counts. Exit 1 where something failed, 3 where the GPU did: the case is the last one named. Under memcheck:
+in a session, and `onnxfuse.verify` judges it beside the original. Prints a line for each failure with the call that
+repeats it, and counts. Exit 1 where something failed, 3 where the GPU did: the case is the last one named. Memcheck:
 `compute-sanitizer --tool memcheck --error-exitcode 9 python tests/gpu/fuzz.py --cases 500`.
 """
 
