@@ -46,7 +46,7 @@ site: $(READY)
 	$(BIN)/python -m manual
 
 docs: site
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_manual.py tests/test_pages.py tests/rewrite/test_readme.py
+	$(BIN)/python -m pytest $(patsubst %,tests/project/test_%.py,docs manual pages) tests/unit/rules/test_readme.py
 
 # Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
 test-serving: $(READY)
@@ -72,7 +72,7 @@ fuzz: $(READY)
 GRAPHS ?= 0:2000
 JOBS ?= $(WORKERS)
 graphs: $(READY)
-	$(BIN)/python -m tests.rewrite.every_operator --seeds $(GRAPHS) --jobs $(JOBS)
+	$(BIN)/python -m tests.laws.every_operator --seeds $(GRAPHS) --jobs $(JOBS)
 
 # FLOORS=tests/cli takes a part.
 FLOORS ?= tests

@@ -29,8 +29,8 @@ from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, bind, ort_values, outputs_of
 from onnxfuse.support.errors import KernelError, UsageError
-from tests.kernels.attentions import Case
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.attentions import Case
+from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 
 LAUNCHES, ROUNDS = 50, 9
 MOST_PRODUCTS = 2**40

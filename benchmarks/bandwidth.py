@@ -22,9 +22,9 @@ from onnxfuse.cuda import KernelSource, TileTuning
 from onnxfuse.cuda.planning.launch_plan import DEFAULT
 from onnxfuse.model.fused import FusedOp
 from tests.gpu.launching import early_launch
-from tests.kernels import moved, ops
-from tests.kernels.ops import BOOL, FLOAT, HALF, INT32, INT64
-from tests.kernels.rows import TEMPLATES
+from tests.support.kernels import moved, ops
+from tests.support.kernels.ops import BOOL, FLOAT, HALF, INT32, INT64
+from tests.support.kernels.rows import TEMPLATES
 
 EMPTY = KernelSource("empty", (Section("empty.cu", 'extern "C" __global__ void empty() {}'),))
 ONE_WORD = KernelSource("one_word", (template(DEVICE), Section("one_word.cu", """

@@ -18,8 +18,8 @@ from onnx import helper
 from benchmarks import timing
 from benchmarks.bandwidth import Case, cases, ours
 from onnxfuse import cuda
-from tests.kernels import ops
-from tests.kernels.ops import FLOAT
+from tests.support.kernels import ops
+from tests.support.kernels.ops import FLOAT
 
 F = torch.nn.functional
 

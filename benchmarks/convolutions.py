@@ -24,7 +24,7 @@ from onnxfuse.cuda import TileTuning
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.support.errors import KernelError
-from tests.kernels import ops
+from tests.support.kernels import ops
 
 TYPES = {
     "float16": (TensorProto.FLOAT16, torch.float16), "bfloat16": (TensorProto.BFLOAT16, torch.bfloat16),

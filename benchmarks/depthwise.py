@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks import timing
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
-from tests.kernels.images import PLAIN, SILU, Case
+from tests.support.kernels.images import PLAIN, SILU, Case
 
 TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "float32": (TensorProto.FLOAT, torch.float32)}
 LAYERS = [

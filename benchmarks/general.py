@@ -19,7 +19,7 @@ from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.shapes.inference import infer
 from tests.gpu.launching import launcher
-from tests.kernels import ops
+from tests.support.kernels import ops
 
 LEAST = 0.05
 """Seconds that each kernel is measured for, after its first launch."""

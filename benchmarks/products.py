@@ -21,7 +21,7 @@ from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
 from onnxfuse.cuda.templates.gemm import sm80
 from onnxfuse.model.fused import FusedOp
-from tests.kernels import ops, products
+from tests.support.kernels import ops, products
 
 SIZES = [
     (1, 768, 768), (1, 3072, 768), (16, 768, 3072), (16, 5632, 2048), (128, 768, 768), (128, 3072, 768),

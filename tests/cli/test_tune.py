@@ -17,7 +17,7 @@ from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import TuningTask
 from tests.cli.conftest import Command
 from tests.cli.test_report_files import FORM
-from tests.tuning.small import H200, Times, block, by_kind, short_attention, stopwatch
+from tests.support.tuning import H200, Times, block, by_kind, short_attention, stopwatch
 
 HERE = Machine("Some GPU", "580.1", onnxruntime.__version__)
 

@@ -10,9 +10,9 @@ from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Band
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops
-from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import ops
+from tests.support.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
+from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

@@ -11,10 +11,10 @@ from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Halo
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.kernels import ops
-from tests.kernels.images import RESIDUAL, SILU
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.windows import TEXTS, Case, cases
+from tests.support.kernels import ops
+from tests.support.kernels.images import RESIDUAL, SILU
+from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.windows import TEXTS, Case, cases
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

@@ -19,10 +19,11 @@ from onnxfuse.cuda.templates.gemm import problem as gemm_problem
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.passes import pipeline
 from onnxfuse.runtime.engine.bridge import bridge
+from tests.emulator.test_gemm import EXACT
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops, products
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.products import (
+from tests.support.kernels import ops, products
+from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.products import (
     GELU,
     PLAIN,
     PREACTIVATED,
@@ -34,7 +35,6 @@ from tests.kernels.products import (
     TRANSPOSED_GELU,
     TRANSPOSED_RESIDUAL,
 )
-from tests.kernels.templates.test_gemm import EXACT
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

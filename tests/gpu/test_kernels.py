@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from onnxfuse import cuda
+from tests.emulator.test_whole_kernels import CHAIN, LAYER_NORM, POINTWISE_SHAPES, SOFTMAX, SOFTMAX_SHAPES
 from tests.gpu.launching import launcher
-from tests.kernels import ops
-from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.templates.test_emulated import CHAIN, LAYER_NORM, POINTWISE_SHAPES, SOFTMAX, SOFTMAX_SHAPES
+from tests.support.kernels import ops
+from tests.support.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.gpu.test_kernels import check, pytestmark  # noqa: F401  (skips without a GPU)
-from tests.kernels import moved, ops
-from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
+from tests.support.kernels import moved, ops
+from tests.support.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 
 
 @pytest.mark.parametrize("name", moved.small(HALF))

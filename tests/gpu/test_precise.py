@@ -13,13 +13,13 @@ from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops, products
-from tests.kernels.images import PLAIN as PLAIN_IMAGES
-from tests.kernels.images import RESIDUAL as RESIDUAL_IMAGES
-from tests.kernels.images import SILU
-from tests.kernels.ops import FLOAT
-from tests.kernels.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
-from tests.kernels.windows import Case
+from tests.support.kernels import ops, products
+from tests.support.kernels.images import PLAIN as PLAIN_IMAGES
+from tests.support.kernels.images import RESIDUAL as RESIDUAL_IMAGES
+from tests.support.kernels.images import SILU
+from tests.support.kernels.ops import FLOAT
+from tests.support.kernels.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
+from tests.support.kernels.windows import Case
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

@@ -6,9 +6,9 @@ import pytest
 from onnxfuse import cuda
 from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
-from tests.kernels import ops, recurrents
-from tests.kernels.ops import BRAIN
-from tests.kernels.recurrents import Case
+from tests.support.kernels import ops, recurrents
+from tests.support.kernels.ops import BRAIN
+from tests.support.kernels.recurrents import Case
 
 __all__ = ["pytestmark"]
 

@@ -8,9 +8,9 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda.templates.reduction import group
 from tests.gpu.test_kernels import DeviceBuffer, check, cupy, launch, pytestmark
-from tests.kernels import ops
-from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
-from tests.kernels.rows import TEMPLATES, axes
+from tests.support.kernels import ops
+from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
+from tests.support.kernels.rows import TEMPLATES, axes
 
 __all__ = ["pytestmark"]
 

@@ -11,9 +11,9 @@ from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.kernels import ops
-from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import ops
+from tests.support.kernels.attentions import Case, within_budget
+from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

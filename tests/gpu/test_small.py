@@ -3,11 +3,11 @@
 import pytest
 
 from onnxfuse.cuda.planning import launch_plan
+from tests.emulator.test_whole_kernels import CHAIN, POINTWISE_SHAPES
 from tests.gpu.test_kernels import check, pytestmark
-from tests.kernels import moved, ops
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.rows import TEMPLATES
-from tests.kernels.templates.test_emulated import CHAIN, POINTWISE_SHAPES
+from tests.support.kernels import moved, ops
+from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.rows import TEMPLATES
 
 __all__ = ["pytestmark"]
 

@@ -15,7 +15,7 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.tuning import Tuned
 from tests.gpu.test_kernels import _gpu
-from tests.tuning.small import block
+from tests.support.tuning import block
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]

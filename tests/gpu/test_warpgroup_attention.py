@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Queries
+from tests.emulator.test_warpgroup_attention import MASKS, hidden, windowed
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.kernels import ops
-from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, HALF
-from tests.kernels.templates.test_warpgroup_attention import MASKS, hidden, windowed
+from tests.support.kernels import ops
+from tests.support.kernels.attentions import Case, within_budget
+from tests.support.kernels.ops import BRAIN, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 
