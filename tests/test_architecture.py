@@ -236,6 +236,19 @@ def test_no_modules_import_each_other() -> None:
     tuple(graphlib.TopologicalSorter(graph).static_order())
 
 
+def test_stored_launch_programs_are_of_all_code_that_plans_depend_on() -> None:
+    """A cached program is used only if no package that the planners reach by imports has changed."""
+    from onnxfuse.cuda.launch_programs import stored
+
+    reached, waiting = set[str](), [m for m in MODULES if m.split(".")[0] == "cuda"]
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached.add(module)
+            waiting += [m for m in used(MODULES[module]) if m not in FRONT]
+    assert {m.split(".")[0] for m in reached} == set(stored.PLANNERS)
+
+
 @pytest.mark.parametrize("room", sorted(ROOMS))
 def test_a_room_can_be_looked_over(room: str) -> None:
     """What a folder holds fits on a page."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import cast
 
 from onnxfuse.codegen.emit import entry as entries
@@ -261,6 +262,14 @@ H200, 2026-11; an empty kernel takes 0.74): softmax over 5x197 1.35 and 0.94, gr
 SPREAD_THREADS = 128
 """Threads per multiprocessor below which vectors of small tensors are halved."""
 
+MOST_LINES = 3
+"""Lines of two kernels' texts that are named where they differ."""
+
+
+def constants() -> dict[str, int]:
+    """Return the constants of this module by name, as they are in this process: measurements and tests change them."""
+    return {name: value for name, value in globals().items() if name.isupper() and isinstance(value, int)}
+
 
 def is_small(count: int, arch: Arch) -> bool:
     """Return whether so many elements are latency-bound when spread over all available threads."""
@@ -357,6 +366,20 @@ class LaunchPlan:
     shared by all launches of a plan."""
     then: tuple[LaunchPlan, ...] = ()
     """Subsequent launches on the same pointers."""
+
+
+def difference(plan: LaunchPlan, expected: LaunchPlan) -> str:
+    """Return in which fields two plans differ, in one line; of the kernels' texts the first lines that do."""
+    values = [(f.name, getattr(plan, f.name), getattr(expected, f.name)) for f in fields(LaunchPlan)[1:-1]]
+    told = [f"{name} {mine} instead of {other}" for name, mine, other in values if mine != other]
+    if plan.kernel != expected.kernel:
+        lines = zip_longest(plan.kernel.text.split("\n"), expected.kernel.text.split("\n"), fillvalue="")
+        changed = [f"{mine.strip()!r} instead of {other.strip()!r}" for mine, other in lines if mine != other]
+        told.append(f"kernel {plan.kernel.entry}, {', '.join(changed[:MOST_LINES]) or 'by its flags or file names'}")
+    if len(plan.then) != len(expected.then):
+        told.append(f"{len(plan.then)} launches after it instead of {len(expected.then)}")
+    after = (difference(mine, other) for mine, other in zip(plan.then, expected.then, strict=False))
+    return "; ".join((*told, *(f"after it: {text}" for text in after if text)))
 
 
 def nothing(op: FusedOp, output_shapes: tuple[Shape, ...]) -> LaunchPlan:
