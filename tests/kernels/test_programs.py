@@ -9,13 +9,14 @@ import re
 
 import pytest
 
+from bench.cases import attentions, moved, ops, products, rows
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
-from tests.kernels import attentions, joined, moved, ops, products, programs, recurrents, rows
-from tests.kernels.ops import FLOAT, HALF
+from tests.kernels import joined, programs, recurrents
 
 H200 = SUPPORTED[3]
 RUNNING = "(x, b) => (y) { a = Constant <value = int64 {-1}> () s = Add(x, b) y = CumSum (s, a) }"

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.cases import products
+from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.planning.launch_plan import GemmTile
@@ -15,8 +17,6 @@ from onnxfuse.runtime.kernels import ahead_of_time, loader
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError
-from tests.kernels import products
-from tests.kernels.ops import HALF
 from tests.runtime import fused_models as models
 from tests.runtime import stand_in_kernels
 from tests.runtime.conftest import FakeCuda

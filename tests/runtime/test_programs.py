@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import products, rows
+from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
 from onnxfuse.cuda.planning.arch import Arch
@@ -24,8 +26,7 @@ from onnxfuse.cuda.planning.measurements import key
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
-from tests.kernels import products, programs, rows
-from tests.kernels.ops import HALF
+from tests.kernels import programs
 from tests.rewrite.small import optimize, parse
 from tests.runtime import fused_models as models
 from tests.runtime import growth

@@ -4,6 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
+from bench.cases import products
+from bench.cases.ops import HALF
 from onnxfuse.cuda.dispatch.dispatch import family
 from onnxfuse.cuda.launch_programs import cover as covering
 from onnxfuse.cuda.launch_programs.cover import Domain, cover
@@ -12,8 +14,6 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.packing import ranges
 from onnxfuse.shapes.onnx_inference import may_multiply
-from tests.kernels import products
-from tests.kernels.ops import HALF
 from tests.runtime import fused_models as models
 
 H200 = Arch("sm_90a", 132)

@@ -9,14 +9,14 @@ from dataclasses import replace
 import onnx
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.rows import TEMPLATES
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.source import Section, generated
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.support.errors import KernelError
-from tests.kernels import moved, ops
-from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.rows import TEMPLATES
 from tests.kernels.templates.test_emulated import CHAIN, LAYER_NORM, SOFTMAX
 
 A100, H200 = Arch("sm_80", 108), Arch("sm_90a", 132)

@@ -8,6 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import parser, printer
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -15,9 +18,7 @@ from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import kept
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, ops
-from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
+from tests.kernels import emulate
 from tests.kernels.templates.test_emulated import H200
 
 A100 = Arch("sm_80", 108)

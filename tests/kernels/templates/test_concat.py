@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, joined, ops
-from tests.kernels.ops import FLOAT, HALF
+from tests.kernels import emulate, joined
 from tests.kernels.templates.test_emulated import H200
 
 A100 = Arch("sm_80", 108)

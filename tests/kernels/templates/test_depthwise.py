@@ -8,6 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -15,9 +18,8 @@ from onnxfuse.cuda.planning.launch_plan import Band, LaunchPlan, Patch
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from onnxfuse.cuda.templates.conv.stencil import SHARED_LIMIT
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, ops
-from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels import emulate
+from tests.kernels.depthwise_cases import cases
 from tests.kernels.templates.test_emulated import H200
 
 A100 = Arch("sm_80", 108)

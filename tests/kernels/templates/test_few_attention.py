@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -17,9 +20,7 @@ from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import few
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, ops, programs
-from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels import emulate, programs
 from tests.kernels.templates.test_attention import H200, assert_in_budget, check
 
 TYPES = [HALF, BRAIN, FLOAT]

@@ -7,6 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -16,9 +19,7 @@ from onnxfuse.cuda.planning.launch_plan import Block, Strip
 from onnxfuse.cuda.templates.gemm import few
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.model.fused import fused_ops, write
-from tests.kernels import emulate, ops, products, programs
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.kernels import emulate, programs
 from tests.kernels.templates.test_emulated import H200
 from tests.kernels.templates.test_gemm import A100, OLD
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -15,9 +18,7 @@ from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.support.errors import KernelError
-from tests.kernels import copy_engine, emulate, ops, products, programs, split_sums
-from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
+from tests.kernels import copy_engine, emulate, programs, split_sums
 from tests.kernels.templates.test_emulated import H200, check
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]

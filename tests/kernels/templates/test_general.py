@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import attentions, moved, ops, rows
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
@@ -14,9 +16,8 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.recording import DecisionNode
-from tests.kernels import attentions, emulate, generals, moved, ops, programs, rows
+from tests.kernels import emulate, generals, programs
 from tests.kernels.generals import ATTENTIONS, Shapes
-from tests.kernels.ops import FLOAT, HALF
 from tests.kernels.templates.test_emulated import H200
 
 CASES = generals.cases()

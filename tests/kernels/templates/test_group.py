@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.templates.reduction import group
-from tests.kernels import emulate, ops, programs
-from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.rows import TEMPLATES, axes
+from tests.kernels import emulate, programs
 from tests.kernels.templates.test_emulated import check
 from tests.kernels.templates.test_reductions import KINDS, values
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RESIDUAL, SEVERAL, SILU
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, ops, programs
-from tests.kernels.images import PLAIN, RESIDUAL, SEVERAL, SILU
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels import emulate, programs
 from tests.kernels.templates.test_emulated import H200
 from tests.kernels.windows import TEXTS, Case
 

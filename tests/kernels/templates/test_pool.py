@@ -7,12 +7,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Patch
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
-from tests.kernels import emulate, ops
-from tests.kernels.ops import FLOAT, HALF
+from tests.kernels import emulate
 from tests.kernels.pools import ALONE, BIAS_RELU, OPERANDS, Pool, pools
 from tests.kernels.templates.test_emulated import H200
 

@@ -7,6 +7,12 @@ import numpy as np
 import pytest
 
 import onnxfuse
+from bench.cases import ops, products
+from bench.cases.images import PLAIN as PLAIN_IMAGES
+from bench.cases.images import RESIDUAL as RESIDUAL_IMAGES
+from bench.cases.images import SILU
+from bench.cases.ops import FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -16,12 +22,7 @@ from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.runtime.sessions.registration import with_forms
-from tests.kernels import emulate, joined, ops, products
-from tests.kernels.images import PLAIN as PLAIN_IMAGES
-from tests.kernels.images import RESIDUAL as RESIDUAL_IMAGES
-from tests.kernels.images import SILU
-from tests.kernels.ops import FLOAT, HALF
-from tests.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.kernels import emulate, joined
 from tests.kernels.templates.test_emulated import H200
 from tests.kernels.templates.test_gemm import A10, A100, L4, RTX5090
 from tests.kernels.windows import Case

@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.recurrent import plan as recurrent
-from tests.kernels import emulate, ops, recurrents
-from tests.kernels.ops import BRAIN, FLOAT
+from tests.kernels import emulate, recurrents
 from tests.kernels.recurrents import Case
 from tests.kernels.templates.test_emulated import H200
 

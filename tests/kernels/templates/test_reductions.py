@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
+from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, ops
-from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
-from tests.kernels.rows import TEMPLATES, axes
+from tests.kernels import emulate
 from tests.kernels.templates.test_emulated import H200, SMALL, check
 
 

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import CENTRES
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.ops.shapes.windows import scaled_extent
-from tests.kernels import emulate, ops, programs
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.kernels import emulate, programs
 from tests.kernels.resized import Resize
 from tests.kernels.templates.test_emulated import H200
 

@@ -5,13 +5,14 @@ import re
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.templates.scan import plan as scan
 from onnxfuse.support.errors import KernelError
-from tests.kernels import emulate, ops
-from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
+from tests.kernels import emulate
 from tests.kernels.templates.test_emulated import H200, check
 
 UINT32 = 12

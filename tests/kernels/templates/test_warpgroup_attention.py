@@ -9,15 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import sm90
 from onnxfuse.cuda.templates.attention.work import work
-from tests.kernels import emulate, ops
-from tests.kernels.attentions import Case, answers, within_budget
-from tests.kernels.ops import BRAIN, HALF
+from tests.kernels import emulate
+from tests.kernels.attention_programs import answers
 from tests.kernels.templates.test_attention import H200, assert_in_budget, check
 
 TWO = pytest.mark.parametrize("dtype", [HALF, BRAIN])
