@@ -43,7 +43,7 @@ check: $(READY)
 	@echo "onnxfuse: $$(find onnxfuse -name '*.py' -exec cat {} + | wc -l) lines of Python"
 
 site: $(READY)
-	$(BIN)/python -m manual
+	$(BIN)/python -m tools.site
 
 docs: site
 	$(BIN)/python -m pytest $(patsubst %,tests/project/test_%.py,docs manual pages) tests/unit/rules/test_readme.py
@@ -120,12 +120,12 @@ test-gpu: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m gpu
 
 bench: $(READY)
-	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
-	$(BIN)/python -m benchmarks.bandwidth
+	$(BIN)/python -m bench.speed bert_base vit_b_16 resnet50
+	$(BIN)/python -m bench.kernels.bandwidth
 
 # What is measured at this commit is not measured again: it goes on where it was stopped.
 figures: $(READY)
-	$(BIN)/python -m figures
+	$(BIN)/python -m bench.figures
 
 $(READY): pyproject.toml setup.py $(ENGINE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -37,17 +37,13 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "runtime": "support ops symbolic model files shapes graph cuda rules fusion",
         "verification": "support ops symbolic model files shapes graph runtime",
         "precision": "support ops model files shapes graph verification",
-        "profiling": "support ops model files shapes graph cuda runtime verification",
-        "benchmark": "support ops model files graph runtime verification profiling",
-        "tuning": (
-            "support ops model files shapes graph cuda rules fusion passes runtime verification profiling benchmark"
-        ),
+        "measure": "support ops model files shapes graph cuda rules fusion passes runtime verification",
         "api": (
             "support ops symbolic model codegen files shapes graph cuda rules contract fusion passes runtime "
-            "verification precision profiling benchmark tuning"
+            "verification precision measure"
         ),
         "viewing": "support ops symbolic model files shapes graph reporting cuda api",
-        "cli": "support model files reporting profiling api viewing",
+        "cli": "support model files reporting measure api viewing",
     },
     "api": {
         "request": "",
@@ -80,6 +76,12 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "region": "",
         "steps": "region",
         "undo": "region steps",
+    },
+    "measure": {
+        "timing": "",
+        "profile": "timing",
+        "benchmark": "timing profile",
+        "tune": "timing",
     },
     "ops": {
         "shapes": "",

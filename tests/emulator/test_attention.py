@@ -8,6 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import parser, printer
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -17,9 +20,6 @@ from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.attentions import Case, within_budget
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 
 A100 = Arch("sm_80", 108)
 

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -17,9 +20,7 @@ from onnxfuse.cuda.templates.conv.stencil import SHARED_LIMIT
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.depthwise_cases import cases
 
 A100 = Arch("sm_80", 108)
 IMAGE = Case(SILU, HALF, True, 2, 24, (13, 19), (3, 3), pads=(1, 1, 1, 1))

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RESIDUAL, SILU
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -15,9 +18,6 @@ from onnxfuse.cuda.planning.launch_plan import Area, LaunchPlan
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.images import PLAIN, RESIDUAL, SILU
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 from tests.support.kernels.windows import TEXTS, Case, cases
 
 STEM = Case(SILU, HALF, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -19,9 +22,7 @@ from onnxfuse.cuda.templates.attention import few
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_attention import H200, assert_in_budget, check
-from tests.support.kernels import ops, programs
-from tests.support.kernels.attentions import Case, within_budget
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import programs
 
 TYPES = [HALF, BRAIN, FLOAT]
 

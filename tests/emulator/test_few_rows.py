@@ -7,6 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -19,9 +22,7 @@ from onnxfuse.model.fused import fused_ops, write
 from tests.emulator import emulate
 from tests.emulator.test_gemm import A100, OLD
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops, products, programs
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
-from tests.support.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.support.kernels import programs
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -17,9 +20,7 @@ from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.support.errors import KernelError
 from tests.emulator import copy_engine, emulate
 from tests.emulator.test_whole_kernels import H200, check
-from tests.support.kernels import ops, products, programs, split_sums
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
-from tests.support.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
+from tests.support.kernels import programs, split_sums
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 OLD = Arch("sm_75", 40)

@@ -6,15 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.templates.reduction import group
 from tests.emulator import emulate
 from tests.emulator.test_reductions import KINDS, values
 from tests.emulator.test_whole_kernels import check
-from tests.support.kernels import ops, programs
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
-from tests.support.kernels.rows import TEMPLATES, axes
+from tests.support.kernels import programs
 
 FEW = Arch("sm_90a", 4)
 """It has room for 8 blocks of the template."""

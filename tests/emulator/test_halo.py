@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RESIDUAL, SEVERAL, SILU
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -14,9 +17,7 @@ from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops, programs
-from tests.support.kernels.images import PLAIN, RESIDUAL, SEVERAL, SILU
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import programs
 from tests.support.kernels.windows import TEXTS, Case
 
 A100 = Arch("sm_80", 108)

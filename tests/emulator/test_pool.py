@@ -7,14 +7,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Patch
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.ops import FLOAT, HALF
 from tests.support.kernels.pools import ALONE, BIAS_RELU, OPERANDS, Pool, pools
 
 STEM = Pool("MaxPool", BIAS_RELU, HALF, 2, 24, (13, 18), (3, 3), (2, 2), pads=(1, 1, 1, 1))

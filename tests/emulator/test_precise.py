@@ -7,6 +7,12 @@ import numpy as np
 import pytest
 
 import onnxfuse
+from bench.cases import ops, products
+from bench.cases.images import PLAIN as PLAIN_IMAGES
+from bench.cases.images import RESIDUAL as RESIDUAL_IMAGES
+from bench.cases.images import SILU
+from bench.cases.ops import FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -19,12 +25,7 @@ from onnxfuse.runtime.sessions.registration import with_forms
 from tests.emulator import emulate
 from tests.emulator.test_gemm import A10, A100, L4, RTX5090
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import joined, ops, products
-from tests.support.kernels.images import PLAIN as PLAIN_IMAGES
-from tests.support.kernels.images import RESIDUAL as RESIDUAL_IMAGES
-from tests.support.kernels.images import SILU
-from tests.support.kernels.ops import FLOAT, HALF
-from tests.support.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.support.kernels import joined
 from tests.support.kernels.windows import Case
 from tests.support.small import parse
 

@@ -6,14 +6,14 @@ import math
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
+from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200, SMALL, check
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
-from tests.support.kernels.rows import TEMPLATES, axes
 
 
 def checked(fused, inputs, aligned=True):

@@ -2,12 +2,12 @@
 
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.rows import TEMPLATES
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import launch_plan
 from tests.emulator.test_whole_kernels import H200, check
-from tests.support.kernels import moved, ops
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
-from tests.support.kernels.rows import TEMPLATES
 
 
 @pytest.fixture(autouse=True)

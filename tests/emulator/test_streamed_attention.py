@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases.attentions import Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -17,8 +19,7 @@ from onnxfuse.cuda.templates.attention import streamed
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError
 from tests.emulator.test_attention import A100, BIASES, H200, assert_in_budget, check
-from tests.support.kernels.attentions import Case, answers
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.attention_programs import answers
 
 TYPES = [HALF, BRAIN, FLOAT]
 TWO = pytest.mark.parametrize("dtype", [HALF, FLOAT])

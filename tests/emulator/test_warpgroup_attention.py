@@ -9,6 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.build import nvrtc
@@ -17,9 +20,7 @@ from onnxfuse.cuda.templates.attention import sm90
 from onnxfuse.cuda.templates.attention.work import work
 from tests.emulator import emulate
 from tests.emulator.test_attention import H200, assert_in_budget, check
-from tests.support.kernels import ops
-from tests.support.kernels.attentions import Case, answers, within_budget
-from tests.support.kernels.ops import BRAIN, HALF
+from tests.support.kernels.attention_programs import answers
 
 TWO = pytest.mark.parametrize("dtype", [HALF, BRAIN])
 

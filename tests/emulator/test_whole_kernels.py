@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch, TileTuning
 from onnxfuse.cuda.templates.memory_bound import schedule
 from tests.emulator import emulate
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 
 H200 = Arch("sm_90a", 132)
 # One multiprocessor with few threads: tensors of a few thousand elements are already "many waves".

@@ -11,11 +11,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from bench.cases.ops import HALF
+from bench.cases.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
 from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import COMPUTING, check, run
-from tests.support.kernels.ops import HALF
-from tests.support.kernels.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
 COMPUTED = (300, 264, 264)

@@ -21,13 +21,14 @@ import onnxruntime
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import onnxfuse
+from bench.cases import ops
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import OnnxfuseError
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer
-from tests.support.kernels import fuzz, ops, random_models
+from tests.support.kernels import fuzz, random_models
 from tests.support.kernels.random_models import KINDS, Case
 
 CUDA = ("CUDAExecutionProvider", "CPUExecutionProvider")

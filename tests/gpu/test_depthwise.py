@@ -5,14 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Band
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.support.kernels import ops
-from tests.support.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.depthwise_cases import cases
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

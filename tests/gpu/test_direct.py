@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import RESIDUAL, SILU
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Halo
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.support.kernels import ops
-from tests.support.kernels.images import RESIDUAL, SILU
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 from tests.support.kernels.windows import TEXTS, Case, cases
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")

@@ -9,6 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.products import (
+    GELU,
+    PLAIN,
+    PREACTIVATED,
+    QKV,
+    RESIDUAL,
+    SEVERAL,
+    SWIGLU,
+    TRANSPOSED,
+    TRANSPOSED_GELU,
+    TRANSPOSED_RESIDUAL,
+)
 from onnxfuse import cuda, runtime
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import TileTuning
@@ -21,20 +35,6 @@ from onnxfuse.passes import pipeline
 from onnxfuse.runtime.engine.bridge import bridge
 from tests.emulator.test_gemm import EXACT
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.support.kernels import ops, products
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
-from tests.support.kernels.products import (
-    GELU,
-    PLAIN,
-    PREACTIVATED,
-    QKV,
-    RESIDUAL,
-    SEVERAL,
-    SWIGLU,
-    TRANSPOSED,
-    TRANSPOSED_GELU,
-    TRANSPOSED_RESIDUAL,
-)
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

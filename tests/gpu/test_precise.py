@@ -7,18 +7,18 @@ import onnx
 import pytest
 
 import onnxfuse
+from bench.cases import ops, products
+from bench.cases.images import PLAIN as PLAIN_IMAGES
+from bench.cases.images import RESIDUAL as RESIDUAL_IMAGES
+from bench.cases.images import SILU
+from bench.cases.ops import FLOAT
+from bench.cases.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.support.kernels import ops, products
-from tests.support.kernels.images import PLAIN as PLAIN_IMAGES
-from tests.support.kernels.images import RESIDUAL as RESIDUAL_IMAGES
-from tests.support.kernels.images import SILU
-from tests.support.kernels.ops import FLOAT
-from tests.support.kernels.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
 from tests.support.kernels.windows import Case
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.support.kernels import ops
-from tests.support.kernels.attentions import Case, within_budget
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases.attentions import Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Queries
 from tests.gpu.test_kernels import _gpu
 from tests.gpu.test_short_attention import OF_NETS, check
-from tests.support.kernels.attentions import Case
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.planning.launch_plan import Queries
 from tests.emulator.test_warpgroup_attention import MASKS, hidden, windowed
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.support.kernels import ops
-from tests.support.kernels.attentions import Case, within_budget
-from tests.support.kernels.ops import BRAIN, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 

@@ -8,10 +8,10 @@ import click
 import pytest
 
 import onnxfuse
-from manual import pages, rule_page
 from onnxfuse.cli.main import COMMANDS, group
 from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import UsageError
+from tools.site import pages, rule_page
 
 ROOT = Path(__file__).parents[2]
 

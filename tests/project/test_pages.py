@@ -12,7 +12,6 @@ import pytest
 
 import models
 import onnxfuse
-from manual import pages
 from models import minilm
 from onnxfuse.cli.main import COMMANDS, group
 from onnxfuse.passes import pipeline
@@ -22,6 +21,7 @@ from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.match.report import OptimizeReport
 from tests.support.page_runner import BLOCK, run
 from tests.support.small import ops, parse
+from tools.site import pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 

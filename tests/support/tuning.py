@@ -10,9 +10,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxfuse.cuda.planning import measurements
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.measurements import Kind, Machine, Timed
-from onnxfuse.tuning import Stopwatch
-from onnxfuse.tuning.candidates import Candidate
-from onnxfuse.tuning.work import TuningTask
+from onnxfuse.measure.tune import Stopwatch
+from onnxfuse.measure.tune.candidates import Candidate
+from onnxfuse.measure.tune.work import TuningTask
 
 HERE = Machine("Some GPU", "580.1", "1.2.3")
 H200 = Arch("sm_90a", 132)

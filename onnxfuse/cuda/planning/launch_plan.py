@@ -182,7 +182,7 @@ class Halo:
 class TileTuning:
     """Tunable constants of plans. The defaults are the plan's own choice; a benchmark may sweep them.
 
-    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python -m benchmarks.bandwidth --sweep NAME=VALUES`).
+    Figures: float16, tensors of 64 MB or more, H200, 2026-11 (`python -m bench.kernels.bandwidth --sweep NAME=VALUES`).
     """
 
     pointwise_threads: int = 256

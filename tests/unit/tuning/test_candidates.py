@@ -8,13 +8,13 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.cuda.planning import measurements
+from onnxfuse.measure.tune import candidate_times as watches
+from onnxfuse.measure.tune import reuse, tune
+from onnxfuse.measure.tune.candidates import Candidate, candidates
+from onnxfuse.measure.tune.work import TuningTask
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
-from onnxfuse.tuning import reuse, tune
-from onnxfuse.tuning import stopwatch as watches
-from onnxfuse.tuning.candidates import Candidate, candidates
-from onnxfuse.tuning.work import TuningTask
 from tests.support.tuning import H200, HERE, block, by_kind, short_attention, stopwatch
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'

@@ -60,8 +60,8 @@ PACES = {
 }
 """The block shapes, by rows and total columns of a gate's products.
 
-Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (benchmarks/products.py), float16, H200,
-2026-11: the choice takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
+Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (bench/kernels/products.py), float16,
+H200, 2026-11: the choice takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
 """
 PRECISE_PACES = {
     Block(128, 128, 4, 2): Pace(1, 2.34, 2.34, 4.9, 3.6),

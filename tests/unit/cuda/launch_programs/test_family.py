@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.cases import attentions, moved, ops, products, rows
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse.codegen.emit.source import Section
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family, Key
@@ -18,8 +20,7 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
-from tests.support.kernels import attentions, joined, moved, ops, products, programs, recurrents, rows
-from tests.support.kernels.ops import FLOAT, HALF
+from tests.support.kernels import joined, programs, recurrents
 
 H200 = SUPPORTED[3]
 RUNNING = "(x, b) => (y) { a = Constant <value = int64 {-1}> () s = Add(x, b) y = CumSum (s, a) }"

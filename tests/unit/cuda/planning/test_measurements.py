@@ -7,14 +7,14 @@ from pathlib import Path
 import onnx
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import measurements
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import DEFAULT, GemmTile, TileTuning
 from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.support.errors import KernelError, ModelError
-from tests.support.kernels import ops, products
-from tests.support.kernels.ops import FLOAT, HALF
 
 H200 = Arch("sm_90a", 132)
 HERE, THERE = Machine("NVIDIA H200", "580.1", "1.31.1"), Machine("NVIDIA A100", "580.1", "1.31.1")

@@ -5,6 +5,8 @@ from dataclasses import replace
 import onnx
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.dispatch import dispatch as launching
@@ -13,8 +15,6 @@ from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.symbolic.element_types import UnsupportedError
-from tests.support.kernels import ops
-from tests.support.kernels.ops import HALF
 from tests.support.shared_input import products
 from tests.support.small import assert_same_numbers, fuses, parse
 from tests.support.small import ops as operators

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import products, rows
+from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
 from onnxfuse.cuda.planning.arch import Arch
@@ -26,8 +28,7 @@ from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
 from tests.support import fused_models as models
 from tests.support import growth
-from tests.support.kernels import products, programs, rows
-from tests.support.kernels.ops import HALF
+from tests.support.kernels import programs
 from tests.support.scenarios import FakeCuda
 from tests.support.small import optimize, parse
 from tests.unit.runtime.sessions.test_any_shapes import LINEAR
