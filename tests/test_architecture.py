@@ -65,10 +65,11 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "operators": "program",
     },
     "cuda": {
-        "planning": "",
+        "isa": "",
+        "planning": "isa",
         "build": "planning",
         "launch_programs": "planning",
-        "templates": "planning",
+        "templates": "isa planning",
         "pack": "planning build launch_programs",
         "dispatch": "planning build launch_programs templates",
     },

@@ -15,6 +15,7 @@ from bench.cases.ops import FLOAT
 from bench.cases.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
 from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from tests.gpu.test_gemm import launch
@@ -33,7 +34,7 @@ def computed(fused, inputs, variant, aligned=True):
     arch, fused = cuda.arch_of(0), replace(fused, tf32=False)
     tuning = TileTuning(block=variant) if isinstance(variant, Block) else TileTuning(tile=variant)
     plan = cuda.plan(fused, tuple(x.shape for x in inputs), aligned, arch, tuning)
-    if isinstance(variant, GemmTile) and arch.has_warpgroups:
+    if isinstance(variant, GemmTile) and arch.isa.wgmma(SPLIT_FLOAT32):
         assert "wgmma" in plan.kernel.text
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]

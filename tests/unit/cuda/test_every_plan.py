@@ -16,12 +16,11 @@ from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
 from onnxfuse.cuda.planning import launch_plan, limits
-from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+from onnxfuse.cuda.planning.arch import A10, A100, H200, L4, RTX5090, SUPPORTED, Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from tests.support.kernels import chains, depthwise_cases, joined, pools, programs, recurrents, windows
 
-A100, A10, L4, H200, B200, RTX5090 = SUPPORTED
 ARCHES = st.sampled_from(SUPPORTED)
 TYPES = st.sampled_from([HALF, BRAIN, FLOAT])
 FEW = st.sampled_from([0, 1, 2, 3, 7, 8, 31, 33, 64])

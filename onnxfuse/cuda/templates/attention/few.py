@@ -106,7 +106,7 @@ def _clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch:
     """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
     fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
-    return arch.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * TOGETHER_SHARE)
+    return arch.isa.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * TOGETHER_SHARE)
 
 
 def _wanted(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:

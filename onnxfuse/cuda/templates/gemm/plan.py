@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import DEFAULT, Block, GemmTile, LaunchPlan, Strip, TileTuning
@@ -43,7 +44,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         if isinstance(of_work, GemmTile):
             return sm90.plan(work, of_work, arch)
         chosen = of_work
-    if arch.number >= sm80.LEAST and sm80.takes(size):
+    if sm80.takes(parts, size, arch):
         return sm80.plan(work, aligned, chosen, arch)
     product = parts.products[0]
     if size.batch is not None or product.a_transposed or product.terms is not None or parts.prologue is not None:
@@ -54,7 +55,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
-    parts = replace(parts, precise=parts.to_tf32 and not op.tf32)
+    if parts.to_tf32 and not op.tf32:
+        parts = replace(parts, factors=SPLIT_FLOAT32)
     size = problem(parts, input_shapes)
     if parts.prologue is not None and parts.prologue.joined and size.batch is not None:
         raise UnsupportedError("a batch of products by matrices side by side")
@@ -78,7 +80,7 @@ def _valid(tuning: TileTuning, parts: Anatomy) -> TileTuning:
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body of `op` is preferred on `arch`; None if the kernel is."""
-    return sm80.refuses(arch)
+    return sm80.refuses(anatomy(op), arch)
 
 
 def reads(shape: Extents, full: Extents) -> str | None:
