@@ -17,8 +17,8 @@ import onnx
 
 from onnxfuse import cuda, ops
 from onnxfuse.benchmark.timing import interleaved
+from onnxfuse.cuda.dispatch.measurements import Machine, Timed
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.measurements import Machine, Timed
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.profiling.bound import REFUSALS, DeviceBinding, Values, bind, opened, ort_values, outputs_of
 from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting

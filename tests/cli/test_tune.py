@@ -11,8 +11,8 @@ import pytest
 
 import onnxfuse
 from onnxfuse import tuning
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Machine
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Machine
 from onnxfuse.tuning import Stopwatch
 from onnxfuse.tuning.work import TuningTask
 from tests.cli.conftest import Command

@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from tests.gpu.test_gemm import COMPUTING, check, run
 from tests.kernels.ops import HALF
 from tests.kernels.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from onnxfuse import cuda, runtime
 from onnxfuse.api.request.options import Options
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile, Strip
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.passes import pipeline
 from onnxfuse.runtime.engine.bridge import bridge
@@ -91,7 +90,7 @@ def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
     if behind is not None:
         inputs[0][:, behind:] = np.nan
     kind = "block" if isinstance(tile, Block) else "strip" if isinstance(tile, Strip) else "tile"
-    tuning = replace(TileTuning(), **{kind: tile})
+    tuning = replace(GemmVariant(), **{kind: tile})
     plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     found = []

@@ -8,9 +8,8 @@ import pytest
 
 import onnxfuse
 from onnxfuse import cuda, runtime
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.kernels import ops, products
@@ -31,7 +30,7 @@ GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMu
 def computed(fused, inputs, variant, aligned=True):
     """Return the outputs by a tile, a block or the plan's own choice."""
     arch, fused = cuda.arch_of(0), replace(fused, tf32=False)
-    tuning = TileTuning(block=variant) if isinstance(variant, Block) else TileTuning(tile=variant)
+    tuning = GemmVariant(block=variant) if isinstance(variant, Block) else GemmVariant(tile=variant)
     plan = cuda.plan(fused, tuple(x.shape for x in inputs), aligned, arch, tuning)
     if isinstance(variant, GemmTile) and arch.has_warpgroups:
         assert "wgmma" in plan.kernel.text

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from onnxfuse import runtime, tuning
-from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.files.io import without_weights
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Queries
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.kernels import ops
 from tests.kernels.attentions import Case, within_budget
@@ -36,7 +35,7 @@ EACH = pytest.mark.parametrize("way", WAYS[:2], ids=str)
 def check(case: Case, way: Queries, inputs: list[np.ndarray] | None = None) -> np.ndarray:
     """Fresh inputs, poisoned output between guards; the second launch finds rooms as the first left them."""
     inputs = case.inputs(np.random.default_rng(case.keys)) if inputs is None else inputs
-    plan = cuda.plan(case.op(), case.shapes(), True, cuda.arch_of(0), TileTuning(queries=way))
+    plan = cuda.plan(case.op(), case.shapes(), True, cuda.arch_of(0), AttentionVariant(queries=way))
     sources = [DeviceBuffer(x.shape, x.dtype, True, x) for x in inputs]
     (shape,) = plan.output_shapes
     result = DeviceBuffer(shape, ops.NUMPY[case.dtype], True)

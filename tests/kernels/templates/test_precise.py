@@ -8,11 +8,11 @@ import pytest
 
 import onnxfuse
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.launch_programs import stored
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
 from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.runtime.sessions.registration import with_forms
@@ -39,7 +39,7 @@ def emulated(fused, shapes, aligned=True, block=None):
     """Run the kernel against the body: within what float32 itself may be off."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), aligned, A100, TileTuning(block=block))
+    plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), aligned, A100, GemmVariant(block=block))
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned))
 
 
@@ -83,7 +83,7 @@ def test_convolutions_keep_the_digits(channels, aligned, attributes):
 def multiplied(x, w):
     """Return the product by the kernel."""
     fused = replace(ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm"), tf32=False)
-    plan = cuda.plan(fused, (x.shape, w.shape), True, A100, TileTuning(block=SMALL))
+    plan = cuda.plan(fused, (x.shape, w.shape), True, A100, GemmVariant(block=SMALL))
     return emulate.run(plan, [x, w], [np.float32])[0]
 
 
@@ -196,7 +196,7 @@ def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
     """Of factors that are split as they are multiplied the compiler would say so."""
     window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")
     for fused, shapes in ((window, images), products.case(TRANSPOSED, FLOAT, (300,), 256, 64)):
-        plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), True, H200, TileTuning(tile=tile))
+        plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), True, H200, GemmVariant(tile=tile))
         assert not any(m.to_tf32 for m in plan.tensor_maps)
         _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
         # A few words before and behind the products, no sums: those take 256 bytes.
@@ -220,8 +220,8 @@ def test_a_file_says_so_where_no_session_does():
 
 
 @pytest.mark.parametrize("tuning", [
-    TileTuning(block=Block(192, 192, 4, 2)), TileTuning(tile=GemmTile(128, 128, 1)),
-    TileTuning(tile=GemmTile(128, 96, 1, warpgroups=2, teams=1, split=2)),
+    GemmVariant(block=Block(192, 192, 4, 2)), GemmVariant(tile=GemmTile(128, 128, 1)),
+    GemmVariant(tile=GemmTile(128, 96, 1, warpgroups=2, teams=1, split=2)),
 ])  # fmt: skip
 def test_what_was_measured_with_tf32_says_nothing_without(tuning):
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)
@@ -270,7 +270,7 @@ GROUPS = Case(RESIDUAL_IMAGES, FLOAT, True, 2, 6, 16, (9, 10), (3, 3), groups=4,
 def convolved(case, inputs, aligned=True, tuning=None):
     """Return the outputs by the kernel, which keeps the digits."""
     fused = replace(case.op(), tf32=False)
-    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning or TileTuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning)
     assert "PRECISE = true;" in plan.kernel.text
     return emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
 

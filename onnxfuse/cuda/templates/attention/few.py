@@ -8,8 +8,9 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.attention.streamed import MOST
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -47,7 +48,7 @@ def can(mine: AttentionProblem) -> bool:
     )  # fmt: skip
 
 
-def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVariant) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     if not can(mine):
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
@@ -22,8 +23,11 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     return work(op, input_shapes).output_shapes
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: AttentionVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
+    tuning = variant or AttentionVariant()
     mine = work(op, input_shapes)
     split = tuning.queries
     if few.takes(mine) if split is None else split.parts:
@@ -62,14 +66,14 @@ def _fit(mine: AttentionProblem, arch: Arch) -> bool:
     )
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[AttentionVariant, ...]:
     """Return other partitions of the queries among blocks and warps, for each kernel."""
     mine = work(op, input_shapes)
     shared = few.candidates(mine, arch) if few.takes(mine) else ()
     short = kept.candidates(mine) if _fit(mine, arch) else ()
     long = sm90.ways(mine) if sm90.takes(mine, True, arch) else ()
     others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine))
-    return tuple(TileTuning(queries=split) for split in (*shared, *others))
+    return tuple(AttentionVariant(queries=split) for split in (*shared, *others))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:

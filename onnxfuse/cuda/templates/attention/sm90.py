@@ -11,9 +11,10 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TensorMapSpec, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.cuda.templates.attention.body import AttentionOperand
 from onnxfuse.cuda.templates.attention.streamed import MOST
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import smaller
@@ -48,7 +49,7 @@ def _by_key(mine: AttentionProblem) -> Shape | None:
 
 
 def plan(
-    mine: AttentionProblem, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning
+    mine: AttentionProblem, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: AttentionVariant
 ) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Area, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.conv import convolution, direct_cpp, halo
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, DirectSource, Group, Slab
+from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
 from onnxfuse.cuda.templates.gemm.sm80 import OTHER
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
@@ -28,8 +29,11 @@ CHANNELS = 128
 """Maximum channels of x that a block with several groups loads at a time."""
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: DirectVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
+    tuning = variant or DirectVariant()
     parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -242,7 +246,7 @@ def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
     return rounds * (work * resident / 4 * waiting + 1000) + slab.weight_words * blocks
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[DirectVariant, ...]:
     """Return the eight areas of the least estimated time, and tiles with channel slices if those are supported."""
     parts = parse_op(op)
     size = problem(parts, input_shapes)
@@ -252,4 +256,4 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
         return tuple(tiles)
     group = _group(op, parts, size, True)
     slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
-    return (*tiles, *(TileTuning(area=s.area) for s in slabs[:8]))
+    return (*tiles, *(DirectVariant(area=s.area) for s in slabs[:8]))

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.conv import direct_cpp, halo_cpp
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.halo_cpp import LINE, HaloSource, Slices, Tiling
+from onnxfuse.cuda.templates.conv.variant import DirectVariant, Halo
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
@@ -59,7 +60,7 @@ def slides(parts: Convolution) -> bool:
 
 def plan(
     op: FusedOp, parts: Convolution, size: ConvolutionProblem, input_shapes: tuple[Shape, ...], aligned: bool,
-    bits: int, outputs: tuple[Shape, ...], arch: Arch, tuning: TileTuning,
+    bits: int, outputs: tuple[Shape, ...], arch: Arch, tuning: DirectVariant,
 ) -> LaunchPlan | None:  # fmt: skip
     """Return the launch plan of `op`; None if no tile fits the shared memory."""
     slices = slices_of(op, parts, size, input_shapes, aligned)
@@ -153,10 +154,10 @@ def choose(slices: Slices, arch: Arch) -> Tiling | None:
     return least(_fitting(slices, arch), lambda t: _cycles(slices, t, arch))
 
 
-def candidates(slices: Slices, arch: Arch) -> list[TileTuning]:
+def candidates(slices: Slices, arch: Arch) -> list[DirectVariant]:
     """Return the six tiles of the least estimated time."""
     fastest = sorted(_fitting(slices, arch), key=lambda t: _cycles(slices, t, arch))
-    return [TileTuning(halo=t.halo) for t in fastest[:6]]
+    return [DirectVariant(halo=t.halo) for t in fastest[:6]]
 
 
 def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:

@@ -8,9 +8,9 @@ from onnx import TensorProto
 
 from onnxfuse.codegen.emit import warpgroup
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource, constants
-from onnxfuse.cuda.planning.launch_plan import Halo
 from onnxfuse.cuda.templates.conv import stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
+from onnxfuse.cuda.templates.conv.variant import Halo
 from onnxfuse.symbolic import element_types
 
 LINE = 64

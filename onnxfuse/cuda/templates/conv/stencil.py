@@ -7,10 +7,11 @@ from dataclasses import replace
 from onnxfuse.codegen.program.window import WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Band, LaunchPlan, Patch, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.conv import convolution, stencil_cpp
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS, Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.stencil_cpp import Patches, StencilSource, Strips
+from onnxfuse.cuda.templates.conv.variant import Band, DepthwiseVariant, Patch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
@@ -18,8 +19,11 @@ from onnxfuse.symbolic.element_types import ElementType, UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: DepthwiseVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes: on tensor cores where they support it."""
+    tuning = variant or DepthwiseVariant()
     parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -103,7 +107,7 @@ SMALL = 24
 
 
 def strips(
-    parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch, tuning: TileTuning
+    parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch, tuning: DepthwiseVariant
 ) -> Strips | None:
     """Return the tiles on the tensor cores; None if CUDA cores are faster or tensor cores cannot be used."""
     window = size.window

@@ -4,9 +4,10 @@ from onnx import TensorProto
 
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Strip
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import sm80
+from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd

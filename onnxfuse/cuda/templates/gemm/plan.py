@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, Block, GemmTile, LaunchPlan, Strip, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
@@ -19,6 +19,7 @@ from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     problem,
     product_kind,
 )
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -29,8 +30,11 @@ MOST = 2**31
 does."""
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: GemmVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for these shapes: on tensor cores if sizes and alignment permit."""
+    tuning = variant or GemmVariant()
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
     if parts.precise:
@@ -66,14 +70,14 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     return GemmSource(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
-def _valid(tuning: TileTuning, parts: Anatomy) -> TileTuning:
+def _valid(tuning: GemmVariant, parts: Anatomy) -> GemmVariant:
     """Return the tuning if it names a kernel for unrounded float32, else the default."""
     tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
     tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
     if tile is not None and replace(tile, n=tile.n * together) in tiles:
         return tuning
     measured = block is not None and replace(block, n=block.n * together) in sm80.PRECISE_PACES
-    return tuning if measured else DEFAULT
+    return tuning if measured else GemmVariant()
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
@@ -148,7 +152,7 @@ def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     return block if sm80.microseconds(block, work.parts, work.size, arch) < time else tile
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[GemmVariant, ...]:
     """Return the tiles and sm_80 blocks whose estimate is near the best; all split-K factors if tiles are few."""
     work = _work(op, input_shapes)
     hopper = sm90.takes(work, arch)
@@ -156,13 +160,13 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     tiles = sm90.worth_measuring(work, arch) if hopper else []
     strips = few.fitting(work, arch) if few.takes(work, True, arch) else []
     return (
-        *(TileTuning(tile=tile) for tile in tiles),
-        *(TileTuning(block=block) for block in blocks),
-        *(TileTuning(strip=strip) for strip in strips),
+        *(GemmVariant(tile=tile) for tile in tiles),
+        *(GemmVariant(block=block) for block in blocks),
+        *(GemmVariant(strip=strip) for strip in strips),
     )
 
 
-def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[TileTuning, ...]:
+def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[GemmVariant, ...]:
     """Return the tiles (or blocks) with the summation order of the chosen one, fastest first."""
     work = _work(op, input_shapes)
     # Tiles of other row counts reduce in another order; for few rows the warps share the terms.
@@ -171,8 +175,8 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
     hopper = aligned and sm90.takes(work, arch)
     chosen = _choose(work, arch) if hopper else sm80.choose(work.parts, work.size, arch)
     if isinstance(chosen, GemmTile):
-        return tuple(TileTuning(tile=tile) for tile in sm90.adding_alike(work, chosen, arch))
-    return tuple(TileTuning(block=block) for block in sm80.adding_alike(work.parts, work.size, chosen, arch))
+        return tuple(GemmVariant(tile=tile) for tile in sm90.adding_alike(work, chosen, arch))
+    return tuple(GemmVariant(block=block) for block in sm80.adding_alike(work.parts, work.size, chosen, arch))
 
 
 def _kinds(parts: Anatomy, size: GemmProblem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:

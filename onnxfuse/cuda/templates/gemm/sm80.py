@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Block, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types

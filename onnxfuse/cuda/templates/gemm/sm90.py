@@ -8,12 +8,13 @@ from onnx import TensorProto
 from onnxfuse.codegen.program.program import Apply
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import GemmTile, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.sm90_costs import costs_of
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm.body import Anatomy
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 
 
 @dataclass(frozen=True)
