@@ -69,12 +69,13 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "operators": "program",
     },
     "cuda": {
-        "planning": "",
+        "costs": "",
+        "planning": "costs",
         "build": "planning",
         "launch_programs": "planning",
-        "templates": "planning",
+        "templates": "costs planning",
         "pack": "planning build launch_programs",
-        "dispatch": "planning build launch_programs templates",
+        "dispatch": "costs planning build launch_programs templates",
     },
     "fusion": {
         "region": "",

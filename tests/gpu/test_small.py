@@ -3,6 +3,7 @@
 import pytest
 
 from onnxfuse.cuda.planning import launch_plan
+from tests.gpu.conftest import MEASURED
 from tests.gpu.test_kernels import check, pytestmark
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
@@ -15,7 +16,7 @@ __all__ = ["pytestmark"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Plans as they are outside of these tests."""
-    monkeypatch.setattr(launch_plan, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "small_costs", MEASURED)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

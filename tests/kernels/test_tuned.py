@@ -12,11 +12,12 @@ from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.dispatch import variant_kinds
 from onnxfuse.cuda.dispatch.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.variant import Variant, part_of, text_of
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.support.errors import KernelError, ModelError
+from onnxfuse.support.integer_parts import part_of, text_of
 from tests.kernels import ops, products
 from tests.kernels.ops import FLOAT, HALF
 

@@ -94,14 +94,14 @@ def _facts(op: FusedOp) -> tuple[object, ...]:
 
 @cache
 def planners() -> str:
-    """Return a hash of the planners' source files, in hex."""
+    """Return a hash of the planners' source files and costs, in hex."""
     digest = hashlib.sha256()
     waiting = [resources.files(f"onnxfuse.{package}") for package in ("symbolic", "codegen", "cuda")]
     while waiting:
         at: Traversable = waiting.pop()
         if at.is_dir():
             waiting.extend(sorted(at.iterdir(), key=lambda f: f.name))
-        elif at.name.endswith((".py", ".cu", ".cuh")):
+        elif at.name.endswith((".py", ".cu", ".cuh", ".toml")):
             digest.update(at.name.encode() + b"\0" + at.read_bytes())
     return digest.hexdigest()
 

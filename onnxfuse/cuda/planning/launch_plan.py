@@ -9,6 +9,7 @@ from typing import cast
 
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.branching import larger
@@ -19,24 +20,29 @@ from onnxfuse.symbolic.traced_numbers import is_recorded
 PARAMETER_LIMIT = 4000  # bytes; CUDA allows 4096 including the pointers
 
 
-SMALL = 1024
-"""Elements per multiprocessor up to which a tensor is small: bound by latency, not by memory bandwidth.
+@dataclass(frozen=True)
+class SmallCosts:
+    """Where tensors are bound by latency."""
 
-Then threads process few elements each, and strided operands are read in place. Microseconds without and with (float16,
-H200, 2026-11; an empty kernel takes 0.74): softmax over 5x197 1.35 and 0.94, group norm 2.5 and 1.3.
-"""
-SPREAD_THREADS = 128
-"""Threads per multiprocessor below which vectors of small tensors are halved."""
+    elements: int
+    """Elements per multiprocessor up to which a tensor is small."""
+    threads: int
+    """Threads per multiprocessor below which vectors of small tensors are halved."""
+
+
+def small_costs(arch: Arch) -> SmallCosts:
+    """Return where tensors are bound by latency on an architecture."""
+    return tables.section(arch.name, "small", SmallCosts)
 
 
 def is_small(count: int, arch: Arch) -> bool:
     """Return whether so many elements are latency-bound when spread over all available threads."""
-    return count <= arch.sm_count * SMALL
+    return count <= arch.sm_count * small_costs(arch).elements
 
 
 def vector_width(width: int, count: int, arch: Arch) -> int:
     """Return the vector width: `width`, or less for small tensors."""
-    while is_small(count, arch) and width > 1 and count // width < arch.sm_count * SPREAD_THREADS:
+    while is_small(count, arch) and width > 1 and count // width < arch.sm_count * small_costs(arch).threads:
         width //= 2
     return width
 

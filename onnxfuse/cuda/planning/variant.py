@@ -6,14 +6,13 @@ whose default is the plan's own choice, or a part: a frozen dataclass of integer
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from typing import Any, Self, TypeVar, get_args, get_type_hints
+from typing import Any, Self, get_args, get_type_hints
 
+from onnxfuse.support.integer_parts import part_of
 from onnxfuse.support.json_fields import JsonObject
 
 MOST = 2**20
 """Upper bound of a variant's constants: they count threads, bytes of a thread's registers, elements of a block."""
-
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -81,25 +80,3 @@ def _part_of_json(kind: type[Any], facts: JsonObject, name: str) -> Any:
     part.only(*(f.name for f in declared))
     present = [f.name for f in declared if f.name in part or f.default is MISSING]
     return kind(**{one: part.integer(one, 0, MOST) for one in present})
-
-
-def part_of(kind: type[Part], text: str) -> Part:
-    """Return the part written as its integers in the order of its fields, `128x64x1`; omitted last ones are defaults.
-
-    Raises ValueError.
-    """
-    numbers = text.split("x")
-    declared = [(f.name, f.default is MISSING) for f in fields(kind)]  # type: ignore[arg-type]  # parts are dataclasses
-    least = sum(required for _, required in declared)
-    if not all(n.isdecimal() for n in numbers) or not least <= len(numbers) <= len(declared):
-        names = ", ".join(name for name, _ in declared)
-        raise ValueError(f"{text!r} is no {kind.__name__}, expected {least} to {len(declared)} integers: {names}")
-    return kind(*map(int, numbers))
-
-
-def text_of(part: object) -> str:
-    """Return a part as `part_of` reads it, without last fields that have their default."""
-    values = [(getattr(part, f.name), f.default) for f in fields(part)]  # type: ignore[arg-type]  # parts are dataclasses
-    while values and values[-1][0] == values[-1][1]:
-        values.pop()
-    return "x".join(str(value) for value, _ in values)

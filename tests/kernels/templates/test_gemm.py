@@ -11,9 +11,9 @@ from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.launch_plan import PixelWindow, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import costs, sm80, sm90
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
-from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.support.errors import KernelError
 from tests.kernels import copy_engine, emulate, ops, products, programs, split_sums
@@ -154,7 +154,7 @@ def test_tensor_cores_give_the_body(text, dtype):
     emulated(*products.case(text, dtype, (5,), 33, 27), False, A100, Block(64, 64, 2, 2))
 
 
-@pytest.mark.parametrize("block", sm80.PACES)
+@pytest.mark.parametrize("block", costs.mma(H200).rounded)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_every_block_gives_the_body(block, dtype):
     text = GELU if dtype == HALF else TRANSPOSED
@@ -415,7 +415,7 @@ def test_a_batch_of_none_launches_nothing(arch):
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("tile", [*sm90_costs.COSTS, *sm90.SPLIT[2::4]], ids=str)
+@pytest.mark.parametrize("tile", [*costs.WGMMA.float16, *costs.WGMMA.split[2::4]], ids=str)
 def test_every_variant_compiles_without_spilling_much(text, tile):
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
@@ -432,7 +432,9 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     assert plan.shared_bytes <= sm90.SHARED_LIMIT
 
 
-@pytest.mark.parametrize("tile", [t for t in (*sm90_costs.COSTS, *sm90.SPLIT[2::4]) if t.n % 64 == 0], ids=str)
+@pytest.mark.parametrize(
+    "tile", [t for t in (*costs.WGMMA.float16, *costs.WGMMA.split[2::4]) if t.n % 64 == 0], ids=str
+)
 def test_products_of_different_columns_compile_for_hopper(tile):
     """The copy engine is told of each one's own columns; every tile of each is there once."""
     fused, _ = products.table("of different columns", HALF)
@@ -497,7 +499,7 @@ def test_few_rows_take_blocks_of_few_rows(size):
     assert "mma.sync" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
-@pytest.mark.parametrize("tile", sm90.SPLIT, ids=str)
+@pytest.mark.parametrize("tile", costs.WGMMA.split, ids=str)
 @pytest.mark.parametrize("rows", [3, 300])
 def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     """Each cell is finished, by a block that has been sent the sums of all others, none of them twice."""
@@ -506,7 +508,7 @@ def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     assert split_sums.errors(plan) == 0
 
 
-@pytest.mark.parametrize("tile", [*sm90_costs.COSTS, GemmTile(128, 64, 2), *sm90.SPLIT], ids=str)
+@pytest.mark.parametrize("tile", [*costs.WGMMA.float16, GemmTile(128, 64, 2), *costs.WGMMA.split], ids=str)
 def test_what_is_announced_of_a_residual_is_fetched(tile):
     """By each block of a cluster: else its barrier opens too soon, or never again."""
     text, columns = (TRANSPOSED_RESIDUAL, 24 if tile.n < 64 else 648) if tile.n % 64 else (RESIDUAL, 648)

@@ -11,7 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.launch_programs import stored
-from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
@@ -49,7 +49,7 @@ def test_bodies_keep_the_digits(text):
     emulated(*products.case(text, FLOAT, (5,), 33, 27), aligned=False)
 
 
-@pytest.mark.parametrize("block", sm80.PRECISE_PACES)
+@pytest.mark.parametrize("block", costs.mma(H200).exact)
 def test_every_block_keeps_the_digits(block):
     emulated(*products.case(TRANSPOSED, FLOAT, (140,), 136, 130), block=block)
 
@@ -174,8 +174,8 @@ def test_the_session_says_whether_float32_is_rounded():
     half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
     assert "PRECISE = false;" in cuda.plan(half, tuple(shapes), True, H200).kernel.text
     tried = cuda.candidates(exact, tuple(shapes), H200)
-    assert {t.tile for t in tried} <= {None, *sm90_costs.PRECISE_COSTS}
-    assert {t.block for t in tried} <= {None, *sm80.PRECISE_PACES}
+    assert {t.tile for t in tried} <= {None, *costs.WGMMA.exact}
+    assert {t.block for t in tried} <= {None, *costs.mma(H200).exact}
     for other, sizes in (
         products.case(PLAIN, FLOAT, (512,), 768, 64), products.prologue("row by row", FLOAT, 72, 24, 64),
         products.window(FLOAT, (2, 14, 14, 32), 32, (3, 3), "group = 4"),
@@ -191,7 +191,7 @@ def test_few_rows_of_many_terms_are_split():
     assert plan.grid[0] > 64
 
 
-@pytest.mark.parametrize("tile", [*sm90_costs.PRECISE_COSTS, sm90.SPLIT[0]], ids=str)
+@pytest.mark.parametrize("tile", [*costs.WGMMA.exact, costs.WGMMA.split[0]], ids=str)
 def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
     """Of factors that are split as they are multiplied the compiler would say so."""
     window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")

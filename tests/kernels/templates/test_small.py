@@ -4,6 +4,7 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from tests.kernels import moved, ops
 from tests.kernels.ops import BRAIN, FLOAT, HALF
 from tests.kernels.rows import TEMPLATES
@@ -13,7 +14,7 @@ from tests.kernels.templates.test_emulated import H200, check
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Plans as they are outside of these tests."""
-    monkeypatch.setattr(launch_plan, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "small_costs", lambda arch: SmallCosts(1024, 128))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
 from onnxfuse.model.fused import FusedOp
@@ -38,16 +39,13 @@ def plan(
     return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
 
 
-SHORT = 256
-"""Maximum keys for the kernel with resident keys, if they fit."""
-
-
 def _is_long(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether Hopper's kernel supports the attention and is the faster one."""
+    cost = costs_of(arch)
     if not bool(mine.queries > few.QUERIES):
         return False
     return _streams(mine, arch) or (
-        bool(mine.keys > SHORT) and bool(mine.batch * mine.parts.heads * mine.queries > FEW_ROWS)
+        bool(mine.keys > cost.short) and bool(mine.batch * mine.parts.heads * mine.queries > cost.few_rows)
     )
 
 
@@ -101,26 +99,23 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
     if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
         by_query = sum(_is_by_query(shapes[i]) for i in parts.biases)
         ours = arch.has_warpgroups and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
-        if not ours and not _are_few(parts, shapes, queries) and (size > 64 or keys > SHORT):
+        if not ours and not _are_few(parts, shapes, queries, arch) and (size > 64 or keys > costs_of(arch).short):
             return f"a mask of {keys} keys of {size} elements, which the library's op takes in less time"
     return None
 
 
-def _are_few(parts: AttentionBody, shapes: Sequence[Extents | None], queries: object) -> bool:
+def _are_few(parts: AttentionBody, shapes: Sequence[Extents | None], queries: object, arch: Arch) -> bool:
     """Return whether queries are so few that a kernel of the template is the faster one on any GPU."""
     shape = shapes[parts.q.position]
     batch = None if shape is None else shape[0]
     if not isinstance(queries, int):
         return False
-    return queries <= few.QUERIES or (isinstance(batch, int) and batch * parts.heads * queries <= FEW_ROWS)
+    most = costs_of(arch).few_rows
+    return queries <= few.QUERIES or (isinstance(batch, int) and batch * parts.heads * queries <= most)
 
 
 def _is_by_query(bias: Extents | None) -> bool:
     return bias is not None and len(bias) > 1 and bias[-2] != 1
-
-
-FEW_ROWS = 4608
-"""Maximum query rows of all heads that are resident at once, so that even for long keys the library's op is slower."""
 
 
 def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:

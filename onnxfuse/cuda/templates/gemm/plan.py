@@ -6,8 +6,8 @@ from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
+from onnxfuse.cuda.templates.gemm import costs, few, sm80, sm90
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
-from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     GemmProblem,
@@ -38,7 +38,7 @@ def plan(
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
     if parts.precise:
-        tuning = _valid(tuning, parts)
+        tuning = _valid(tuning, parts, arch)
     chosen = tuning.block
     if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
         return few.plan(work, tuning.strip or few.choose(work, arch))
@@ -70,13 +70,13 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     return GemmSource(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
-def _valid(tuning: GemmVariant, parts: Anatomy) -> GemmVariant:
+def _valid(tuning: GemmVariant, parts: Anatomy, arch: Arch) -> GemmVariant:
     """Return the tuning if it names a kernel for unrounded float32, else the default."""
     tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
-    tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
+    tiles = (*costs.WGMMA.tiles(parts), *sm90.shared(parts))
     if tile is not None and replace(tile, n=tile.n * together) in tiles:
         return tuning
-    measured = block is not None and replace(block, n=block.n * together) in sm80.PRECISE_PACES
+    measured = block is not None and replace(block, n=block.n * together) in costs.mma(arch).exact
     return tuning if measured else GemmVariant()
 
 
@@ -126,11 +126,6 @@ def _plain(work: GemmSource) -> LaunchPlan:
 # ---- kernel selection
 
 
-FEW_ROWS = 128
-"""Rows up to which the sm_80 kernel, with blocks of 16 rows, may be faster: 1x768x768 3.3 us, 4.0 by a tile;
-128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
-
-
 def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[GemmTile]:
     """Return the tiles supported for `op`, with the columns of each product."""
     work = _work(op, input_shapes)
@@ -146,7 +141,7 @@ def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> GemmTile
 def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     """Return the tile with the least estimated time; for few rows the other kernel's block if that takes less."""
     tile, time = sm90.choose(work, arch)
-    if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.window is not None):
+    if not work.parts.precise and (work.size.m > costs.mma(arch).few_rows or work.size.window is not None):
         return tile
     block = sm80.choose(work.parts, work.size, arch)
     return block if sm80.microseconds(block, work.parts, work.size, arch) < time else tile
