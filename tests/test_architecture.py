@@ -66,12 +66,13 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     },
     "cuda": {
         "isa": "",
-        "planning": "isa",
+        "costs": "",
+        "planning": "isa costs",
         "build": "planning",
         "launch_programs": "planning",
-        "templates": "isa planning",
+        "templates": "isa costs planning",
         "pack": "planning build launch_programs",
-        "dispatch": "planning build launch_programs templates",
+        "dispatch": "costs planning build launch_programs templates",
     },
     "fusion": {
         "region": "",

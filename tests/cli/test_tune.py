@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Machine
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Machine
 from onnxfuse.measure import tune as tuning
 from onnxfuse.measure.tune import Stopwatch
 from onnxfuse.measure.tune.work import TuningTask

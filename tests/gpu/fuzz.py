@@ -100,7 +100,7 @@ def main() -> int:
     first, step = map(int, arguments.shard.split("/"))
     numbers = range(first, arguments.cases, step) if arguments.only is None else [arguments.only]
     if not arguments.small:
-        launch_plan.SMALL = 0
+        launch_plan.small_costs = lambda arch: launch_plan.SmallCosts(0, 128)
     counts, failed, began = Counter[str](), Counter[str](), time.perf_counter()
     for number in (n for n in numbers if n >= arguments.start or arguments.only is not None):
         case = random_models.model(f"{arguments.seed} {number}", kind=arguments.kind)

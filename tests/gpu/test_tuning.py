@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from onnxfuse import runtime
-from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.files.io import without_weights
 from onnxfuse.measure import tune as tuning
 from onnxfuse.measure.tune import Tuned

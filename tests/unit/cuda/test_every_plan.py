@@ -17,7 +17,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import A10, A100, H200, L4, RTX5090, SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, SmallCosts, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from tests.support.kernels import chains, depthwise_cases, joined, pools, programs, recurrents, windows
 
@@ -45,7 +45,7 @@ def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
 @pytest.fixture(autouse=True)
 def small_tensors_too(monkeypatch) -> None:
     """Small tensors get their own plans here, unlike in the other tests of kernels."""
-    monkeypatch.setattr(launch_plan, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "small_costs", lambda arch: SmallCosts(1024, 128))
 
 
 @PROFILE

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.files.io import without_weights
 from onnxfuse.measure.tune import Tuned, on_gpu, reuse, tune
 from onnxfuse.measure.tune.candidates import Candidate

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.launch_plan import DEFAULT
-from onnxfuse.cuda.planning.measurements import Timed
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Timed
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.measure.tune import candidate_times, decide
 from onnxfuse.measure.tune.candidates import Candidate, candidates
 from onnxfuse.measure.tune.work import TuningTask
@@ -29,7 +29,7 @@ def work_of(text: str) -> TuningTask:
     def keep(work: TuningTask) -> measurements.MeasuredVariants:
         found.append(work)
         return measurements.MeasuredVariants(
-            work.op.name, "", (), (), work.shapes, (measurements.Timed("fused", DEFAULT, 1.0),)
+            work.op.name, "", (), (), work.shapes, (measurements.Timed("fused", None, 1.0),)
         )
 
     decide(onnx.parser.parse_model(text), rule_file.by_default(rule_file.shipped()), {}, ({},), keep)
@@ -57,17 +57,21 @@ def timed(**settings: Any) -> Any:
     return stand_in, found, times
 
 
+def changed(variant: Variant | None) -> dict[str, Any]:
+    return {} if variant is None else variant.changed
+
+
 def facts_of(times: list[Timed]) -> Any:
-    return [[t.kind, measurements.changed(t.tuning), t.failed] for t in times]
+    return [[t.kind, changed(t.tuning), t.failed] for t in times]
 
 
 def all_candidates() -> Any:
     stand_in, found, times = timed()
     return {
-        "asked": [[c.kind, measurements.changed(c.tuning)] for c in found],
+        "asked": [[c.kind, changed(c.tuning)] for c in found],
         "told": facts_of(times),
         "times": [t.microseconds > 0 and t.spread[0] <= t.microseconds <= t.spread[1] for t in times],
-        "planned": [measurements.changed(t) for t in dict.fromkeys(stand_in.tunings)],
+        "planned": [changed(t) for t in dict.fromkeys(stand_in.tunings)],
         "rows": sorted({shapes[0][0] for _, shapes, _ in stand_in.planned}),
     }
 
@@ -112,8 +116,8 @@ def a_wrong_variant() -> Any:
     plan = stand_in.plan
 
     def planned(self: Any, op: Any, shapes: Any, aligned: bool, arch: Any, tuning: Any) -> Any:
-        wrong["now"] = tuning.pointwise_threads == 512
-        if tuning.pointwise_threads == 128:
+        wrong["now"] = changed(tuning) == {"pointwise_threads": 512}
+        if changed(tuning) == {"pointwise_threads": 128}:
             raise KernelError("no registers are left", "")
         return plan(self, op, shapes, aligned, arch, tuning)
 

@@ -18,6 +18,7 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
 from tests.support.kernels import joined, programs, recurrents
@@ -165,14 +166,14 @@ def test_a_planner_that_changes_its_mind_is_told() -> None:
 # ---- the cache of recorded programs
 
 
-def test_what_is_recorded_under_other_constants_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_recorded_under_other_costs_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that plans small tensors as large ones shares the folder with one that does not."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     softmax = rows.TEMPLATES["log softmax"]
     op, shapes = dataclasses.replace(softmax.op(HALF), name="LogSoftmax_0123456789"), softmax.small
     key = programs.any_extents(shapes)
     for small in (0, 1024):
-        monkeypatch.setattr(launch_plan, "SMALL", small)
+        monkeypatch.setattr(launch_plan, "small_costs", lambda arch, small=small: SmallCosts(small, 128))
         expected = dispatch.plan(op, shapes, True, H200)
         family = dispatch.cached_family(op, key, True, H200)
         assert family.answer(shapes) is None

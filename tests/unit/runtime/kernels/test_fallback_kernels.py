@@ -12,7 +12,7 @@ from bench.cases import products
 from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.planning.launch_plan import GemmTile
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.runtime.kernels import ahead_of_time, loader
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.variants import Variants

@@ -6,24 +6,14 @@ The choice is not stored: it follows from the times (`variant`, `verdict`), so t
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 import onnx
 
-from onnxfuse.cuda.planning.launch_plan import (
-    DEFAULT,
-    Area,
-    Band,
-    Block,
-    GemmTile,
-    Halo,
-    Patch,
-    Queries,
-    Strip,
-    TileTuning,
-)
+from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.files import io
 from onnxfuse.model import metadata
 from onnxfuse.support import json_fields as known_facts
@@ -64,7 +54,7 @@ class Timed:
     """One candidate: its implementation, and its time."""
 
     kind: Kind
-    tuning: TileTuning = DEFAULT
+    tuning: Variant | None = None
     """The variant of the kernel, for `fused`."""
     microseconds: float | None = None
     """Median time; None if it failed."""
@@ -76,7 +66,7 @@ class Timed:
     @property
     def name(self) -> str:
         """Display name: `fused`, `fused tile 128x128x2`, `library`, `split`, `alone`."""
-        return " ".join([self.kind, *(f"{k} {v}" for k, v in changed(self.tuning).items())])
+        return self.kind if self.tuning is None else f"{self.kind} {self.tuning}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ class MeasuredVariants:
         """
         ran = [c for c in self.candidates if c.kind == kind and c.microseconds is not None]
         fastest = min(ran, key=_time, default=None)
-        own = next((c for c in ran if c.tuning == DEFAULT), None)
+        own = next((c for c in ran if c.tuning is None), None)
         return own if own is not None and fastest is not None and _meet(own, fastest) else fastest
 
 
@@ -175,13 +165,13 @@ def extents(shapes: Sequence[Shape]) -> str:
     return ", ".join("x".join(map(str, s)) or "scalar" for s in shapes)
 
 
-def variant(measured: MeasuredVariants) -> TileTuning:
+def variant(measured: MeasuredVariants) -> Variant | None:
     """Return the fastest variant of the kernel; the plan's own choice if none ran."""
     best = measured.best("fused")
-    return DEFAULT if best is None else best.tuning
+    return None if best is None else best.tuning
 
 
-def variants(section: Mapping[Key, MeasuredVariants]) -> dict[Key, TileTuning]:
+def variants(section: Mapping[Key, MeasuredVariants]) -> dict[Key, Variant | None]:
     """Return the variant for each op and shapes."""
     return {key: variant(measured) for key, measured in section.items()}
 
@@ -198,26 +188,13 @@ def pooled(book: Book) -> dict[Key, tuple[MeasuredVariants, ...]]:
     return {key: tuple(section[key] for section in book.values() if key in section) for key in keys}
 
 
-def changed(tuning: TileTuning) -> dict[str, Any]:
-    """Return how a variant differs from the plan's own choice."""
-    return {f.name: getattr(tuning, f.name) for f in fields(TileTuning) if getattr(tuning, f.name) != f.default}
-
-
-def variant_name(tuning: TileTuning) -> str:
+def variant_name(tuning: Variant | None) -> str:
     """Return the name of a variant, empty for the plan's own choice."""
-    facts = changed(tuning)
-    return repr(sorted(facts.items())) if facts else ""
+    return "" if tuning is None else tuning.name
 
 
 # ---- the file
 
-PARTS: dict[str, type[Any]] = {
-    "area": Area, "band": Band, "block": Block, "halo": Halo, "patch": Patch, "queries": Queries, "strip": Strip,
-    "tile": GemmTile,
-}  # fmt: skip
-"""Constants of a variant that have parts, by name."""
-MOST = 2**20
-"""Upper bound of a variant's constants: they count threads, bytes of a thread's registers, elements of a block."""
 MOST_EXTENT = 2**62
 
 
@@ -309,8 +286,8 @@ def entry(measured: MeasuredVariants) -> dict[str, Any]:
 
 def _candidate_facts(candidate: Timed) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": candidate.kind}
-    if candidate.tuning != DEFAULT:
-        facts["tuning"] = {k: asdict(v) if k in PARTS else v for k, v in changed(candidate.tuning).items()}
+    if candidate.tuning is not None:
+        facts["tuning"] = candidate.tuning.as_json()
     if candidate.microseconds is None:
         return {**facts, "failed": candidate.failed}
     facts["microseconds"] = round(float(candidate.microseconds), 3)
@@ -340,24 +317,8 @@ def _candidate(facts: JsonObject) -> Timed:
         raise ValueError(f"{facts.place}.spread has {plural(bounds, 'number')}, expected 2")
     return Timed(
         cast(Kind, kind),
-        _tuning(facts.object("tuning")) if "tuning" in facts else DEFAULT,
+        dispatch.variant_of(facts.object("tuning")) if "tuning" in facts else None,
         facts.number("microseconds") if "microseconds" in facts else None,
         None if bounds is None else (bounds[0], bounds[1]),
         facts.text("failed") if "failed" in facts else "",
     )
-
-
-def _tuning(facts: JsonObject) -> TileTuning:
-    """Parse a variant, of integers only: its constants become part of a kernel's source."""
-    facts.only(*(f.name for f in fields(TileTuning)))
-    values: dict[str, Any] = {n: _part(facts, n) if n in PARTS else facts.integer(n, 0, MOST) for n in facts.all}
-    return TileTuning(**values)
-
-
-def _part(facts: JsonObject, name: str) -> Any:
-    if facts.all[name] is None:
-        return None
-    part, names = facts.object(name), fields(PARTS[name])
-    part.only(*(f.name for f in names))
-    wanted = [f.name for f in names if f.name in part or f.default is MISSING]
-    return PARTS[name](**{one: part.integer(one, 0, MOST) for one in wanted})
