@@ -3,24 +3,24 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import INT32
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
-from onnxfuse.cuda.templates.gemm import sm80
+from onnxfuse.cuda.planning.arch import A100
+from onnxfuse.cuda.templates.gemm import costs
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
+from tests.emulator.test_integers import DYNAMIC, GATED, INT8, PAIRS, SUMS, TILES, UINT8, case, drawn
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops
-from tests.kernels.ops import INT32
-from tests.kernels.templates.test_integers import DYNAMIC, GATED, INT8, PAIRS, SUMS, TILES, UINT8, case, drawn
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-BLOCKS = [b for b in sm80.PACES if b.warps_k == 1]
+BLOCKS = [b for b in costs.mma(A100).rounded if b.warps_k == 1]
 
 
 def check(fused, shapes, variant: GemmTile | Block | None = None, aligned: bool = True) -> None:
-    tuning = TileTuning(tile=variant) if isinstance(variant, GemmTile) else TileTuning(block=variant)
+    tuning = GemmVariant(tile=variant) if isinstance(variant, GemmTile) else GemmVariant(block=variant)
     inputs, plan = drawn(fused, shapes), cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), tuning)
     if isinstance(variant, GemmTile):
         assert "wgmma" in plan.kernel.text

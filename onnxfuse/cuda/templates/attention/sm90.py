@@ -13,9 +13,11 @@ from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TensorMapSpec, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from onnxfuse.cuda.templates.attention.streamed import MOST
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import smaller
@@ -56,7 +58,7 @@ def _by_key(mine: AttentionProblem) -> Shape | None:
 
 
 def plan(
-    mine: AttentionProblem, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning
+    mine: AttentionProblem, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: AttentionVariant
 ) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):
@@ -124,10 +126,6 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
     return tuple(Queries(4 * w, 1, 1, step, warpgroups=1, ahead=1) for w, step in shared)
 
 
-LONG = 1024
-"""Number of keys from which larger steps outweigh fewer resident blocks."""
-
-
 SHARED_WIDELY = Queries(8, 1, 1, 128, warpgroups=1, ahead=1)
 """Partitions for heads of no multiple of 16, whose panels are partly empty: loads are the bottleneck, and are shared by
 two warpgroups.
@@ -142,7 +140,7 @@ def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     splits = ways(mine)
     if mine.size != mine.padded and SHARED_WIDELY in splits:
         return SHARED_WIDELY
-    return splits[1] if len(splits) > 1 and bool(mine.keys >= LONG) else splits[0]
+    return splits[1] if len(splits) > 1 and bool(mine.keys >= costs_of(arch).long) else splits[0]
 
 
 def resident_blocks(mine: AttentionProblem, split: Queries) -> int:

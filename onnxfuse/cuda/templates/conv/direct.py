@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from onnxfuse.cuda.isa.factors import Rounding
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Area, LaunchPlan, TileTuning
-from onnxfuse.cuda.templates.conv import convolution, direct_cpp, halo
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.conv import convolution, costs, direct_cpp, halo
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, DirectSource, Group, Slab
+from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.branching import gcd, least
@@ -25,8 +26,11 @@ CHANNELS = 128
 """Maximum channels of x that a block with several groups loads at a time."""
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: DirectVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
+    tuning = variant or DirectVariant()
     parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -219,27 +223,25 @@ def _workers(tiles: int, shares: int, resident: int, arch: Arch) -> int:
 
 def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
     """Estimate the cycles of the convolution: a scheduler issues one warp instruction per cycle."""
+    cost = costs.direct(arch)
     area, resident = slab.area, _resident(slab.shared_words(group) * 4, arch)
     tiles = _tiles(group, slab)
     rounds = -(-tiles // max(_workers(tiles, slab.blocks[0], resident, arch), 1))
     # If there are more shares than resident blocks, they run in several waves.
     rounds *= max(-(-slab.blocks[0] // (arch.sm_count * resident)), 1)
-    pick = 4 * area.stack * (2 if group.masked else 1)
-    # A product of 16-bit elements occupies a multiprocessor's quarter for about 3 tensor-core cycles. Three products of
-    # TF32 take 3 times 6 cycles, additions and splitting of the factors the rest.
-    once, each = (8, 22) if group.precise else (1, 3)
-    convolve = group.steps * (2 + pick + slab.tiles * (once + each * area.stack))
-    finish = area.stack * 2 * slab.tiles // group.bundle * (10 + 4 * group.vector)
+    pick = cost.pick * area.stack * (2 if group.masked else 1)
+    once, each = cost.exact if group.precise else cost.rounded
+    convolve = group.steps * (cost.step + pick + slab.tiles * (once + each * area.stack))
+    store_once, store_each = cost.finish
+    finish = area.stack * 2 * slab.tiles // group.bundle * (store_once + store_each * group.vector)
     units = -(-slab.units // WARPS) * WARPS
-    work = slab.fills * (16 if slab.read > 1 else 22) + units * (convolve + finish)
-    # A single resident block leaves schedulers idle. Weights are loaded at one word per cycle: 28x28x448 in groups of
-    # 56, batch 1, takes 24.3 us with two groups in a block, 15.8 with one (H200, 2026-11).
-    waiting = 1.5 if resident == 1 else 1.0
+    work = slab.fills * (cost.read_wide if slab.read > 1 else cost.read_single) + units * (convolve + finish)
+    waiting = cost.waiting if resident == 1 else 1.0
     blocks = -(-slab.blocks[0] * _workers(tiles, slab.blocks[0], resident, arch) // arch.sm_count)
-    return rounds * (work * resident / 4 * waiting + 1000) + slab.weight_words * blocks
+    return rounds * (work * resident / 4 * waiting + cost.start) + slab.weight_words * blocks
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[DirectVariant, ...]:
     """Return the eight areas of the least estimated time, and tiles with channel slices if those are supported."""
     parts = parse_op(op)
     size = problem(parts, input_shapes)
@@ -249,4 +251,4 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
         return tuple(tiles)
     group = _group(op, parts, size, True)
     slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
-    return (*tiles, *(TileTuning(area=s.area) for s in slabs[:8]))
+    return (*tiles, *(DirectVariant(area=s.area) for s in slabs[:8]))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource, constants
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.isa.factors import FactorType
-from onnxfuse.cuda.planning.launch_plan import Halo
 from onnxfuse.cuda.templates.conv import stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
+from onnxfuse.cuda.templates.conv.variant import Halo
 from onnxfuse.symbolic import element_types
 
 LINE = 64

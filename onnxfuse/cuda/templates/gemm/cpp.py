@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
-from onnxfuse.cuda.planning.launch_plan import Block
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
 

@@ -3,8 +3,10 @@
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Strip
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
 from onnxfuse.symbolic.branching import gcd
 
@@ -22,8 +24,6 @@ STRIPS = (Strip(32), Strip(16))
 2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
 columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
 all."""
-LEAST_SHARE = 3 / 8
-"""Minimum share of the multiprocessors with a strip for which a wider one is chosen."""
 MOST_COLUMNS = 64
 """Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
@@ -61,7 +61,7 @@ def choose(work: GemmSource, arch: Arch) -> Strip:
     """Return the widest strip that occupies enough multiprocessors; the narrowest if none does."""
     strips = fitting(work, arch)
     for strip in strips[:-1]:
-        if _count(work, strip) >= arch.sm_count * LEAST_SHARE:
+        if _count(work, strip) >= arch.sm_count * costs.skinny(arch).least_share:
             return strip
     return strips[-1]
 

@@ -3,6 +3,8 @@
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.body import JOINED, ROW_BYTES, Anatomy, Prologue
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
@@ -14,15 +16,10 @@ PIECE_BYTES = 16
 SHORT = frozenset({
     "add", "sub", "mul", "neg", "abs", "relu", "max", "min", "at_least", "at_most", "clip", "cast", "where", "pow_2",
 })  # fmt: skip
-"""Single-instruction operations; others count as LONG."""
-LONG = 8
-AROUND = 3
-"""Instructions to load, unpack and pack an element, per matrix or vector read and for the result."""
-RATE = 128 * 1700.0
-"""Lane instructions per microsecond of a multiprocessor, as achieved at 1.7 GHz."""
+"""Single-instruction operations; others count as several."""
 
 
-def microseconds(parts: Anatomy, rows: int) -> float:
+def microseconds(parts: Anatomy, rows: int, arch: Arch) -> float:
     """Estimate the microseconds for a multiprocessor to compute so many rows and 128 bytes of terms of the left
     factor."""
     prologue = parts.prologue
@@ -30,8 +27,10 @@ def microseconds(parts: Anatomy, rows: int) -> float:
         return 0.0
     program = prologue.program
     ops = [v.op for i in program.live() if isinstance(v := program.values[i], Apply)]
-    each = sum(1 if op in SHORT else LONG for op in ops) + AROUND * (len(expressions.live_inputs(program)) + 1)
-    return rows * parts.terms * each / RATE
+    cost = costs.prologue(arch)
+    each = sum(1 if op in SHORT else cost.long for op in ops)
+    each += cost.around * (len(expressions.live_inputs(program)) + 1)
+    return rows * parts.terms * each / cost.rate
 
 
 def none() -> str:

@@ -4,11 +4,11 @@ from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
-from onnxfuse.cuda.planning.launch_plan import GemmTile
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, settled, smaller

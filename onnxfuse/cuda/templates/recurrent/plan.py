@@ -28,7 +28,8 @@ from onnxfuse.codegen.program.program import BodyProgram, Input, Output
 from onnxfuse.cuda.isa.sm_90 import SM_90
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm import sm80
 from onnxfuse.cuda.templates.gemm.body import Anatomy, Epilogue, Product
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
@@ -160,10 +161,12 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
     """Return the plan of `op` for inputs of any extents and alignment: the source depends on the layer alone."""
-    return plan(op, input_shapes, False, arch, DEFAULT)
+    return plan(op, input_shapes, False, arch)
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: Variant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
     outputs, layer = output_shapes(op, input_shapes), parse_op(op)
     size = _size(layer, input_shapes)

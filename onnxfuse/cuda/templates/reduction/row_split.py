@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import TileTuning
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.strides import vector_width
 
@@ -83,7 +83,7 @@ class Choice:
 
 
 def share_out(
-    placed: tuple[RowOperand, ...], rows: int, columns: int, width: int, request: PlanRequest
+    placed: tuple[RowOperand, ...], rows: int, columns: int, width: int, request: PlanRequest[RowVariant]
 ) -> RowPartition:
     """Return the partition of a row: to part of a warp, a warp, a block, several blocks, or an iterating block.
 
@@ -126,7 +126,7 @@ def share_out(
     return RowPartition(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
 
 
-def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[Choice, ...]:
+def _choices(arch: Arch, tuning: RowVariant, few: bool, shifted: bool) -> tuple[Choice, ...]:
     """Return the candidate partitions with register-resident rows, best first; `few` rows do not saturate the GPU."""
     lanes = (Choice(n, tuning.warp_elements, tuning.held_bytes) for n in (1, 2, 4, 8, 16, 32))
     blocks = (Choice(n, tuning.block_elements, tuning.held_bytes) for n in (64, 128, 256, 512))
@@ -158,7 +158,7 @@ def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[
 
 
 def _width(
-    placed: tuple[RowOperand, ...], columns: int, aligned: bool, small: bool, tuning: TileTuning
+    placed: tuple[RowOperand, ...], columns: int, aligned: bool, small: bool, tuning: RowVariant
 ) -> tuple[int, bool]:
     """Return (elements per vector, whether rows start and end inside vectors).
 
