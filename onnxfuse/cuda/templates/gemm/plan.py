@@ -161,6 +161,19 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     )
 
 
+def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> dict[GemmVariant, float]:
+    """Return the estimated microseconds of the tiles and blocks that fit; none for few rows, whose strips have none."""
+    work = _work(op, input_shapes)
+    if few.takes(work, True, arch) or not sm80.takes(work.size):
+        return {}
+    found: dict[GemmVariant, float] = {}
+    if sm90.takes(work, arch):
+        found |= {GemmVariant(tile=tile): time for tile, time in sm90.estimates(work, arch).items()}
+    if arch.number >= sm80.LEAST and (work.size.window is None or not found):
+        found |= {GemmVariant(block=block): time for block, time in sm80.estimates(work.parts, work.size, arch).items()}
+    return found
+
+
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[GemmVariant, ...]:
     """Return the tiles (or blocks) with the summation order of the chosen one, fastest first."""
     work = _work(op, input_shapes)

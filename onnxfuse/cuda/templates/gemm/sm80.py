@@ -114,12 +114,17 @@ def adding_alike(parts: Anatomy, size: GemmProblem, chosen: Block, arch: Arch) -
     return sorted(alike, key=lambda block: microseconds(block, parts, size, arch))
 
 
+def estimates(parts: Anatomy, size: GemmProblem, arch: Arch) -> dict[Block, float]:
+    """Return the estimated microseconds of the timed block shapes that fit."""
+    return {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
+
+
 def worth_measuring(parts: Anatomy, size: GemmProblem, arch: Arch) -> list[Block]:
     """Return the block shapes whose estimated time is near the least one; none before sm_80."""
     if arch.number < LEAST:
         return []
-    estimates = {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
-    return [block for block, time in estimates.items() if time <= costs.mma(arch).near * min(estimates.values())]
+    times = estimates(parts, size, arch)
+    return [block for block, time in times.items() if time <= costs.mma(arch).near * min(times.values())]
 
 
 def _tiles(block: Block, size: GemmProblem) -> int:

@@ -309,6 +309,12 @@ def adding_alike(work: GemmSource, chosen: GemmTile, arch: Arch) -> list[GemmTil
     return [t for tile in tiles if (t := replace(tile, n=tile.n // work.first_operand)) != chosen]
 
 
+def estimates(work: GemmSource, arch: Arch) -> dict[GemmTile, float]:
+    """Return the estimated microseconds of the tiles that fit, with the columns of each product."""
+    times = _estimated(work, arch)
+    return {replace(t, n=t.n // work.first_operand): time for t, time in times.items() if time < math.inf}
+
+
 def worth_measuring(work: GemmSource, arch: Arch) -> list[GemmTile]:
     """Return the tiles whose estimate is near the best, and all split-K factors if they are few."""
     estimated = _estimated(work, arch)
