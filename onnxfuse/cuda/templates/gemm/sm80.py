@@ -139,9 +139,9 @@ def _pace(block: Block, parts: Anatomy, arch: Arch) -> costs.Pace:
     return costs.mma(arch).blocks(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
 
 
-def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch) -> float:
-    """Return the estimated time of a block."""
-    pace, (_, resident) = _pace(block, parts, arch), _ring(parts, block, arch)
+def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch, known: costs.Pace | None = None) -> float:
+    """Return the estimated time of a block; by its measured cost unless given another."""
+    pace, (_, resident) = known or _pace(block, parts, arch), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
     computed = prologue_cpp.microseconds(parts, block.m * block.warps_k, arch)
     rounds, rest = divmod(_tiles(block, size), arch.sm_count * resident)
