@@ -15,7 +15,7 @@ from onnxfuse.cuda.dispatch.measurements import Machine, MeasuredVariants, Timed
 from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
 from onnxfuse.support.errors import UsageError
 from tests.cli.conftest import Command
-from tests.tuning.small import block
+from tests.support.tuning import block
 
 HERE = Machine("NVIDIA H200", "580.1", onnxruntime.__version__)
 AMPERE, HOPPER = SUPPORTED[0], SUPPORTED[3]

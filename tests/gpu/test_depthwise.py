@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
 from onnxfuse.cuda.templates.conv.variant import Band, DepthwiseVariant
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops
-from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.depthwise_cases import cases
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

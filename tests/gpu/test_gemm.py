@@ -9,20 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import cuda, runtime
-from onnxfuse.api.request.options import Options
-from onnxfuse.cuda import SUPPORTED
-from onnxfuse.cuda.templates.gemm import body as gemm_body
-from onnxfuse.cuda.templates.gemm import costs, few
-from onnxfuse.cuda.templates.gemm import problem as gemm_problem
-from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
-from onnxfuse.fusion.region.choices import Choices
-from onnxfuse.passes import pipeline
-from onnxfuse.runtime.engine.bridge import bridge
-from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops, products
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.products import (
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.products import (
     GELU,
     PLAIN,
     PREACTIVATED,
@@ -34,7 +23,18 @@ from tests.kernels.products import (
     TRANSPOSED_GELU,
     TRANSPOSED_RESIDUAL,
 )
-from tests.kernels.templates.test_gemm import EXACT
+from onnxfuse import cuda, runtime
+from onnxfuse.api.request.options import Options
+from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import costs, few
+from onnxfuse.cuda.templates.gemm import problem as gemm_problem
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.passes import pipeline
+from onnxfuse.runtime.engine.bridge import bridge
+from tests.emulator.test_gemm import EXACT
+from tests.gpu.test_kernels import DeviceBuffer, _gpu
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

@@ -2,13 +2,13 @@
 
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.rows import TEMPLATES
 from onnxfuse.cuda.planning import launch_plan
+from tests.emulator.test_whole_kernels import CHAIN, POINTWISE_SHAPES
 from tests.gpu.conftest import MEASURED
 from tests.gpu.test_kernels import check, pytestmark
-from tests.kernels import moved, ops
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.rows import TEMPLATES
-from tests.kernels.templates.test_emulated import CHAIN, POINTWISE_SHAPES
 
 __all__ = ["pytestmark"]
 

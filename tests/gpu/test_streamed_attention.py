@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases.attentions import Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from tests.gpu.test_kernels import _gpu
 from tests.gpu.test_short_attention import OF_NETS, check
-from tests.kernels.attentions import Case
-from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 

@@ -9,6 +9,7 @@ import numpy as np
 from onnxfuse import cuda
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.tables import Card
+from onnxfuse.cuda.isa.factors import FLOAT16
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm import costs as gemm
@@ -74,7 +75,7 @@ def gemm_tables(arch: Arch) -> Iterator[Table]:
         "float16": problems.swept(HALF, exact=False), "tf32": problems.swept(FLOAT, exact=False),
         "exact": problems.swept(FLOAT, exact=True),
     }  # fmt: skip
-    if arch.has_warpgroups:
+    if arch.isa.wgmma(FLOAT16) is not None:
         wgmma = gemm.wgmma()
         for name, rows in (("float16", wgmma.float16), ("tf32", wgmma.tf32), ("exact", wgmma.exact)):
             yield Table(f"gemm.wgmma.{name}", rows, sweeps[name])

@@ -10,7 +10,7 @@ from typing import Any
 import cupy
 import torch
 
-from benchmarks import timing
+from bench.kernels import timing
 from onnxfuse import cuda
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.variant import Variant
@@ -37,7 +37,7 @@ class GpuStopwatch:
 
     def bandwidth(self) -> float:
         """Return the bandwidth of a copy in TB/s."""
-        return round(timing.copy_bandwidth() / 1e12, 3)
+        return float(round(timing.copy_bandwidth() / 1e12, 3))
 
     def compile(self, requests: Sequence[tuple[Problem, Variant | None]]) -> None:
         """Compile the kernels that will be measured, by all processors of the host."""
@@ -78,7 +78,7 @@ class GpuStopwatch:
         except (KernelError, RuntimeError, cupy.cuda.driver.CUDADriverError) as failed:
             print(f"  {problem.name}: {str(failed).splitlines()[0][:100]}", flush=True)
             return None
-        return time
+        return float(time)
 
 
 def _tensor(shape: Shape, dtype: int) -> Any:

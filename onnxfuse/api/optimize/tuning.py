@@ -16,7 +16,7 @@ from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.support.progress import Steps, silent
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Decided, Tuned
+    from onnxfuse.measure.tune import Decided, Tuned
 
 VERDICTS = {"fused": "kernel", "library": "library's op", "split": "other rules", "alone": "left alone"}
 
@@ -39,7 +39,7 @@ def find(model: onnx.ModelProto, options: TuningOptions, rules: Sequence[Rule], 
 
     The file is written after each measurement, so that an interrupted run can be resumed.
     """
-    from onnxfuse import tuning  # ONNX Runtime is imported only when needed.
+    from onnxfuse.measure import tune as tuning  # ONNX Runtime is imported only when needed.
 
     sizes = tuple(dict(one) for one in options.sizes)
     if not options.measure:
@@ -59,7 +59,7 @@ def carried(model: onnx.ModelProto, rules: Sequence[Rule], progress: Steps = sil
     book = times.of_model(model)
     if not book:
         return None
-    from onnxfuse import tuning
+    from onnxfuse.measure import tune as tuning
 
     return tuning.reuse(model, rules, book, (), progress)
 

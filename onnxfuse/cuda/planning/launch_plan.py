@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import cast
 
 from onnxfuse.codegen.emit import entry as entries
@@ -33,6 +34,10 @@ class SmallCosts:
 def small_costs(arch: Arch) -> SmallCosts:
     """Return where tensors are bound by latency on an architecture."""
     return tables.section(arch.name, "small", SmallCosts)
+
+
+MOST_LINES = 3
+"""Lines of two kernels' texts that are named where they differ."""
 
 
 def is_small(count: int, arch: Arch) -> bool:
@@ -130,6 +135,20 @@ class LaunchPlan:
     shared by all launches of a plan."""
     then: tuple[LaunchPlan, ...] = ()
     """Subsequent launches on the same pointers."""
+
+
+def difference(plan: LaunchPlan, expected: LaunchPlan) -> str:
+    """Return in which fields two plans differ, in one line; of the kernels' texts the first lines that do."""
+    values = [(f.name, getattr(plan, f.name), getattr(expected, f.name)) for f in fields(LaunchPlan)[1:-1]]
+    told = [f"{name} {mine} instead of {other}" for name, mine, other in values if mine != other]
+    if plan.kernel != expected.kernel:
+        lines = zip_longest(plan.kernel.text.split("\n"), expected.kernel.text.split("\n"), fillvalue="")
+        changed = [f"{mine.strip()!r} instead of {other.strip()!r}" for mine, other in lines if mine != other]
+        told.append(f"kernel {plan.kernel.entry}, {', '.join(changed[:MOST_LINES]) or 'by its flags or file names'}")
+    if len(plan.then) != len(expected.then):
+        told.append(f"{len(plan.then)} launches after it instead of {len(expected.then)}")
+    after = (difference(mine, other) for mine, other in zip(plan.then, expected.then, strict=False))
+    return "; ".join((*told, *(f"after it: {text}" for text in after if text)))
 
 
 def nothing(op: FusedOp, output_shapes: tuple[Shape, ...]) -> LaunchPlan:

@@ -103,7 +103,8 @@ def _clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch:
     """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
     fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
-    return arch.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * costs_of(arch).together_share)
+    small = bool(heads * TOGETHER <= arch.sm_count * costs_of(arch).together_share)
+    return arch.isa.cluster >= TOGETHER and fits and small
 
 
 def _wanted(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
@@ -14,9 +15,6 @@ from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
-
-OLDEST = 80
-"""Minimum architecture: mma.m16n8k16, TF32, ldmatrix and cp.async came with sm_80."""
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -76,9 +74,10 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
-    if arch.number < OLDEST:
-        return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
-    if parse_op(op).to_tf32 and not op.tf32:
+    parts = parse_op(op)
+    if arch.isa.mma(parts.factors) is None:
+        return f"the kernel needs {SM_80.name}, this is {arch.name}"
+    if parts.to_tf32 and not op.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     return None
 
@@ -98,7 +97,7 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
         return "a bias that may have more rows or columns than the scores"
     if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
         by_query = sum(_is_by_query(shapes[i]) for i in parts.biases)
-        ours = arch.has_warpgroups and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
+        ours = sm90.multiplies(parts, arch) and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
         if not ours and not _are_few(parts, shapes, queries, arch) and (size > 64 or keys > costs_of(arch).short):
             return f"a mask of {keys} keys of {size} elements, which the library's op takes in less time"
     return None

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.isa.factors import Rounding
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -12,16 +13,12 @@ from onnxfuse.cuda.templates.conv import convolution, costs, direct_cpp, halo
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, DirectSource, Group, Slab
 from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
-from onnxfuse.cuda.templates.gemm.sm80 import OTHER
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-LEAST = 80
-"""Minimum compute capability, times ten, for the asynchronous copies and tensor-core products of the kernel."""
 LEAST_SHARED = 160 * 1024
 """Minimum shared memory in bytes, below which the weights of too many layers would not fit: sm_80, sm_87 and Hopper."""
 SUMS = 16
@@ -71,9 +68,9 @@ def plan(
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if the kernel is."""
-    if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
+    parts, isa = parse_op(op), arch.isa
+    if isa.mma(convolution.factors(op, parts)) is None or isa.unused or arch.shared_bytes < LEAST_SHARED:
         return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
-    parts = parse_op(op)
     if precise(op, parts) and halo.slides(parts):
         return "the kernel of windows that slide by one pixel rounds float32 to TF32, and use_tf32 is 0"
     return None
@@ -81,7 +78,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 def precise(op: FusedOp, parts: Convolution) -> bool:
     """Return whether the factors are float32 and must not be rounded."""
-    return element_types.TYPES[op.inputs[parts.x]].size == 4 and not op.tf32
+    return convolution.factors(op, parts).rounding is Rounding.TF32 and not op.tf32
 
 
 # ---- the body and its sizes
@@ -98,7 +95,7 @@ def parse_op(op: FusedOp) -> Convolution:
         raise UnsupportedError("weights that lie as those of depthwise convolutions do")
     if not parts.images_last and parts.groups > 1:
         raise UnsupportedError("groups of images that have their channels first")
-    if element_types.TYPES[op.inputs[parts.x]].size == 2 and not parts.images_last and parts.sliding.dilations[1] > 1:
+    if convolution.factors(op, parts).bytes == 2 and not parts.images_last and parts.sliding.dilations[1] > 1:
         raise UnsupportedError("columns further apart, of 16-bit images that have their channels first")
     return parts
 
@@ -118,11 +115,11 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def _group(op: FusedOp, parts: Convolution, size: ConvolutionProblem, aligned: bool) -> Group:
-    element = element_types.TYPES[op.inputs[parts.x]]
+    element = convolution.factors(op, parts)
     filters = size.full[-1] // parts.groups
     channels = size.window.shape[3] // parts.groups
     vector = direct_cpp.vector(op, filters, aligned)
-    terms, planes = 4 // element.size, not parts.images_last
+    terms, planes = element.per_word, not parts.images_last
     if not aligned or (planes and terms > 1 and size.window.strides[1] % 2) or (not planes and channels % terms):
         read = 1
     elif planes:

@@ -3,16 +3,16 @@
 import itertools
 from collections.abc import Iterator
 
+from onnxfuse.cuda.isa.factors import Rounding
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.templates.conv import costs, direct_cpp, halo_cpp
+from onnxfuse.cuda.templates.conv import convolution, costs, direct_cpp, halo_cpp
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.halo_cpp import LINE, HaloSource, Slices, Tiling
 from onnxfuse.cuda.templates.conv.variant import DirectVariant, Halo
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least, settled
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -36,7 +36,7 @@ def takes(op: FusedOp, parts: Convolution, size: ConvolutionProblem) -> bool:
     one-row windows have no reuse of loaded pixels.
     """
     window = size.window
-    slice_of_them = window.shape[3] * element_types.TYPES[op.inputs[parts.x]].size >= LINE
+    slice_of_them = window.shape[3] * convolution.factors(op, parts).bytes >= LINE
     return (
         slides(parts)
         and (len(parts.images) > 1 or (slice_of_them and window.kernel[0] > 1))
@@ -81,19 +81,21 @@ def slices_of(
     op: FusedOp, parts: Convolution, size: ConvolutionProblem, input_shapes: tuple[Shape, ...], aligned: bool
 ) -> Slices:
     """Return the channel slices of the convolution."""
-    element, filters = element_types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
+    factors, filters = convolution.factors(op, parts), settled(size.full[-1])
+    element = factors.bytes
     channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)
     height, width = size.window.kernel
     rows, columns = size.window.out
     return Slices(
-        (settled(height), settled(width)), (rows, columns), size.window.shape[0], channels, filters, element,
+        (settled(height), settled(width)), (rows, columns), size.window.shape[0], channels, filters, factors,
         direct_cpp.vector(op, filters, aligned), gcd(16, *(n * element for n in channels)) if aligned else element,
     )  # fmt: skip
 
 
 def _multiplies_together(slices: Slices, arch: Arch) -> bool:
     """Return whether warpgroup products support such elements: float32 must be rounded before the products."""
-    return arch.has_warpgroups and slices.size == 2
+    instruction = arch.isa.wgmma(slices.factors)
+    return instruction is not None and slices.factors.rounding is Rounding.NONE
 
 
 def _tiling(slices: Slices, halo: Halo) -> Tiling:

@@ -1,10 +1,10 @@
 """Launch plans of the depthwise template: depthwise convolution or pooling, with a pointwise epilogue."""
 
 import math
-import re
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
+from onnxfuse.cuda.isa.factors import FactorType
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -31,7 +31,9 @@ def plan(
         raise UnsupportedError(f"a kernel of {math.prod(size.window.kernel)} elements, expected at most {MOST_TAPS}")
     element = element_types.TYPES[op.inputs[parts.x]]
     scratch = 0
-    tile = strips(parts, size, element, arch, tuning) if aligned and tuning.patch is None else None
+    tile = (
+        strips(parts, size, convolution.factors(op, parts), arch, tuning) if aligned and tuning.patch is None else None
+    )
     if tile is None:
         patch = tuning.patch or choose(parts, size, element, arch)
         # Vectors of channels are aligned: use a power of 2 that divides all of them.
@@ -98,7 +100,7 @@ MOST_BANDS = 18
 
 
 def strips(
-    parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch, tuning: DepthwiseVariant
+    parts: Convolution, size: ConvolutionProblem, factors: FactorType, arch: Arch, tuning: DepthwiseVariant
 ) -> Strips | None:
     """Return the tiles on the tensor cores; None if CUDA cores are faster or tensor cores cannot be used."""
     window, cost = size.window, costs.depthwise(arch)
@@ -107,13 +109,12 @@ def strips(
         parts.pooling is not None
         or parts.mean is not None
         or not parts.channels_last
-        or element.size != 2
+        or factors.bytes != 2
         or channels % 8
         or not math.prod(size.full)
     ):
         return None
-    # mma.m16n8k16 came with sm_80.
-    if int(re.sub(r"\D", "", arch.name)) < 80 or window.kernel[0] * _span(window) > MOST_BANDS * 16:
+    if arch.isa.mma(factors) is None or window.kernel[0] * _span(window) > MOST_BANDS * 16:
         return None
     if tuning.band is None and (math.prod(window.kernel) <= cost.few_taps or min(window.out) < cost.small):
         return None

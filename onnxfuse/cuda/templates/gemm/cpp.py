@@ -11,7 +11,6 @@ from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic import element_types
 
 
 def plain(work: GemmSource, threads: int) -> KernelSource:
@@ -58,7 +57,7 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
 
 def right_factors(work: GemmSource) -> str:
     """Return the type of the factors' elements, and the right factors by product index."""
-    stored = element_types.TYPES[work.parts.dtype].stored
+    stored = work.parts.factors.stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
     return (
         f"using Factor = {stored};\n"

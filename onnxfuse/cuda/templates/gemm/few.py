@@ -1,17 +1,16 @@
 """The gemm template's kernel for skinny products: where it is used, its strip of columns per block, the launch."""
 
-from onnx import TensorProto
-
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.templates.gemm import costs, sm80
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd
 
+FACTORS = (FLOAT16, BFLOAT16)
 MOST_ROWS = 8
 """Maximum rows, which the lanes of a warp cover. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
 TERMS = 32
@@ -35,8 +34,8 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
     """Return whether the kernel supports products of this size, layout and number."""
     parts, size = work.parts, work.size
     if (
-        arch.number < sm80.LEAST
-        or parts.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+        parts.factors not in FACTORS
+        or arch.isa.mma(parts.factors) is None
         or not aligned
         or size.window is not None
         or size.batch is not None
@@ -73,7 +72,7 @@ def _count(work: GemmSource, strip: Strip) -> int:
 
 def _step_bytes(work: GemmSource, strip: Strip) -> int:
     """Return the bytes that all warps of a block load per step."""
-    return strip.warps * work.first_operand * TERMS * strip.columns * element_types.TYPES[work.parts.dtype].size
+    return strip.warps * work.first_operand * TERMS * strip.columns * work.parts.factors.bytes
 
 
 def _stages(work: GemmSource, strip: Strip) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -48,7 +49,7 @@ def plan(
         if isinstance(of_work, GemmTile):
             return sm90.plan(work, of_work, arch)
         chosen = of_work
-    if arch.number >= sm80.LEAST and sm80.takes(size):
+    if sm80.takes(parts, size, arch):
         return sm80.plan(work, aligned, chosen, arch)
     product = parts.products[0]
     if size.batch is not None or product.a_transposed or product.terms is not None or parts.prologue is not None:
@@ -59,7 +60,8 @@ def plan(
 def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
-    parts = replace(parts, precise=parts.to_tf32 and not op.tf32)
+    if parts.to_tf32 and not op.tf32:
+        parts = replace(parts, factors=SPLIT_FLOAT32)
     size = problem(parts, input_shapes)
     if parts.prologue is not None and parts.prologue.joined and size.batch is not None:
         raise UnsupportedError("a batch of products by matrices side by side")
@@ -83,7 +85,7 @@ def _valid(tuning: GemmVariant, parts: Anatomy, arch: Arch) -> GemmVariant:
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body of `op` is preferred on `arch`; None if the kernel is."""
-    return sm80.refuses(arch)
+    return sm80.refuses(anatomy(op), arch)
 
 
 def reads(shape: Extents, full: Extents) -> str | None:
@@ -165,12 +167,12 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> dict[GemmVariant, float]:
     """Return the estimated microseconds of the tiles and blocks that fit; none for few rows, whose strips have none."""
     work = _work(op, input_shapes)
-    if few.takes(work, True, arch) or not sm80.takes(work.size):
+    if few.takes(work, True, arch):
         return {}
     found: dict[GemmVariant, float] = {}
     if sm90.takes(work, arch):
         found |= {GemmVariant(tile=tile): time for tile, time in sm90.estimates(work, arch).items()}
-    if arch.number >= sm80.LEAST and (work.size.window is None or not found):
+    if sm80.takes(work.parts, work.size, arch) and (work.size.window is None or not found):
         found |= {GemmVariant(block=block): time for block, time in sm80.estimates(work.parts, work.size, arch).items()}
     return found
 

@@ -85,7 +85,7 @@ def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
 
 
 def _wide(parts: Anatomy) -> int:
-    return PIECE_BYTES // element_types.TYPES[parts.dtype].size
+    return PIECE_BYTES // parts.factors.bytes
 
 
 def _cells(op: FusedOp, prologue: Prologue) -> list[tuple[int, str, int]]:
@@ -143,9 +143,7 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
     row = group("Rows", "row", "row", "uniform", "group")
     values = cell.values() | column.values() | row.values()
     element = ", ".join(values[_name(i)] for i, _ in live)
-    packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
-        element_types.TYPES[parts.dtype].stored, "packed<Factor, W>"
-    )
+    packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(parts.factors.stored, "packed<Factor, W>")
     word = "round_to_tf32(pack.word(i))" if parts.to_tf32 else "pack.word(i)"
     return (
         f"namespace left_factor {{\n{expressions.source(prologue.program)}}}\nstruct Prologue {{\n"

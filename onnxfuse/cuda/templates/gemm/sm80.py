@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -18,10 +19,6 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-LEAST = 80
-"""Minimum compute capability, times ten, for the asynchronous copies and tensor-core products of the kernel."""
-OTHER = range(100, 120)
-"""Data center Blackwell: the kernel runs there, but its tensor cores reach full speed only with other instructions."""
 MOST_ELEMENTS = 2**31
 """Maximum image elements for implicit GEMM, which the kernel counts with 32 bits."""
 STAGES = range(6, 1, -1)
@@ -36,18 +33,19 @@ SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
 timed."""
 
 
-def refuses(arch: Arch) -> str | None:
+def refuses(parts: Anatomy, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if a tensor-core kernel is."""
-    if arch.number < LEAST:
-        return f"the product's kernels are made for sm_{LEAST} and later, this GPU is {arch.name}"
-    if arch.number in OTHER:
+    if arch.isa.mma(parts.factors) is None:
+        return f"the product's kernels are made for {SM_80.name} and later, this GPU is {arch.name}"
+    if arch.isa.unused:
         return f"the library multiplies by instructions of {arch.name} that the product's kernels do not use"
     return None
 
 
-def takes(size: GemmProblem) -> bool:
-    """Return whether the kernel can count the elements of these images with 32 bits, for implicit GEMM."""
-    return size.window is None or math.prod(size.window.shape) < MOST_ELEMENTS
+def takes(parts: Anatomy, size: GemmProblem, arch: Arch) -> bool:
+    """Return whether `arch` multiplies such factors by warps, and 32 bits count the elements of implicit GEMM."""
+    counted = size.window is None or math.prod(size.window.shape) < MOST_ELEMENTS
+    return arch.isa.mma(parts.factors) is not None and bool(counted)
 
 
 def plan(work: GemmSource, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
@@ -120,8 +118,8 @@ def estimates(parts: Anatomy, size: GemmProblem, arch: Arch) -> dict[Block, floa
 
 
 def worth_measuring(parts: Anatomy, size: GemmProblem, arch: Arch) -> list[Block]:
-    """Return the block shapes whose estimated time is near the least one; none before sm_80."""
-    if arch.number < LEAST:
+    """Return the block shapes whose estimated time is near the least one; none without an instruction."""
+    if arch.isa.mma(parts.factors) is None:
         return []
     times = estimates(parts, size, arch)
     return [block for block, time in times.items() if time <= costs.mma(arch).near * min(times.values())]
@@ -186,7 +184,7 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )
     stages, resident = _ring(parts, block, arch)
-    item = element_types.TYPES[parts.dtype].size
+    item = parts.factors.bytes
     product = parts.products[0]
     along_b = size.k if product.transposed else gcd(*size.widths)
     a_piece = _piece(size.pitch, item, aligned)

@@ -3,9 +3,9 @@
 import math
 from dataclasses import replace
 
-from onnx import TensorProto
-
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.isa.isa import Copy
+from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -20,15 +20,16 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-SHARED_LIMIT = 227 * 1024
-"""Maximum shared memory per block on Hopper, in bytes."""
+SHARED_LIMIT = SM_90A.shared_bytes
 
 
 def takes(work: GemmSource, arch: Arch) -> bool:
     """Return whether Hopper's kernel supports products of this size, layout and number on `arch`."""
     parts, size = work.parts, work.size
+    instruction = arch.isa.wgmma(parts.factors)
     if (
-        not arch.has_warpgroups
+        instruction is None
+        or Copy.TMA not in arch.isa.copies
         or tensor_maps.count(work) > limits.TENSOR_MAPS
         or gcd(8, *size.widths) != 8
         or 0 in (size.m, size.k, *size.widths)
@@ -37,7 +38,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
     ):
         return False
-    if parts.dtype == TensorProto.FLOAT and not parts.products[0].transposed:
+    if instruction.k_major and not parts.products[0].transposed:
         return False
     if parts.prologue is not None and not _fetched_alike(parts):
         return False
@@ -51,7 +52,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
 
 def _fetched_alike(parts: Anatomy) -> bool:
     """Return whether TMA can lay out the prologue's inputs like the left factor itself."""
-    size = element_types.TYPES[parts.dtype].size
+    size = parts.factors.bytes
     return parts.prologue is not None and all(element_types.TYPES[t].size == size for t in parts.prologue.cell_types)
 
 

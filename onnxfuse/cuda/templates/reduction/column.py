@@ -260,7 +260,7 @@ def _ways(threads: int, arch: Arch) -> Iterator[Way]:
     """Return the candidate block and cluster shapes."""
     for across in (64, 32, 16, 8, 4, 2, 1):
         for several in (max(threads, 32), *([512] if threads < 512 else [])):
-            yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
+            yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.isa.cluster)
 
 
 def _size(placed: tuple[VectorOperand, ...]) -> int:

@@ -137,7 +137,7 @@ def pays(norm: Norm) -> bool:
     if launch_plan.is_small(math.prod(work.full), arch):
         return False
     size = math.prod(norm.spaces.positions.extents) * HELD_SEGMENT
-    return norm.spaces.groups != norm.split.columns or size > arch.cluster * HELD_THREADS * HELD_BYTES
+    return norm.spaces.groups != norm.split.columns or size > arch.isa.cluster * HELD_THREADS * HELD_BYTES
 
 
 def plan(norm: Norm) -> LaunchPlan:
@@ -175,7 +175,7 @@ def _resident(norm: Norm) -> GroupPartition | None:
         for across in range(unit, all_columns.across + 1, unit)
         for threads in (THREADS, BLOCKS * THREADS)
         for cluster in (1, 2, 4, 8)
-        if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
+        if all_columns.across % across == 0 and across <= threads and cluster <= arch.isa.cluster
     ]
 
     cost = costs.group(arch)

@@ -1,0 +1,125 @@
+"""The measured costs: every architecture has all sections, and a file that is not as its reader declares is refused."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from onnxfuse.cuda import SUPPORTED, Arch
+from onnxfuse.cuda.costs import library, tables
+from onnxfuse.cuda.costs.tables import CostError
+from onnxfuse.cuda.dispatch.estimates import estimates
+from onnxfuse.cuda.planning.launch_plan import SmallCosts
+from onnxfuse.cuda.templates.attention import costs as attention
+from onnxfuse.cuda.templates.conv import costs as conv
+from onnxfuse.cuda.templates.gemm import costs as gemm
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
+from onnxfuse.cuda.templates.reduction import costs as reduction
+from onnxfuse.rules.pattern import expression
+from onnxfuse.support.errors import RuleError
+from tests.unit.cuda.planning.test_measurements import CASES
+
+READERS = (
+    gemm.mma, gemm.skinny, gemm.prologue, attention.costs_of, conv.depthwise, conv.halo, conv.direct, reduction.group,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", [*SUPPORTED, Arch("sm_75", 40), Arch("sm_103", 148)], ids=lambda a: a.name)
+def test_every_architecture_has_every_section(arch: Arch) -> None:
+    """Also those without a file: the nearest lower one's stand for them, and what that lacks is the H200's."""
+    for reader in READERS:
+        assert reader(arch) == reader(Arch("sm_90a", 132))  # until another card is measured
+    assert tables.section(arch.name, "small", SmallCosts) == SmallCosts(1024, 128)
+
+
+def test_every_card_is_that_of_its_architecture() -> None:
+    """A file names the GPU for which plans are made; what was measured has a date and a driver."""
+    for arch in SUPPORTED:
+        card = tables.card(arch.name)
+        assert card.multiprocessors == arch.sm_count
+        assert card.measured == (arch.name == "sm_90a") == bool(card.driver)
+    assert {*tables.arches()} == {a.name for a in SUPPORTED}
+
+
+@dataclass(frozen=True)
+class Row:
+    step: float
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Both:
+    half: Mapping[GemmTile, Row]
+    single: Mapping[GemmTile, Row]
+    limits: tuple[int, ...] = ()
+
+
+def test_a_table_is_like_another_one_except_for_its_rows() -> None:
+    """In the order of that one: of two tiles with equal times the first is chosen."""
+    half = {"128x64x1": {"step": 1}, "64x64x1x1x1": {"step": 2.5, "count": 3}}
+    read = tables.read({"half": half, "single": {"like": "half", "128x64x1": {"step": 4.0}}}, Both, "here")
+    assert read.half == {GemmTile(128, 64, 1): Row(1.0), GemmTile(64, 64, 1, teams=1): Row(2.5, 3)}
+    assert [*read.single.items()] == [(GemmTile(128, 64, 1), Row(4.0)), (GemmTile(64, 64, 1, teams=1), Row(2.5, 3))]
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"half": {}}, r"here: unknown \[\], missing \['single'\]"),
+        ({"half": {}, "single": {}, "third": {}}, r"here: unknown \['third'\]"),
+        ({"half": {}, "single": {"like": "other"}}, "here.single is like 'other', which is no table beside it"),
+        ({"half": {}, "single": {"128": {"step": 1}}}, "here.single: '128' is no GemmTile, expected 3 to 6 integers"),
+        ({"half": {}, "single": {"1x2x3": {"step": "fast"}}}, "here.single.1x2x3.step is 'fast', expected"),
+        ({"half": {}, "single": {"1x2x3": {"step": 1, "count": 1.5}}}, "count is 1.5, expected"),
+        ({"half": {}, "single": {}, "limits": [1, True]}, r"limits\[1\] is True, expected"),
+        ([], r"here is \[\], expected a table"),
+    ],
+)
+def test_another_table_than_declared_is_refused_with_its_place(facts: object, message: str) -> None:
+    with pytest.raises(CostError, match=message):
+        tables.read(facts, Both, "here")
+    with pytest.raises(CostError, match=r"sm_100\.toml: no section gemm\.tcgen05"):
+        tables.section("sm_100", "gemm.tcgen05", Both)
+
+
+def test_every_size_at_which_the_library_is_faster_is_asked_for() -> None:
+    """By a rule, or by a pass: a size that nobody asks for is not kept."""
+    rules = "\n".join(p.read_text(encoding="utf-8") for p in Path("rules").rglob("*.toml"))
+    asked = {*re.findall(r"measured\((\w+)\)", rules)}
+    asked |= {n for p in Path("onnxfuse/passes").rglob("*.py") for n in library.measured() if f".{n}" in p.read_text()}
+    assert asked == {*library.measured()}
+
+
+def test_a_condition_asks_for_a_size_by_name() -> None:
+    """It is the number from then on, also in messages; a typo is answered with the nearest name."""
+    assert expression.read("dim(x, 0) <= measured(product_terms)") == expression.read("dim(x, 0) <= 4096")
+    with pytest.raises(RuleError, match=r"'measured\(product_term\)' is none of .* Did you mean product_terms"):
+        expression.read("dim(x, 0) <= measured(product_term)")
+    with pytest.raises(RuleError, match="is none of the sizes"):
+        expression.read("dim(x, 0) <= measured(3)")
+
+
+@pytest.mark.parametrize("arch", SUPPORTED, ids=lambda a: a.name)
+def test_the_plan_s_own_choice_is_among_the_estimates(arch: Arch) -> None:
+    """Fastest first; of a product it is the fastest of its kernel's tiles or blocks, and the plan launches it."""
+    for name, (op, shapes) in CASES.items():
+        sizes = tuple(map(tuple, shapes))
+        found = estimates(op, sizes, arch)
+        (chosen,) = [one for one in found if one.chosen]
+        assert [one.microseconds for one in found] == sorted(one.microseconds for one in found)
+        if name.startswith("gemm") and chosen.variant is not None:
+            kind = chosen.variant.changed.keys()
+            alike = [one for one in found if one.variant is not None and one.variant.changed.keys() == kind]
+            assert chosen == alike[0]
+            assert len(found) > 3
+        if not op.template.startswith("gemm") and name != "gate":
+            assert found == (chosen,)
+
+
+def test_the_least_time_of_a_launch_is_that_of_its_bytes() -> None:
+    """A kernel without estimates of variants reads and writes once: 2 us and 4.2 TB/s on the H200."""
+    op, shapes = CASES["row"]
+    (only,) = estimates(op, tuple(map(tuple, shapes)), SUPPORTED[3])
+    assert only.microseconds == pytest.approx(2.0 + 2 * 4096 * 197 * 4 / 4.2e6)
