@@ -17,7 +17,7 @@ from tests.emulator import emulate
 from tests.support.kernels import programs
 
 INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
-TILES = [t for t in costs.WGMMA.float16 if t.n <= sm90.BOX]
+TILES = [t for t in costs.wgmma().float16 if t.n <= sm90.BOX]
 """Those of right factors [n, k], which TMA fetches in one box."""
 PAIRS = [(a, b) for a in (INT8, UINT8) for b in (INT8, UINT8)]
 SUMS = "(x, w) => (y) { t = Transpose <perm = [1, 0]> (w) y = MatMulInteger(x, t) }"

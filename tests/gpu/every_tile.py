@@ -28,7 +28,7 @@ COMPUTED = (300, 264, 264)
 def hopper() -> int:
     """Launch every tile; return how often."""
     count = 0
-    for tile in costs.WGMMA.float16:
+    for tile in costs.wgmma().float16:
         if tile.n % 64:
             rows, columns, terms = WIDE
             check(TRANSPOSED_GELU, HALF, rows, columns if tile.n > 64 else 24, terms, tile)
@@ -37,7 +37,7 @@ def hopper() -> int:
             for text in (GELU, RESIDUAL):
                 check(text, HALF, *WIDE, tile)
         count += 2
-    for tile in costs.WGMMA.float16:
+    for tile in costs.wgmma().float16:
         if tile.n % 128 == 0 and tile.m * tile.n <= 128 * 128 * tile.warpgroups:
             check(SWIGLU, HALF, *WIDE, replace(tile, n=tile.n // 2))
             count += 1
@@ -57,10 +57,10 @@ def hopper() -> int:
 
 def split() -> int:
     """Launch every split; return how often."""
-    for tile in costs.WGMMA.split:
+    for tile in costs.wgmma().split:
         for text in (GELU, RESIDUAL) if tile.n % 64 == 0 else (TRANSPOSED, TRANSPOSED_GELU):
             check(text, HALF, *LONG, tile)
-    return 2 * len(costs.WGMMA.split)
+    return 2 * len(costs.wgmma().split)
 
 
 def ampere() -> int:

@@ -113,12 +113,17 @@ def adding_alike(parts: Anatomy, size: GemmProblem, chosen: Block, arch: Arch) -
     return sorted(alike, key=lambda block: microseconds(block, parts, size, arch))
 
 
+def estimates(parts: Anatomy, size: GemmProblem, arch: Arch) -> dict[Block, float]:
+    """Return the estimated microseconds of the timed block shapes that fit."""
+    return {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
+
+
 def worth_measuring(parts: Anatomy, size: GemmProblem, arch: Arch) -> list[Block]:
     """Return the block shapes whose estimated time is near the least one; none without an instruction."""
     if arch.isa.mma(parts.factors) is None:
         return []
-    estimates = {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
-    return [block for block, time in estimates.items() if time <= costs.mma(arch).near * min(estimates.values())]
+    times = estimates(parts, size, arch)
+    return [block for block, time in times.items() if time <= costs.mma(arch).near * min(times.values())]
 
 
 def _tiles(block: Block, size: GemmProblem) -> int:
@@ -133,9 +138,9 @@ def _pace(block: Block, parts: Anatomy, arch: Arch) -> costs.Pace:
     return costs.mma(arch).blocks(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
 
 
-def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch) -> float:
-    """Return the estimated time of a block."""
-    pace, (_, resident) = _pace(block, parts, arch), _ring(parts, block, arch)
+def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch, known: costs.Pace | None = None) -> float:
+    """Return the estimated time of a block; by its measured cost unless given another."""
+    pace, (_, resident) = known or _pace(block, parts, arch), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
     computed = prologue_cpp.microseconds(parts, block.m * block.warps_k, arch)
     rounds, rest = divmod(_tiles(block, size), arch.sm_count * resident)
