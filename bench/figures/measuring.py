@@ -250,13 +250,12 @@ def machine_of(card: int) -> dict[str, str]:
 def machine() -> dict[str, str]:
     """Return the card, its driver, and versions, as `Stamp` has them; of the CPU where there is no card."""
     import models
-    from bench.launches import CUDA
-    from onnxfuse.measure.timing.binding import opened
+    from onnxfuse.measure.timing.binding import ON_GPU, opened
     from onnxfuse.measure.timing.device import environment
     from onnxfuse.measure.timing.settings import DEFAULT
     from onnxfuse.runtime.engine.cuda_provider import device_count
 
-    providers = CUDA if device_count() else ["CPUExecutionProvider"]
+    providers = ON_GPU if device_count() else ["CPUExecutionProvider"]
     told = environment(opened(models.build("mlp"), DEFAULT, providers, fused=False))
     torch = importlib.import_module("torch").__version__ if importlib.util.find_spec("torch") else ""
     return {
