@@ -23,12 +23,12 @@ from typing import Protocol
 import click
 
 from bench.apart import Waiting
-from bench.figures.data import FILE, ROOT, Row, Rows, Stamp, read, write
+from bench.figures.data import PROGRESS, ROOT, Row, Rows, Stamp, read, write
 from bench.figures.parts import PARTS, Values
 from bench.figures.tables import FRONT, PAGES
 from onnxfuse.support.errors import UsageError
 
-WRITTEN = (*PAGES, "docs/figures.json")
+WRITTEN = (*PAGES, "docs/data/figures.json")
 """What measuring and writing the tables change: no other state of the sources than the commit's."""
 SLOWER = 1.3
 """A row may take so many times what it took before; else there is no time for it."""
@@ -120,7 +120,7 @@ class Run:
     ends: float
     """When all has to be done, by the monotonic clock."""
     begin: Begin
-    file: Path = FILE
+    file: Path = PROGRESS
     faults: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Rows for which there was no time."""
