@@ -16,6 +16,7 @@ import click
 from bench import apart
 from bench.figures import data, measuring, tables
 from bench.figures.parts import PARTS
+from models.sources import commit_of
 from onnxfuse.measure.timing.device import cores
 from onnxfuse.support.errors import DeviceError, OnnxfuseError
 
@@ -60,7 +61,7 @@ def _measured(
     from onnxfuse.runtime.engine.cuda_provider import device_count
 
     began = time.monotonic()
-    at = commit or measuring.commit()
+    at = commit or commit_of(measuring.WRITTEN)
     todo = measuring.jobs(data.merged(data.read(), data.read(file)), at, only, again=again)
     chosen = [int(card) for card in cards.split(",") if card] or list(range(device_count()))
     if not chosen:

@@ -72,20 +72,6 @@ Begin = Callable[[Job, int], Begun]
 """Begins a row on a card."""
 
 
-def commit() -> str:
-    """Return the abbreviated commit of the sources, with "+" where they differ from it. Raises UsageError."""
-    try:
-        head = subprocess.run(
-            ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        excluded = [f":!{name}" for name in WRITTEN]
-        status = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", *excluded]
-        changed = subprocess.run(status, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        raise UsageError("the sources are no clone: their commit is not known", "Give it: --commit HASH") from None
-    return f"{head}+" if changed else head
-
-
 def jobs(rows: Rows, at: str, only: Sequence[str] = (), *, again: bool = False) -> list[Job]:
     """Return what is not measured at this commit, README's table first; `only` are parts, or `part:words of a row`.
 

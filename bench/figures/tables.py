@@ -6,6 +6,7 @@ A table stands in its page between `<!-- figures: NAME -->` and `<!-- end of fig
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.apart import CACHED, EMPTY, ORIGINAL, PACKED
@@ -101,6 +102,14 @@ def _compiled(beside: Mapping[str, Row], name: str) -> str:
 COMPILED = "torch.compile"
 
 
+def _medians(found: Mapping[str, Row], compiled: Mapping[str, Row]) -> str:
+    """Return the middle and the least of what a table says; "" of no rows."""
+    overs = {"ONNX Runtime's best": [_over(row) for row in found.values()]}
+    overs[COMPILED] = [min(row.values.values()) / found[name].values["fused"] for name, row in compiled.items()]
+    told = [f"{median(o):.1f}x {what} over {len(o)} rows, least {min(o):.2f}x" for what, o in overs.items() if o]
+    return f"In the median {'; '.join(told)}." if told else ""
+
+
 def _front(rows: Rows) -> str:
     found = _of(rows, "models", FRONT)
     compiled = _beside(rows, "compiled", found)
@@ -152,7 +161,7 @@ def _of_others(part: str) -> Callable[[Rows], str]:
             return (model.partition(":")[2], size, best, _compiled(compiled, name), fused, over)
 
         head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-        return _table(found, head, cells, part, f"{part}_compiled")
+        return f"{_medians(found, compiled)}\n\n{_table(found, head, cells, part, f'{part}_compiled')}"
 
     return shown
 
