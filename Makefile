@@ -37,6 +37,7 @@ test-whole: $(READY)
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run -Werror $(filter %.h %.cpp,$(ENGINE))
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 	@echo "onnxfuse: $$(find onnxfuse -name '*.py' -exec cat {} + | wc -l) lines of Python"
@@ -45,7 +46,7 @@ site: $(READY)
 	$(BIN)/python -m tools.site
 
 docs: site
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_manual.py tests/test_pages.py tests/rewrite/test_readme.py
+	$(BIN)/python -m pytest $(patsubst %,tests/project/test_%.py,docs manual pages) tests/unit/rules/test_readme.py
 
 # Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
 test-serving: $(READY)
@@ -56,6 +57,7 @@ test-serving: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(filter %.h %.cpp,$(ENGINE))
 
 # Traceback, hang, stray file, growth or crash: exit 1, and the mutants are in FUZZED.
 SECONDS ?= 300
@@ -70,7 +72,7 @@ fuzz: $(READY)
 GRAPHS ?= 0:2000
 JOBS ?= $(WORKERS)
 graphs: $(READY)
-	$(BIN)/python -m tests.rewrite.every_operator --seeds $(GRAPHS) --jobs $(JOBS)
+	$(BIN)/python -m tests.laws.every_operator --seeds $(GRAPHS) --jobs $(JOBS)
 
 # FLOORS=tests/cli takes a part.
 FLOORS ?= tests

@@ -65,12 +65,14 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "operators": "program",
     },
     "cuda": {
-        "planning": "",
+        "isa": "",
+        "costs": "",
+        "planning": "isa costs",
         "build": "planning",
         "launch_programs": "planning",
-        "templates": "planning",
+        "templates": "isa costs planning",
         "pack": "planning build launch_programs",
-        "dispatch": "planning build launch_programs templates",
+        "dispatch": "costs planning build launch_programs templates",
     },
     "fusion": {
         "region": "",
@@ -256,6 +258,19 @@ def test_no_modules_import_each_other() -> None:
     """No circle among modules, imports inside functions included."""
     graph = {m: {o for o in used(f) if o not in FRONT and o != m} for m, f in MODULES.items() if m not in FRONT}
     tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_stored_launch_programs_are_of_all_code_that_plans_depend_on() -> None:
+    """A cached program is used only if no package that the planners reach by imports has changed."""
+    from onnxfuse.cuda.launch_programs import stored
+
+    reached, waiting = set[str](), [m for m in MODULES if m.split(".")[0] == "cuda"]
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached.add(module)
+            waiting += [m for m in used(MODULES[module]) if m not in FRONT]
+    assert {m.split(".")[0] for m in reached} == set(stored.PLANNERS)
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))

@@ -27,8 +27,9 @@ from bench.cases.attentions import Case
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from bench.kernels import timing
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, ort_values, outputs_of, warmed
 from onnxfuse.measure.timing.stopwatch import interleaved, warm
@@ -108,28 +109,28 @@ def launches(case: Case) -> int:
 # ---- ours
 
 
-def ways(case: Case) -> dict[str, TileTuning]:
+def ways(case: Case) -> dict[str, Variant | None]:
     """Return our kernels by name: the choice for any length, each way to stream, and the kernel for short ones."""
     mine, arch = work(case.op(), case.shapes()), cuda.arch_of(0)
     shared = few.candidates(mine, arch) if few.takes(mine) else ()
     return {
-        "ours": TileTuning(),
-        **{f"{w.warps} in {w.parts}": TileTuning(queries=w) for w in shared},
-        **{f"{w.warps}x{w.tiles}x{w.step}": TileTuning(queries=w) for w in streamed.candidates(mine)},
+        "ours": None,
+        **{f"{w.warps} in {w.parts}": AttentionVariant(queries=w) for w in shared},
+        **{f"{w.warps}x{w.tiles}x{w.step}": AttentionVariant(queries=w) for w in streamed.candidates(mine)},
         **{
-            f"{w.warps // 4} by {w.step}": TileTuning(queries=w)
+            f"{w.warps // 4} by {w.step}": AttentionVariant(queries=w)
             for w in sm90.ways(mine)
             if sm90.takes(mine, True, arch)
         },
-        "kept": TileTuning(queries=kept.choose(mine, arch)),
+        "kept": AttentionVariant(queries=kept.choose(mine, arch)),
     }
 
 
-def ours(case: Case, tuning: TileTuning, arrays: list[np.ndarray]) -> timing.Work | None:
+def ours(case: Case, tuning: Variant | None, arrays: list[np.ndarray]) -> timing.Work | None:
     """Return what launches our kernel, checked against the library's numbers beside; None where it has no plan."""
     op = replace(case.op(), open_length=True)
     try:
-        plan = cuda.plan(op if tuning == TileTuning() else case.op(), case.shapes(), True, cuda.arch_of(0), tuning)
+        plan = cuda.plan(op if tuning is None else case.op(), case.shapes(), True, cuda.arch_of(0), tuning)
     except KernelError:
         return None
     tensors = on_the_gpu(case, arrays)

@@ -12,9 +12,7 @@ from typing import Any
 import click
 import onnx
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.launch_plan import DEFAULT
-from onnxfuse.cuda.planning.measurements import Timed
+from onnxfuse.cuda.dispatch.measurements import Timed
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes
 from onnxfuse.measure.tune import candidate_times, tune
 from onnxfuse.measure.tune.candidates import Candidate
@@ -129,15 +127,15 @@ def timed(layer: Layer, *, variants: bool) -> dict[str, Timed | None]:
     def time(work: TuningTask, candidates: Sequence[Candidate]) -> Sequence[Timed]:
         if work.op.rule != "attention":
             return [Timed(c.kind, c.tuning, failed="not asked") for c in candidates]
-        asked = [c for c in candidates if variants or c.tuning == DEFAULT]
+        asked = [c for c in candidates if variants or c.tuning is None]
         times = watch.time(work, asked)
         for one in times:
             kind = "library" if one.kind == "fused" and work.op.template == "library" else one.kind
             if one.microseconds is not None:
-                best = found.get(kind if one.tuning == DEFAULT else "variant")
+                best = found.get(kind if one.tuning is None else "variant")
                 if best is None or one.microseconds < (best.microseconds or 0):
-                    found[kind if one.tuning == DEFAULT else "variant"] = one
-            elif one.tuning == DEFAULT:
+                    found[kind if one.tuning is None else "variant"] = one
+            elif one.tuning is None:
                 print(f"  {one.name}: {one.failed}")
         return times
 
@@ -230,7 +228,7 @@ def main(layers: tuple[Layer, ...], variants: bool, rope: bool, dtype: str) -> N
         found = timed(layer, variants=variants)
         told = ", ".join(
             f"{ {'fused': 'kernel', 'alone': 'nodes'}.get(kind, kind) } {one.microseconds:.1f}"
-            + (f" ({measurements.changed(one.tuning)})" if kind == "variant" else "")
+            + (f" ({one.tuning})" if kind == "variant" else "")
             for kind, one in found.items()
             if one is not None
         )

@@ -1,14 +1,14 @@
 """Measure the share of the copy bandwidth that the memory-bound kernels reach: python -m bench.kernels.bandwidth --help
 
 Buffers rotate through more memory than the L2 cache holds; a sample is the GPU time of a round of launches in a CUDA
-graph, and the table shows medians. `--sweep NAME=A,B,C` measures every combination of a plan's constants
-(onnxfuse.cuda.TileTuning).
+graph, and the table shows medians. `--sweep NAME=A,B,C` measures every combination of fields of a
+template's variants (`variant.py` in its folder).
 """
 
 import argparse
 import itertools
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import cupy
@@ -22,9 +22,11 @@ from bench.kernels import timing
 from bench.kernels.launching import early_launch
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.source import DEVICE, Section, template
-from onnxfuse.cuda import KernelSource, TileTuning
-from onnxfuse.cuda.planning.launch_plan import DEFAULT
+from onnxfuse.cuda import KernelSource
+from onnxfuse.cuda.dispatch.dispatch import variant_kinds
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.errors import NoPlanError
 
 EMPTY = KernelSource("empty", (Section("empty.cu", 'extern "C" __global__ void empty() {}'),))
 ONE_WORD = KernelSource("one_word", (template(DEVICE), Section("one_word.cu", """
@@ -178,7 +180,7 @@ class Ours:
     plan: cuda.LaunchPlan
 
 
-def ours(case: Case, tuning: TileTuning = DEFAULT, least: int = 4) -> Ours:
+def ours(case: Case, tuning: Variant | None = None, least: int = 4) -> Ours:
     """Return the kernel of a case on at least so many sets of buffers, more than the cache holds."""
     plan = cuda.plan(case.op, case.shapes, True, cuda.arch_of(0), tuning)
     given = [*zip(case.shapes, case.op.inputs, strict=True)]
@@ -195,7 +197,7 @@ def ours(case: Case, tuning: TileTuning = DEFAULT, least: int = 4) -> Ours:
     return Ours(works, inputs, size, plan)
 
 
-def measure(case: Case, tuning: TileTuning, samples: int) -> tuple[float, int]:
+def measure(case: Case, tuning: Variant | None, samples: int) -> tuple[float, int]:
     """Return (seconds per launch, bytes that must be read and written)."""
     found = ours(case, tuning)
     return timing.microseconds([found.works], samples)[0] / 1e6, found.size
@@ -258,13 +260,21 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="measure small tensors, whatever --only says")
     parser.add_argument(
         "--sweep", action="append", default=[], metavar="NAME=A,B",
-        help="a constant of Tuning, such as pointwise_threads=128,256,512 or bytes_in_flight=32,64,128",
+        help="a field of a template's variants, such as pointwise_threads=128,256,512 or bytes_in_flight=32,64,128",
     )  # fmt: skip
     options = parser.parse_args()
 
     names = [s.split("=")[0] for s in options.sweep]
-    values = [[int(v) for v in s.split("=")[1].split(",")] for s in options.sweep]
-    variants = [replace(TileTuning(), **dict(zip(names, v, strict=True))) for v in itertools.product(*values)]
+    values = [s.split("=")[1].split(",") for s in options.sweep]
+    kind = next((k for k in variant_kinds() if k.accepts(dict.fromkeys(names))), None)
+    if kind is None:
+        parser.error(f"no template's variants have all of {', '.join(names)}")
+    variants = []
+    for combination in itertools.product(*values):
+        variant = kind()
+        for name, value in zip(names, combination, strict=True):
+            variant = variant.with_field(name, value)
+        variants.append(variant if names else None)
 
     copied = timing.copy_bandwidth(options.megabytes)
     device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
@@ -274,7 +284,11 @@ def main() -> None:
         if options.only not in case.name:
             continue
         for tuning in variants:
-            taken, size = measure(case, tuning, options.samples)
+            try:
+                taken, size = measure(case, tuning, options.samples)
+            except NoPlanError as refused:
+                print(f"{case.name:40} {refused}")
+                continue
             rate = size / taken
             chosen = "  ".join(str(getattr(tuning, n)) for n in names)
             print(f"{case.name:40} {taken * 1e6:9.1f} {rate / 1e12:7.3f} {rate / copied:8.1%}  {chosen}", flush=True)

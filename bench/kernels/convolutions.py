@@ -22,7 +22,8 @@ from onnx import TensorProto
 from bench.cases import ops
 from bench.kernels.depthwise import ROTATED, Work, microseconds
 from onnxfuse import cuda
-from onnxfuse.cuda import KernelSource, TileTuning
+from onnxfuse.cuda import KernelSource
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.support.errors import KernelError
@@ -222,7 +223,7 @@ def buffers(layer: Layer, batch: int, element: torch.dtype) -> Buffers:
     )
 
 
-def ours(layer: Layer, on: Buffers, batch: int, dtype: int, tuning: TileTuning) -> Work:
+def ours(layer: Layer, on: Buffers, batch: int, dtype: int, tuning: Variant | None) -> Work:
     """Return what launches our kernel."""
     op, shapes = fused(layer, batch, dtype)
     plan = cuda.plan(op, tuple(shapes), True, cuda.arch_of(0), tuning)
@@ -291,7 +292,7 @@ def row(layer: Layer, batch: int, dtype: int, element: torch.dtype, tune: bool) 
     """Return our time, cuDNN's fused and cuDNN's alone, and our variant."""
     on = buffers(layer, batch, element)
     op, shapes = fused(layer, batch, dtype)
-    tunings = [TileTuning(), *(cuda.candidates(op, tuple(shapes), cuda.arch_of(0))[1:] if tune else ())]
+    tunings = [None, *(cuda.candidates(op, tuple(shapes), cuda.arch_of(0))[1:] if tune else ())]
     mine = [(t, w) for t in tunings if (w := runs(partial(ours, layer, on, batch, dtype, t))) is not None]
     mine[0][1](0)
     torch.cuda.synchronize()
@@ -301,7 +302,7 @@ def row(layer: Layer, batch: int, dtype: int, element: torch.dtype, tune: bool) 
     found = iter(times[len(mine) :])
     fused_time, alone_time = (next(found) if w is not None else math.nan for w in theirs)
     best = min(range(len(mine)), key=lambda i: times[i])
-    shown = {k: v for k, v in vars(mine[best][0]).items() if v != vars(TileTuning())[k]} if best else {}
+    shown = mine[best][0]
     variant = f"{times[0]:.1f} by plan; {shown}" if best else ""
     return times[best], fused_time, alone_time, variant + wrong
 
@@ -312,7 +313,7 @@ def compile_all(layers: Sequence[Layer], batches: Sequence[int], dtypes: Sequenc
     found = dict[KernelSource, None]()
     for layer in layers:
         for op, shapes in (fused(layer, batch, dtype) for batch in batches for dtype in dtypes):
-            for tuning in cuda.candidates(op, tuple(shapes), arch) if tune else (TileTuning(),):
+            for tuning in cuda.candidates(op, tuple(shapes), arch) if tune else (None,):
                 try:
                     found[cuda.plan(op, tuple(shapes), True, arch, tuning).kernel] = None
                 except KernelError as refused:

@@ -20,7 +20,7 @@ from bench.cases.images import PLAIN, SILU, Case
 from bench.kernels import timing
 from bench.launches import launched
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.measure.timing.settings import DEFAULT, NHWC, Setting
 
 TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "float32": (TensorProto.FLOAT, torch.float32)}
@@ -70,9 +70,9 @@ def buffers(of: Case, element: torch.dtype) -> Buffers:
     return Buffers(make, room, (torch.randn(w, device="cuda") / of.kernel[0]).to(element), bias, bytes_)
 
 
-def ours(of: Case, on: Buffers, tuning: TileTuning | None = None) -> Work:
+def ours(of: Case, on: Buffers, tuning: Variant | None = None) -> Work:
     """Return what launches the fused kernel."""
-    plan = cuda.plan(of.op(), tuple(of.shapes()), True, cuda.arch_of(0), tuning or TileTuning())
+    plan = cuda.plan(of.op(), tuple(of.shapes()), True, cuda.arch_of(0), tuning)
     rest = [on.w, on.b] if of.text != PLAIN else [on.w]
     launches = [timing.launcher(plan, [t.data_ptr() for t in (x, *rest, y)]) for x, y in zip(on.xs, on.ys, strict=True)]
     return lambda turn: launches[turn]()

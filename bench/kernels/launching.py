@@ -33,7 +33,7 @@ def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: lis
     scratch = own if room is None else room
     pointers = [*addresses, *(s.ptr for s in scratch)]
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, list(addresses))] if plan.tensor_maps else []
-    if early and cuda.arch_of(0).starts_early:
+    if early and cuda.arch_of(0).isa.starts_early:
         launch = early_launch(function, plan.grid, plan.block, plan.shared_bytes, pointers, (*blobs, plan.parameters))
         return keeping(launch, scratch)
     # CuPy passes a NumPy array of one element by value, whatever its size.

@@ -15,12 +15,11 @@ from onnx import TensorProto
 from bench.cases import ops, products
 from bench.kernels import timing
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile, Strip
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
 from onnxfuse.cuda.templates.gemm import sm80
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.model.fused import FusedOp
 
 SIZES = [
@@ -55,7 +54,7 @@ def of_sm80(fused: FusedOp, shapes: list[tuple[int, ...]], tensors: list[torch.T
     """Return what launches the kernel for sm_80 and later on these tensors, with the block that it chooses."""
     parts, arch = gemm_body.anatomy(fused), cuda.arch_of(0)
     block = sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
-    return launcher(cuda.plan(fused, tuple(shapes), True, arch, TileTuning(block=block)), tensors)
+    return launcher(cuda.plan(fused, tuple(shapes), True, arch, GemmVariant(block=block)), tensors)
 
 
 def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], GemmTile | Block | Strip]:

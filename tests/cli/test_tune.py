@@ -10,14 +10,14 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Machine
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Machine
 from onnxfuse.measure import tune as tuning
 from onnxfuse.measure.tune import Stopwatch
 from onnxfuse.measure.tune.work import TuningTask
 from tests.cli.conftest import Command
 from tests.cli.test_report_files import FORM
-from tests.tuning.small import H200, Times, block, by_kind, short_attention, stopwatch
+from tests.support.tuning import H200, Times, block, by_kind, short_attention, stopwatch
 
 HERE = Machine("Some GPU", "580.1", onnxruntime.__version__)
 

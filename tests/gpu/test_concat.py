@@ -10,9 +10,9 @@ from bench.cases.ops import BRAIN, FLOAT, HALF
 from bench.kernels.launching import launcher
 from onnxfuse import cuda, runtime
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import joined
-from tests.rewrite.fuse.test_concat import inception
-from tests.rewrite.small import assert_within_budget, doubled, evaluate, signed_inputs
+from tests.support.kernels import joined
+from tests.support.small import assert_within_budget, doubled, evaluate, signed_inputs
+from tests.unit.fusion.steps.test_concat import inception
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]

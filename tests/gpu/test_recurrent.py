@@ -8,8 +8,8 @@ from bench.cases.ops import BRAIN
 from bench.kernels.launching import launcher
 from onnxfuse import cuda
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
-from tests.kernels import recurrents
-from tests.kernels.recurrents import Case
+from tests.support.kernels import recurrents
+from tests.support.kernels.recurrents import Case
 
 __all__ = ["pytestmark"]
 

@@ -13,10 +13,10 @@ from models.survey import samples
 from models.survey.inputs import feeds
 from onnxfuse import runtime
 from tests.gpu.test_session import chain_feeds
-from tests.rewrite.small import parse
-from tests.rewrite.test_device_scalars import LEGACY as NUMBERS
-from tests.runtime import fused_models as models
-from tests.runtime.test_runner import HEAD, REASONS
+from tests.support import fused_models as models
+from tests.support.small import parse
+from tests.unit.passes.shapes.test_device_scalars import LEGACY as NUMBERS
+from tests.unit.runtime.sessions.test_runner import HEAD, REASONS
 
 pytestmark = [
     pytest.mark.gpu,

@@ -70,7 +70,7 @@ def page(one: Rule) -> str:
     if refused:
         parts += ["## What it refuses, and why", *_refused(refused)]
     parts += _figures(one, applied, [measured for _, measured in told if measured])
-    parts += ["## History", *_history(one)]
+    parts += _history(one)
     parts += ["## The file", "The whole rule, in [the rule language](language.md):"]
     parts += [folded(f"rules/{one.path.relative_to(shipped_folder())}", f"```toml\n{text.rstrip()}\n```")]
     return "\n\n".join(parts) + "\n"
@@ -208,24 +208,11 @@ def launched(node: onnx.NodeProto) -> bool:
 
 
 def _history(one: Rule) -> Iterator[str]:
-    """Yield what the changelog says of the rule and, in a clone, the changes of its file."""
-    told = [entry for entry in changes() if re.search(rf"`{one.name}`|\b{one.name}\.toml", entry)]
-    if told:
-        yield "From [the changelog](../project/changelog.md):"
-        yield "\n".join(f"- {entry}" for entry in told)
+    """Yield the changes of the rule's file; nothing outside of a whole clone."""
     logged = commits().get(str(one.path.relative_to(ROOT)), []) if one.path.is_relative_to(ROOT) else []
     if logged:
-        yield "Changes of the file:"
+        yield "## History"
         yield "\n".join(f"- {date} `{commit}` {markdown(subject)}" for date, commit, subject in logged)
-    if not told and not logged:
-        yield "As it was first written; the changelog has no entry for it by its own name."
-
-
-@cache
-def changes() -> tuple[str, ...]:
-    """Return the entries of the changelog, each in one line."""
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    return tuple(" ".join(entry.split()) for entry in re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE))
 
 
 @cache

@@ -10,9 +10,8 @@ import onnx
 from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.request.options import Options, TuningOptions
-from onnxfuse.cuda.planning import measurements as times
-from onnxfuse.cuda.planning.launch_plan import DEFAULT
-from onnxfuse.cuda.planning.measurements import MeasuredVariants, Timed
+from onnxfuse.cuda.dispatch import measurements as times
+from onnxfuse.cuda.dispatch.measurements import MeasuredVariants, Timed
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.support.progress import Steps, silent
 
@@ -104,7 +103,7 @@ class TuningCounts:
 def counts(tuned: "Tuned") -> TuningCounts:
     """Count the decisions by outcome."""
     decided = tuned.decisions.decided
-    other = sum(d.verdict == "fused" and any(times.variant(m) != DEFAULT for m in d.measured) for d in decided)
+    other = sum(d.verdict == "fused" and any(times.variant(m) is not None for m in d.measured) for d in decided)
     return TuningCounts({v: sum(d.verdict == v for d in decided) for v in VERDICTS}, other)
 
 

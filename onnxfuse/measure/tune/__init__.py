@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from onnx import ModelProto
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Book, MeasuredVariants
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Book, MeasuredVariants
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.graph.concrete_shapes import with_sizes
 from onnxfuse.measure.tune.candidate_times import Stopwatch, on_gpu

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import onnx
 
 from onnxfuse import cuda, ops
+from onnxfuse.cuda.dispatch.measurements import Machine, Timed
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.measurements import Machine, Timed
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.measure.timing.binding import (
     ON_GPU,

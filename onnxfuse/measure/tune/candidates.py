@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import onnx
 
 from onnxfuse import cuda, ops
-from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Kind, Machine, MeasuredVariants, Timed
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
-from onnxfuse.cuda.planning.measurements import Kind, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.measure.tune.work import TuningTask
 from onnxfuse.model.fused import fused_ops, write
 from onnxfuse.passes import pipeline
@@ -25,7 +25,7 @@ class Candidate:
     kind: Kind
     model: onnx.ModelProto
     """With the inputs, weights and outputs of the task; one with a variant carries it, as every tuned model does."""
-    tuning: TileTuning = DEFAULT
+    tuning: Variant | None = None
 
     @property
     def fused(self) -> bool:
@@ -35,7 +35,7 @@ class Candidate:
 
 def candidates(task: TuningTask, rules: Sequence[Rule], machine: Machine, arch: Arch) -> list[Candidate]:
     """Return every candidate of the task: the plan's own choice first, the plain nodes last."""
-    tunings = cuda.candidates(task.op, task.shapes, arch) if cuda.is_template(task.op.template) else (DEFAULT,)
+    tunings = cuda.candidates(task.op, task.shapes, arch) if cuda.is_template(task.op.template) else (None,)
     result = [Candidate("fused", _in_variant(task, t, machine), t) for t in tunings]
     if task.library:
         result.append(Candidate("library", _through_library(task)))
@@ -50,8 +50,8 @@ def measured(task: TuningTask, timed: Sequence[Timed]) -> MeasuredVariants:
     return MeasuredVariants(task.op.name, task.op.rule, nodes, tuple(names), task.shapes, tuple(timed))
 
 
-def _in_variant(task: TuningTask, tuning: TileTuning, machine: Machine) -> onnx.ModelProto:
-    if tuning == DEFAULT:
+def _in_variant(task: TuningTask, tuning: Variant | None, machine: Machine) -> onnx.ModelProto:
+    if tuning is None:
         return task.fused
     model = onnx.ModelProto()
     model.CopyFrom(task.fused)

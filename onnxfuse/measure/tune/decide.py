@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from onnx import ModelProto, NodeProto
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Key, Kind, MeasuredVariants
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Key, Kind, MeasuredVariants
 from onnxfuse.files.io import without_weights
 from onnxfuse.fusion.region.choices import Choices, Declined, Place
 from onnxfuse.fusion.undo.unfuse import unfuse

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxfuse.cuda.planning.measurements import Key, key
+from onnxfuse.cuda.dispatch.measurements import Key, key
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph.concrete_shapes import Shape, every_graph
 from onnxfuse.graph.graph import captured
