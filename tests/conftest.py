@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 from hypothesis import Phase
 
+from tests.support.processor_times import ProcessorTimes
 from tests.support.scenarios import fake_cuda, on_fake_cuda
 
 __all__ = ["fake_cuda", "on_fake_cuda"]
@@ -51,6 +52,13 @@ FEW, SHARE = 2, 8
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Know what `make test` asks for."""
     parser.addoption("--sample", action="store_true", help="some cases of tests that have many and take long")
+    parser.addoption("--processor-times", action="store_true", help="what the tests compute, by folder, file and test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count processor time where it is asked for."""
+    if config.getoption("--processor-times"):
+        config.pluginmanager.register(ProcessorTimes())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
