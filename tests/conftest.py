@@ -12,9 +12,9 @@ import pytest
 from hypothesis import Phase
 
 from tests.support.processor_times import ProcessorTimes
-from tests.support.scenarios import fake_cuda, on_fake_cuda
+from tests.support.scenarios import fake_cuda, on_fake_cuda, scenarios
 
-__all__ = ["fake_cuda", "on_fake_cuda"]
+__all__ = ["fake_cuda", "on_fake_cuda", "scenarios"]
 
 # A shell without job control lets what runs behind it ignore ^C, and so would every command that the tests stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -34,17 +34,24 @@ hypothesis.settings.load_profile("onnxfuse")
 # ---- a sample of tests with many cases
 
 SAMPLED = (
+    "tests/cli/test_crashes.py",
+    "tests/cli/test_manners.py::test_a_stream_that_takes_nothing_is_no_verdict",
+    "tests/cli/test_untold.py",
     "tests/emulator/",
     "tests/laws/test_coincidences.py",
     "tests/laws/test_no_false_alarms.py",
     "tests/laws/test_random_graphs.py",
+    "tests/survey/test_samples.py::test_kernels_of_a_sample_compile",
     "tests/unit/codegen/",
     "tests/unit/cuda/",
     "tests/unit/fusion/",
     "tests/unit/precision/",
+    "tests/unit/rules/test_shipped.py::test_an_example_can_be_undone",
+    "tests/unit/rules/test_shipped.py::test_an_example_in_half_precision_gives_the_same",
+    "tests/unit/rules/test_shipped.py::test_an_example_whose_floats_are_all_weights_is_optimized",
     "tests/unit/verification/",
 )
-"""Two thirds of the time of all tests: kernels that are run by the host's compiler, or compiled for each GPU."""
+"""Most of the time of all tests: kernels that two compilers build, commands and sessions in processes of their own."""
 FEW, SHARE = 2, 8
 """Cases of such a test that are in the sample at least, and the part of them that is: one of so many."""
 
