@@ -1,7 +1,9 @@
 """Settings that all tests share."""
 
+import os
 import shutil
 import signal
+import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,6 +22,10 @@ __all__ = ["fake_cuda", "on_fake_cuda", "scenarios"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Hundreds of processes import the package: each would compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Derandomized: the same examples on every machine, so that red means the code changed and not the dice.
 hypothesis.settings.register_profile(
     "onnxfuse",
@@ -35,7 +41,8 @@ hypothesis.settings.load_profile("onnxfuse")
 
 SAMPLED = (
     "tests/cli/test_crashes.py",
-    "tests/cli/test_manners.py::test_a_stream_that_takes_nothing_is_no_verdict",
+    "tests/cli/test_manners.py",
+    "tests/cli/test_report_files.py",
     "tests/cli/test_untold.py",
     "tests/emulator/",
     "tests/laws/test_coincidences.py",
@@ -45,6 +52,7 @@ SAMPLED = (
     "tests/unit/codegen/",
     "tests/unit/cuda/",
     "tests/unit/fusion/",
+    "tests/unit/passes/test_pipeline.py::test_an_optimized_model_comes_out_as_it_went_in",
     "tests/unit/precision/",
     "tests/unit/rules/test_shipped.py::test_an_example_can_be_undone",
     "tests/unit/rules/test_shipped.py::test_an_example_in_half_precision_gives_the_same",
@@ -59,6 +67,7 @@ FEW, SHARE = 2, 8
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Know what `make test` asks for."""
     parser.addoption("--sample", action="store_true", help="some cases of tests that have many and take long")
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/outlines anew")
     parser.addoption("--processor-times", action="store_true", help="what the tests compute, by folder, file and test")
 
 
