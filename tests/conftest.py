@@ -35,6 +35,7 @@ hypothesis.settings.register_profile(
     database=None,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
+hypothesis.settings.register_profile("sample", hypothesis.settings.get_profile("onnxfuse"), max_examples=15)
 hypothesis.settings.load_profile("onnxfuse")
 
 # ---- a sample of tests with many cases
@@ -72,7 +73,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count processor time where it is asked for."""
+    """Count processor time where it is asked for; draw fewer examples for a sample."""
+    if config.getoption("--sample"):
+        hypothesis.settings.load_profile("sample")
     if config.getoption("--processor-times"):
         config.pluginmanager.register(ProcessorTimes())
 
