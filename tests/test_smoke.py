@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 import onnxfuse
+from bench.cases import attentions, ops
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
@@ -15,7 +16,7 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.model.fused import FusedOp
 from tests.cli.conftest import Command, folder, onnxfuse_command
 from tests.emulator import emulate
-from tests.support.kernels import attentions, generals, ops, recurrents
+from tests.support.kernels import generals, recurrents
 from tests.support.page_runner import run
 
 __all__ = ["folder", "onnxfuse_command"]

@@ -1,1 +1,2 @@
-"""Tools for who works on the project."""
+"""Tools of the repository that are no part of the package: the documentation site (`python -m tools.site`), and
+mutation testing (`python -m tools.mutants`)."""

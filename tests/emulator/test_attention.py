@@ -8,30 +8,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import parser, printer
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.launch_plan import Queries
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import kept
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.attentions import Case, within_budget
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
 
 A100 = Arch("sm_80", 108)
 
 
-def check(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> None:
+def check(case: Case, tuning: Variant | None = None, aligned: bool = True) -> None:
     """Assert that the kernel stays in the budget."""
     inputs = case.inputs(np.random.default_rng(case.keys))
     assert_in_budget(case, inputs, tuning, aligned)
 
 
-def assert_in_budget(case: Case, inputs, tuning: TileTuning | None = None, aligned: bool = True) -> np.ndarray:
-    plan = cuda.plan(case.op(), case.shapes(), aligned, H200, tuning or TileTuning())
+def assert_in_budget(case: Case, inputs, tuning: Variant | None = None, aligned: bool = True) -> np.ndarray:
+    plan = cuda.plan(case.op(), case.shapes(), aligned, H200, tuning)
     (got,) = emulate.run(plan, inputs, [ops.NUMPY[case.dtype]], aligned)
     within_budget(case, inputs, got)
     return got
@@ -102,7 +103,7 @@ def test_the_causal_mask(sequence):
 )  # fmt: skip
 def test_the_queries_may_be_shared_in_any_way(queries, keys, way, bias, aligned):
     """Warps, tiles, passes and steps of keys, whole or cut short."""
-    check(Case(1, 2, queries, keys, 16, bias=(1, 1, 1, keys) if bias else None), TileTuning(queries=way), aligned)
+    check(Case(1, 2, queries, keys, 16, bias=(1, 1, 1, keys) if bias else None), AttentionVariant(queries=way), aligned)
 
 
 @pytest.mark.parametrize("safe", [False, True])
@@ -112,7 +113,7 @@ def test_a_step_that_is_wholly_masked_leaves_no_trace(safe):
     q, k, v, bias = case.inputs(np.random.default_rng(0))
     bias[...] = -np.inf
     bias[0, ..., 40:50] = 0
-    got = assert_in_budget(case, [q, k, v, bias], TileTuning(queries=Queries(2, 1, 1, 32)))
+    got = assert_in_budget(case, [q, k, v, bias], AttentionVariant(queries=Queries(2, 1, 1, 32)))
     assert np.isfinite(got[0]).all()
     assert not got[1].any() if safe else np.isnan(got[1]).all()
 
@@ -225,7 +226,7 @@ def test_every_length_fits_every_gpu(arch):
             assert ("attention/kept.cu" in [s.file for s in made.kernel.sections]) is stays
             if not stays:
                 with pytest.raises(KernelError, match="do not fit the shared memory of a block on " + arch.name):
-                    cuda.plan(case.op(), (q, k, v), True, arch, TileTuning(queries=Queries(4, 1, 1, 64)))
+                    cuda.plan(case.op(), (q, k, v), True, arch, AttentionVariant(queries=Queries(4, 1, 1, 64)))
 
 
 @pytest.mark.parametrize(

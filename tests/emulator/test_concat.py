@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import joined, ops
-from tests.support.kernels.ops import FLOAT, HALF
+from tests.support.kernels import joined
 
 A100 = Arch("sm_80", 108)
 

@@ -8,32 +8,35 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.launch_plan import Band, LaunchPlan, Patch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from onnxfuse.cuda.templates.conv.stencil import SHARED_LIMIT
+from onnxfuse.cuda.templates.conv.variant import Band, DepthwiseVariant, Patch
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.depthwise_cases import cases
 
 A100 = Arch("sm_80", 108)
 IMAGE = Case(SILU, HALF, True, 2, 24, (13, 19), (3, 3), pads=(1, 1, 1, 1))
 
 
-def planned(case: Case, tuning: TileTuning | None = None, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
-    return cuda.plan(case.op(), tuple(case.shapes()), aligned, arch, tuning or TileTuning())
+def planned(case: Case, tuning: Variant | None = None, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
+    return cuda.plan(case.op(), tuple(case.shapes()), aligned, arch, tuning)
 
 
 def on_tensor_cores(plan: LaunchPlan) -> bool:
     return any(s.file == "conv/stencil_band.cu" for s in plan.kernel.sections)
 
 
-def check(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> LaunchPlan:
+def check(case: Case, tuning: Variant | None = None, aligned: bool = True) -> LaunchPlan:
     """Assert that the kernel gives the body within the budget, of the very shape that onnx gives."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
@@ -69,8 +72,8 @@ def test_any_depthwise_convolution_on_tensor_cores(case, groups, band):
     made = replace(
         case, channels_last=True, channels=8 * groups, dtype=HALF if case.dtype == FLOAT else case.dtype, mean=None
     )
-    assume(on_tensor_cores(planned(made, TileTuning(band=band))))
-    check(made, TileTuning(band=band))
+    assume(on_tensor_cores(planned(made, DepthwiseVariant(band=band))))
+    check(made, DepthwiseVariant(band=band))
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
@@ -85,7 +88,7 @@ def test_the_tensor_cores_take_every_window(dtype, kernel, stride, dilation, pac
         IMAGE, dtype=dtype, kernel=(kernel,) * 2, strides=(stride,) * 2, dilations=(dilation,) * 2,
         pads=(kernel // 2, kernel // 2, 1, 2), packed=packed,
     )  # fmt: skip
-    assert on_tensor_cores(check(case, TileTuning(band=Band(2, 2, 2))))
+    assert on_tensor_cores(check(case, DepthwiseVariant(band=Band(2, 2, 2))))
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
@@ -99,7 +102,7 @@ def test_infinities_reach_only_the_outputs_that_see_them(dtype, stride):
     inputs = case.inputs(np.random.default_rng(0))
     inputs[0][0, 6, 9, :] = np.inf
     inputs[0][1, 2, 3, 5:9] = np.nan
-    plan = planned(case, TileTuning(band=Band(2, 2, 2)))
+    plan = planned(case, DepthwiseVariant(band=Band(2, 2, 2)))
     assert on_tensor_cores(plan)
     got = emulate.run(plan, inputs, [ops.NUMPY[dtype]])
     assert np.isfinite(got[0].astype(np.float32)).any()
@@ -110,7 +113,7 @@ def test_infinities_reach_only_the_outputs_that_see_them(dtype, stride):
 @pytest.mark.parametrize("channels", [1, 6, 24])
 def test_any_patch_gives_the_same(patch, channels):
     """Vectors of channels are as wide as divides the channels, whatever was asked for."""
-    check(replace(IMAGE, channels=channels), TileTuning(patch=patch))
+    check(replace(IMAGE, channels=channels), DepthwiseVariant(patch=patch))
 
 
 @pytest.mark.parametrize("columns", [8, 14, 15])
@@ -119,7 +122,7 @@ def test_any_patch_gives_the_same(patch, channels):
 def test_vectors_of_columns_lie_on_their_own_boundaries(columns, left, stride):
     """Channels first, any padding on the left shifts what a thread needs against the vectors that it reads."""
     case = Case(RESIDUAL, HALF, False, 2, 3, (6, columns), (3, 5), (stride,) * 2, pads=(1, left, 0, 2))
-    check(case, TileTuning(patch=Patch(2, 4, 1, 64)))
+    check(case, DepthwiseVariant(patch=Patch(2, 4, 1, 64)))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,7 @@ def test_vectors_of_columns_lie_on_their_own_boundaries(columns, left, stride):
 )
 def test_the_mean_over_the_places_is_one_more_output(text, channels, patch, meet):
     """Of images that one block has for itself, and of those that blocks share: the last one to come adds up."""
-    plan = check(replace(IMAGE, text=text, channels=channels, mean=1), TileTuning(patch=patch))
+    plan = check(replace(IMAGE, text=text, channels=channels, mean=1), DepthwiseVariant(patch=patch))
     assert (plan.scratch_bytes > 0) == meet
 
 

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RESIDUAL, SILU
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.launch_plan import Area, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.images import PLAIN, RESIDUAL, SILU
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 from tests.support.kernels.windows import TEXTS, Case, cases
 
 STEM = Case(SILU, HALF, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
@@ -25,11 +27,11 @@ GROUPS = Case(SILU, HALF, True, 2, 16, 16, (9, 10), (3, 3), groups=4, pads=(1, 1
 SIGNAL = Case(SILU, HALF, True, 2, 32, 32, (1, 77), (1, 5), dilations=(1, 3), pads=(0, 6, 0, 6))
 
 
-def planned(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> LaunchPlan:
-    return cuda.plan(case.op(), tuple(case.shapes()), aligned, H200, tuning or TileTuning())
+def planned(case: Case, tuning: Variant | None = None, aligned: bool = True) -> LaunchPlan:
+    return cuda.plan(case.op(), tuple(case.shapes()), aligned, H200, tuning)
 
 
-def check(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> LaunchPlan:
+def check(case: Case, tuning: Variant | None = None, aligned: bool = True) -> LaunchPlan:
     """Assert that the kernel gives the body within the budget, of the very shape that onnx gives."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
@@ -76,7 +78,7 @@ def test_any_convolution(case, aligned):
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_any_area_gives_the_same(area, stride):
     """Smaller and larger than the image, all filters at once or a few."""
-    check(replace(STEM, filters=64 if area.filters < 96 else 96, strides=(2, stride)), TileTuning(area=area))
+    check(replace(STEM, filters=64 if area.filters < 96 else 96, strides=(2, stride)), DirectVariant(area=area))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_signals_in_tiles_of_one_row(area, images_last, stride, dtype):
     """Smaller and larger than the signal, of planes and of pixels, an odd stride among them."""
     dilations = (1, 3 if images_last else 1)
     case = replace(SIGNAL, images_last=images_last, dtype=dtype, strides=(1, stride), dilations=dilations)
-    check(replace(case, text=RESIDUAL, filters=64, channels=32 if images_last else 3), TileTuning(area=area))
+    check(replace(case, text=RESIDUAL, filters=64, channels=32 if images_last else 3), DirectVariant(area=area))
 
 
 @pytest.mark.parametrize("case", [SIGNAL, replace(SIGNAL, groups=3, channels=4, filters=6), replace(SIGNAL, filters=1)])
@@ -103,7 +105,7 @@ def test_a_signal_leaves_no_row_of_a_product_idle(case):
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_any_number_of_groups_in_a_block(channels, groups):
     """The last block has fewer groups than the others."""
-    check(replace(GROUPS, channels=channels, groups=5, filters=24), TileTuning(area=Area(4, 8, groups, 24, 1)))
+    check(replace(GROUPS, channels=channels, groups=5, filters=24), DirectVariant(area=Area(4, 8, groups, 24, 1)))
 
 
 @pytest.mark.parametrize("case", [STEM, replace(STEM, strides=(1, 1), kernel=(3, 3)), GROUPS], ids=["7", "3", "groups"])
@@ -203,7 +205,7 @@ def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_p
 
 def test_an_area_that_does_not_fit_is_refused_with_the_reason():
     with pytest.raises(KernelError, match="bytes of shared memory, expected at most"):
-        planned(replace(GROUPS, channels=400, filters=64, groups=1), TileTuning(area=Area(16, 32, 1, 64, 1)))
+        planned(replace(GROUPS, channels=400, filters=64, groups=1), DirectVariant(area=Area(16, 32, 1, 64, 1)))
 
 
 # ---- the compiler

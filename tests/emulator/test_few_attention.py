@@ -8,26 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.planning.arch import SUPPORTED
-from onnxfuse.cuda.planning.launch_plan import Queries
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import few
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_attention import H200, assert_in_budget, check
-from tests.support.kernels import ops, programs
-from tests.support.kernels.attentions import Case, within_budget
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import programs
 
 TYPES = [HALF, BRAIN, FLOAT]
 
 
-def way(parts: int = 3, warps: int = 2) -> TileTuning:
-    return TileTuning(queries=Queries(warps, 1, 1, few.STEP, parts=parts))
+def way(parts: int = 3, warps: int = 2) -> AttentionVariant:
+    return AttentionVariant(queries=Queries(warps, 1, 1, few.STEP, parts=parts))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -157,10 +158,10 @@ def test_one_program_answers_for_every_length():
     assert not made.pins
 
 
-def grow(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> None:
+def grow(case: Case, tuning: Variant | None = None, aligned: bool = True) -> None:
     """Assert that the caches come out, to the bit, beside the attention."""
     inputs = case.inputs(np.random.default_rng(case.keys))
-    plan = cuda.plan(case.op(), case.shapes(), aligned, H200, tuning or TileTuning())
+    plan = cuda.plan(case.op(), case.shapes(), aligned, H200, tuning)
     *caches, got = emulate.run(plan, inputs, [ops.NUMPY[case.dtype]] * 3, aligned)
     for cache, expected in zip(caches, case.whole(inputs)[1:3], strict=True):
         np.testing.assert_array_equal(cache.view(np.uint8), expected.view(np.uint8))
@@ -198,7 +199,7 @@ COMPILED = [
 @pytest.mark.parametrize("arch", SUPPORTED, ids=lambda arch: arch.name)
 @pytest.mark.parametrize("case", COMPILED, ids=str)
 def test_registers_and_shared_memory_suffice_on_every_gpu(arch, case):
-    for tuning in (TileTuning(), way(1, 2)):
+    for tuning in (None, way(1, 2)):
         plan = cuda.plan(case.op(), case.shapes(), True, arch, tuning)
         assert plan.shared_bytes <= arch.shared_bytes
         cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))

@@ -7,21 +7,21 @@ import numpy as np
 import onnx
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
-from onnxfuse.cuda.planning.launch_plan import Block, Strip
 from onnxfuse.cuda.templates.gemm import few
 from onnxfuse.cuda.templates.gemm import plan as gemm
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmVariant, Strip
 from onnxfuse.model.fused import fused_ops, write
 from tests.emulator import emulate
 from tests.emulator.test_gemm import A100, OLD
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops, products, programs
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
-from tests.support.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.support.kernels import programs
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 
@@ -29,7 +29,7 @@ BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 def emulated(fused, shapes, strip=None):
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(strip=strip))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(strip=strip))
     assert "COLUMNS = " in plan.kernel.text
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs])
     ops.within_budget(fused, inputs, got)
@@ -82,7 +82,7 @@ def test_where_the_kernel_runs():
     assert not plans(PLAIN, HALF, (1,), 2048, 2048, OLD)
     assert not plans(TRANSPOSED, FLOAT, (1,), 2048, 2048)
     fused, shapes = products.case(PLAIN, HALF, (1,), 2048, 2048)
-    block = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(block=Block(16, 64, 1, 2, 4)))
+    block = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(block=Block(16, 64, 1, 2, 4)))
     assert "TILE_N = 64" in block.kernel.text  # what was asked for
 
 
@@ -101,9 +101,9 @@ def test_the_widest_strip_that_enough_multiprocessors_have(text, n, columns):
 def test_every_strip_compiles_without_spilling_much(text, strip):
     """Two blocks share the registers of a multiprocessor, so that the kernel behind begins beside this one."""
     fused, shapes = products.case(text, HALF, (1,), 2048, 2048)
-    if TileTuning(strip=strip) not in gemm.candidates(fused, tuple(shapes), H200):
+    if GemmVariant(strip=strip) not in gemm.candidates(fused, tuple(shapes), H200):
         pytest.skip("this body takes no strip as wide")
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(strip=strip))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(strip=strip))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     spilled = [int(s) for s in re.findall(r"(\d+) bytes spill stores", log)]
     assert all(s <= 128 for s in spilled), log

@@ -6,13 +6,13 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64
 from onnxfuse import cuda
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import template
 from onnxfuse.cuda.templates.memory_bound import schedule
 from tests.emulator import emulate
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BOOL, DOUBLE, FLOAT, HALF, INT32, INT64
 
 ANY = np.concatenate([np.linspace(-9, 9, 181), [1e-3, -1e-3, 30, -30, 90, -90, 1e4, -1e4, 3e8, -3e8, 1e-30, -1e-30]])
 EDGES = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e-40, -1e-40, 3e38, -3e38])

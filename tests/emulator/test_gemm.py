@@ -6,20 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile, PixelWindow, Strip, TensorMapSpec
+from onnxfuse.cuda.planning.launch_plan import PixelWindow, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import costs, sm80, sm90
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
-from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.support.errors import KernelError
 from tests.emulator import copy_engine, emulate
 from tests.emulator.test_whole_kernels import H200, check
-from tests.support.kernels import ops, products, programs, split_sums
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
-from tests.support.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED, TRANSPOSED_RESIDUAL
+from tests.support.kernels import programs, split_sums
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 OLD = Arch("sm_75", 40)
@@ -111,7 +113,7 @@ def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side
 def test_float32_takes_half_as_many_terms_at_once():
     """The rows of the factors' tiles are 128 bytes, whatever the type."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 128, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 128, 1)))
     assert [(m.box, m.to_tf32) for m in plan.tensor_maps] == [((32, 104), True), ((32, 128), True), ((32, 16), False)]
     assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
 
@@ -139,7 +141,7 @@ def emulated(fused, shapes, aligned, arch, block=None):
     for i in products.multiplied(fused):
         if fused.inputs[i] == FLOAT:
             inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    plan = cuda.plan(fused, tuple(shapes), aligned, arch, TileTuning(block=block))
+    plan = cuda.plan(fused, tuple(shapes), aligned, arch, GemmVariant(block=block))
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
     parts = gemm_body.anatomy(fused)
     cuts = gemm_problem.problem(parts, tuple(shapes)).k // 8 if parts.dtype == FLOAT else 0
@@ -154,7 +156,7 @@ def test_tensor_cores_give_the_body(text, dtype):
     emulated(*products.case(text, dtype, (5,), 33, 27), False, A100, Block(64, 64, 2, 2))
 
 
-@pytest.mark.parametrize("block", sm80.PACES)
+@pytest.mark.parametrize("block", costs.mma(H200).rounded)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 def test_every_block_gives_the_body(block, dtype):
     text = GELU if dtype == HALF else TRANSPOSED
@@ -274,7 +276,7 @@ def test_several_matrices_side_by_side_are_refused():
 def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype, plain):
     """The copy engine is told of the weights and the output alone."""
     fused, shapes = products.joined(dtype, rows, 128, terms, plain=plain)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 128, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 128, 1)))
     assert len(plan.tensor_maps) == 2
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert "0 bytes spill stores" in log
@@ -364,9 +366,9 @@ def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
     """Shared memory as its compute capability has it; what the plan chooses is one of them and compiles unspilled."""
     fused, shapes = products.case(text, dtype, (4096,), 3072, 768)
     for block in sm80.candidates(gemm_body.anatomy(fused), arch):
-        plan = cuda.plan(fused, tuple(shapes), True, arch, TileTuning(block=block))
+        plan = cuda.plan(fused, tuple(shapes), True, arch, GemmVariant(block=block))
         assert plan.shared_bytes <= arch.shared_bytes
-    chosen = cuda.plan(fused, tuple(shapes), True, arch, TileTuning(block=own(fused, shapes, arch)))
+    chosen = cuda.plan(fused, tuple(shapes), True, arch, GemmVariant(block=own(fused, shapes, arch)))
     _, log = nvrtc.build(chosen.kernel, arch, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
@@ -383,7 +385,7 @@ def own(fused, shapes, arch):
 def test_products_along_the_tokens_are_hoppers(m, n, k):
     """Each of a batch is a matrix of its own to the copy engine: its edge is zeros, not the next one's rows."""
     fused, shapes = products.tokens(HALF, (3, 2), m, n, k)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 64, 1)))
     assert "wgmma" in plan.kernel.text
     assert [(m.extents, m.strides) for m in plan.tensor_maps] == [
         ((k, m, 1), (shapes[0][1] * 2, shapes[0][1] * m * 2)),
@@ -415,7 +417,7 @@ def test_a_batch_of_none_launches_nothing(arch):
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("tile", [*sm90_costs.COSTS, *sm90.SPLIT[2::4]], ids=str)
+@pytest.mark.parametrize("tile", [*costs.WGMMA.float16, *costs.WGMMA.split[2::4]], ids=str)
 def test_every_variant_compiles_without_spilling_much(text, tile):
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
@@ -424,7 +426,7 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     tile = replace(tile, n=tile.n // 2) if text == SWIGLU else tile
     if tile not in gemm.tiles(fused, tuple(shapes)) and tile.split == 1:
         pytest.skip("this body takes no tile as large")
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     cubin, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert cubin[:4] == b"\x7fELF"
     spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
@@ -432,13 +434,15 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
     assert plan.shared_bytes <= sm90.SHARED_LIMIT
 
 
-@pytest.mark.parametrize("tile", [t for t in (*sm90_costs.COSTS, *sm90.SPLIT[2::4]) if t.n % 64 == 0], ids=str)
+@pytest.mark.parametrize(
+    "tile", [t for t in (*costs.WGMMA.float16, *costs.WGMMA.split[2::4]) if t.n % 64 == 0], ids=str
+)
 def test_products_of_different_columns_compile_for_hopper(tile):
     """The copy engine is told of each one's own columns; every tile of each is there once."""
     fused, _ = products.table("of different columns", HALF)
     columns = (200, 8, 72)
     shapes = [(700, 1600), *[(1600, n) for n in columns], *[(700, n) for n in columns]]
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     assert [m.extents[0] for m in plan.tensor_maps[1:]] == [*columns, *columns, *columns]
     sides = np.frombuffer(plan.parameters, np.uint32)[:6].tolist()
     ends = np.cumsum([-(-n // tile.n) for n in columns])
@@ -454,7 +458,7 @@ def test_products_of_different_columns_compile_for_hopper(tile):
 def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
     """It is told of no output; the threads that write instead need no memory of their own."""
     fused, shapes = products.table(name, HALF)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     assert not {m.pointer for m in plan.tensor_maps} & set(range(len(shapes), len(shapes) + len(fused.outputs)))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
@@ -497,21 +501,21 @@ def test_few_rows_take_blocks_of_few_rows(size):
     assert "mma.sync" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
-@pytest.mark.parametrize("tile", sm90.SPLIT, ids=str)
+@pytest.mark.parametrize("tile", costs.WGMMA.split, ids=str)
 @pytest.mark.parametrize("rows", [3, 300])
 def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     """Each cell is finished, by a block that has been sent the sums of all others, none of them twice."""
     fused, shapes = products.case(TRANSPOSED, HALF, (rows,), 264, 2048)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     assert split_sums.errors(plan) == 0
 
 
-@pytest.mark.parametrize("tile", [*sm90_costs.COSTS, GemmTile(128, 64, 2), *sm90.SPLIT], ids=str)
+@pytest.mark.parametrize("tile", [*costs.WGMMA.float16, GemmTile(128, 64, 2), *costs.WGMMA.split], ids=str)
 def test_what_is_announced_of_a_residual_is_fetched(tile):
     """By each block of a cluster: else its barrier opens too soon, or never again."""
     text, columns = (TRANSPOSED_RESIDUAL, 24 if tile.n < 64 else 648) if tile.n % 64 else (RESIDUAL, 648)
     fused, shapes = products.case(text, HALF, (300,), columns, 2048)
-    found = split_sums.staged_bytes(cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile)))
+    found = split_sums.staged_bytes(cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile)))
     chunks = tile.m // (64 * tile.warpgroups) * -(-tile.n // 64)
     assert len(found) == tile.cluster * tile.split
     assert sum(fetched for _, fetched in found) == tile.cluster * chunks * 16 * 64 * 2
@@ -521,7 +525,7 @@ def test_what_is_announced_of_a_residual_is_fetched(tile):
 def test_a_gate_may_be_split():
     fused, shapes = products.case(SWIGLU, HALF, (300,), 264, 2048)
     tile = GemmTile(128, 64, 1, warpgroups=2, teams=1, split=3)
-    assert split_sums.errors(cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))) == 0
+    assert split_sums.errors(cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))) == 0
 
 
 @pytest.mark.parametrize(("side", "filters"), [(64, 320), (32, 640), (64, 144)])
@@ -540,7 +544,7 @@ def test_rows_of_a_right_factor_are_fetched_from_boundaries_of_128_bytes(text):
 
 def test_blocks_that_split_a_tile_are_one_cluster():
     fused, shapes = products.case(GELU, HALF, (16,), 768, 3072)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 64, 1, teams=1, split=4)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 64, 1, teams=1, split=4)))
     assert plan.grid == (12 * 4, 1, 1)
     assert plan.block == (256, 1, 1)
     assert "TOGETHER = 4" in plan.kernel.text
@@ -553,7 +557,7 @@ def test_a_long_kernel_lets_the_next_one_begin_late(rows, n, k, late):
     """By the estimate of its time; a tile that has none, of a test's own, does as a short one."""
     fused, shapes = products.case(PLAIN, HALF, (rows,), n, k)
     assert f"LONG = {str(late).lower()};" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
-    unknown = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 64, 2)))
+    unknown = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 64, 2)))
     assert "LONG = false;" in unknown.kernel.text
 
 
@@ -590,7 +594,7 @@ def test_products_side_by_side_keep_their_own_operands():
 def test_the_copy_engine_is_told_the_matrices():
     """Left factor, right factors, outputs: pointer, extents innermost first, bytes from row to row, box."""
     fused, shapes = products.case(TRANSPOSED, HALF, (100,), 72, 40)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 128, 2)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 128, 2)))
     assert [(m.pointer, m.extents, m.strides, m.box) for m in plan.tensor_maps] == [
         (0, (40, 100), (80,), (64, 104)), (1, (40, 72), (80,), (64, 64)), (3, (72, 100), (144,), (64, 16)),
     ]  # fmt: skip
@@ -633,7 +637,7 @@ def test_windows_before_hopper(dtype, channels, aligned, attributes):
 @pytest.mark.parametrize("tile", [GemmTile(64, 64, 1), GemmTile(128, 64, 2), GemmTile(128, 128, 2)])
 def test_a_convolution_compiles(tile, dtype):
     fused, shapes = products.window(dtype, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     cubin, _ = nvrtc.build(plan.kernel, H200, ())
     assert cubin[:4] == b"\x7fELF"
 
@@ -642,7 +646,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
     """Corners and strides are (across, down); a copy moves a tile's worth of places, 64 channels each."""
     attributes = "pads = [1, 2, 0, 1], strides = [2, 3], dilations = [1, 2]"
     fused, shapes = products.window(HALF, (2, 14, 20, 24), 40, (3, 5), attributes)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(128, 64, 2)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 64, 2)))
     images, filters, put, staged = plan.tensor_maps
     window = PixelWindow((-2, -1), (-7, -2), (3, 2))
     assert images == TensorMapSpec(0, HALF, (24, 20, 14, 2), (48, 960, 13440), (64, 128), window)
@@ -656,7 +660,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
 def test_a_residual_beside_two_outputs_is_fetched_by_the_copy_engine(tile):
     """To where the first output is put; without it, threads that load it have no registers left."""
     fused, shapes = products.case(products.PREACTIVATED, HALF, (300,), 96, 64)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     *_, first, second, staged = plan.tensor_maps
     assert [first.pointer, second.pointer, staged.pointer] == [5, 6, 2]
     assert staged == replace(first, pointer=2)
@@ -706,7 +710,7 @@ def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
     fused, shapes = products.window(
         dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]"
     )
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
@@ -714,7 +718,7 @@ def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
 def test_the_copy_engine_is_told_of_groups():
     """Of filters and outputs it takes what is a group's alone; of images a step that ends in it."""
     fused, shapes = products.window(HALF, (2, 9, 10, 144), 72, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 64, 1)))
     images, filters, put, staged = plan.tensor_maps
     assert images == TensorMapSpec(
         0, HALF, (144, 10, 9, 2), (288, 2880, 25920), (64, 64), PixelWindow((-1, -1), (-1, -1), (1, 1))
@@ -756,7 +760,7 @@ def test_windows_over_volumes(dtype, channels, kernel, aligned, arch, attributes
 )
 def test_volumes_compile_for_hopper(tile, dtype):
     fused, shapes = products.window(dtype, (2, 4, 14, 14, 64), 64, (3, 3, 3), "pads = [1, 1, 1, 1, 1, 1]")
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     spilled = [int(line.split(" bytes spill stores")[0].split()[-1]) for line in log.splitlines() if "spill" in line]
     assert all(s <= 160 for s in spilled), log
@@ -765,7 +769,7 @@ def test_volumes_compile_for_hopper(tile, dtype):
 def test_the_copy_engine_is_told_of_volumes():
     attributes = "strides = [1, 2, 3], dilations = [2, 1, 1], pads = [1, 0, 2, 0, 1, 0]"
     fused, shapes = products.window(HALF, (2, 6, 14, 20, 64), 40, (2, 3, 5), attributes)
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=GemmTile(64, 64, 1)))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 64, 1)))
     window = PixelWindow((-2, 0, -1), (-4, -1, -2), (3, 2, 1))
     strides = (128, 2560, 35840, 215040)
     assert plan.tensor_maps[0] == TensorMapSpec(0, HALF, (64, 20, 14, 6, 2), strides, (64, 64), window)
@@ -827,7 +831,7 @@ def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
     texts = set()
     for rows in (1, 2):
         fused, shapes = products.prologue("silu and gate", HALF, rows, 72, 200)
-        texts.add(cuda.plan(fused, tuple(shapes), True, A100, TileTuning(block=Block(16, 64, 1, 2, 4))).kernel.text)
+        texts.add(cuda.plan(fused, tuple(shapes), True, A100, GemmVariant(block=Block(16, 64, 1, 2, 4))).kernel.text)
     assert len(texts) == 1
 
 
@@ -863,7 +867,7 @@ def test_what_hopper_fetches_is_the_convolution(images, filters, kernel, attribu
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     inputs[2][...] = inputs[3][...] = 0
-    plan = cuda.plan(fused, tuple(shapes), True, H200, TileTuning(tile=tile))
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     assert "wgmma" in plan.kernel.text
     got = np.maximum(copy_engine.convolved(plan, *inputs[:2]), 0)
     ops.within_budget(fused, inputs, [got.astype(np.float16).reshape(shapes[3])])

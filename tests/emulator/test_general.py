@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import attentions, moved, ops, rows
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
@@ -16,9 +18,8 @@ from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.recording import DecisionNode
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import attentions, generals, moved, ops, programs, rows
+from tests.support.kernels import generals, programs
 from tests.support.kernels.generals import ATTENTIONS, Shapes
-from tests.support.kernels.ops import FLOAT, HALF
 
 CASES = generals.cases()
 ALL = {**CASES, **{name: (case.op(), case.shapes()) for name, case in ATTENTIONS.items()}}

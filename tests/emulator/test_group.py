@@ -6,15 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.cuda.templates.reduction import group
 from tests.emulator import emulate
 from tests.emulator.test_reductions import KINDS, values
 from tests.emulator.test_whole_kernels import check
-from tests.support.kernels import ops, programs
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF
-from tests.support.kernels.rows import TEMPLATES, axes
+from tests.support.kernels import programs
 
 FEW = Arch("sm_90a", 4)
 """It has room for 8 blocks of the template."""
@@ -251,6 +254,6 @@ def test_what_other_templates_do_is_left_to_them(monkeypatch):
     assert not taken(cuda.plan(TEMPLATES["batch statistics"].op(HALF), ((9, 5, 70, 70),), True, FEW))
     means = ops.op(OF_CHANNELS.replace("=> (y)", "=> (m, y)"), (HALF,) * 2, (HALF,) * 2, "row")
     assert not taken(cuda.plan(means, ((1, 70, 33, 24), (24,)), True, Arch("sm_80", 4)))
-    monkeypatch.setattr("onnxfuse.cuda.planning.launch_plan.SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "small_costs", lambda arch: SmallCosts(1024, 128))
     assert not taken(cuda.plan(norm(4)(HALF), shapes, True, Arch("sm_90a", 132)))
     assert taken(cuda.plan(norm(4)(HALF), shapes, True, FEW))

@@ -7,16 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RESIDUAL, SEVERAL, SILU
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.conv.variant import DirectVariant, Halo
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops, programs
-from tests.support.kernels.images import PLAIN, RESIDUAL, SEVERAL, SILU
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import programs
 from tests.support.kernels.windows import TEXTS, Case
 
 A100 = Arch("sm_80", 108)
@@ -25,13 +28,13 @@ DENSE = replace(CASE, channels=96, beside=(32, 24), size=(5, 18))
 LARGE = replace(CASE, images=8, size=(128, 128))
 
 
-def planned(case: Case, tuning: TileTuning | None = None, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
-    plan = cuda.plan(case.op(), tuple(case.shapes()), aligned, arch, tuning or TileTuning())
+def planned(case: Case, tuning: Variant | None = None, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
+    plan = cuda.plan(case.op(), tuple(case.shapes()), aligned, arch, tuning)
     assert any(s.file == "conv/halo.cu" for s in plan.kernel.sections)
     return plan
 
 
-def check(case: Case, tuning: TileTuning | None = None, aligned: bool = True) -> None:
+def check(case: Case, tuning: Variant | None = None, aligned: bool = True) -> None:
     """Assert that the kernel gives the body within the budget: where each warp multiplies by itself."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
@@ -76,7 +79,7 @@ def test_odd_sizes_and_pointers(case, aligned):
 @pytest.mark.parametrize("channels", [32, 96])
 def test_any_tile_gives_the_same(halo, channels):
     """One slice, as many as there are stages, and more."""
-    check(replace(CASE, channels=channels, filters=64), TileTuning(halo=halo))
+    check(replace(CASE, channels=channels, filters=64), DirectVariant(halo=halo))
 
 
 @settings(max_examples=8, deadline=None)
@@ -131,7 +134,7 @@ def test_nothing_to_compute_launches_nothing():
 @pytest.mark.parametrize(("images", "share"), [(1, 1), (16, 1), (17, 2), (33, 2), (34, 3), (500, 100)])
 def test_blocks_come_apart(images, share):
     """As few share a multiprocessor as can, however many fit: else the first ones that are free would have all."""
-    tile = TileTuning(halo=Halo(8, 16, 32, 2, 1, 2))
+    tile = DirectVariant(halo=Halo(8, 16, 32, 2, 1, 2))
     plan = planned(replace(LARGE, images=images, channels=64, size=(32, 32)), tile)
     assert plan.grid[0] == 8 * images
     room = (H200.shared_bytes + 1024) // (plan.shared_bytes + 1024)
@@ -189,9 +192,9 @@ def test_images_of_different_sizes_are_refused():
 
 def test_a_tile_that_does_not_fit_is_refused_with_the_reason():
     with pytest.raises(KernelError, match="bytes of shared memory, expected at most"):
-        planned(replace(LARGE, channels=160), TileTuning(halo=Halo(32, 32, 64, 8, 1, 3)))
+        planned(replace(LARGE, channels=160), DirectVariant(halo=Halo(32, 32, 64, 8, 1, 3)))
     with pytest.raises(KernelError, match="a tile of"):
-        planned(LARGE, TileTuning(halo=Halo(6, 16, 32, 4, 1, 2)))
+        planned(LARGE, DirectVariant(halo=Halo(6, 16, 32, 4, 1, 2)))
 
 
 # ---- the compiler
@@ -203,11 +206,11 @@ def test_warps_multiply_together_where_they_can(arch, dtype):
     """Of 16 bits, on Hopper."""
     together = Halo(8, 16, 32, 2, 1, 2, 1)
     if arch == H200 and dtype == HALF:
-        plan = planned(LARGE, TileTuning(halo=together))
+        plan = planned(LARGE, DirectVariant(halo=together))
         assert any(s.file == "conv/halo_warpgroup.cuh" for s in plan.kernel.sections)
     else:
         with pytest.raises(KernelError, match="together of elements of"):
-            planned(replace(LARGE, dtype=dtype), TileTuning(halo=together), arch=arch)
+            planned(replace(LARGE, dtype=dtype), DirectVariant(halo=together), arch=arch)
 
 
 @pytest.mark.parametrize(("stack", "filters"), [(1, 32), (2, 64), (4, 64), (7, 32), (8, 24)])
@@ -215,7 +218,7 @@ def test_warps_multiply_together_where_they_can(arch, dtype):
 def test_products_of_warps_together_wait_for_nothing_else(stack, filters, channels):
     """Their registers are theirs: the compiler would tell that it has them go one after the other."""
     case = replace(LARGE, channels=channels, filters=filters, text=RESIDUAL)
-    plan = planned(case, TileTuning(halo=Halo(4 * stack, 16, filters, stack, 1, 2, 1)))
+    plan = planned(case, DirectVariant(halo=Halo(4 * stack, 16, filters, stack, 1, 2, 1)))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
     assert "0 bytes spill stores" in log
     assert "serialized" not in log

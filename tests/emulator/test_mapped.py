@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from bench.cases import moved, ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from tests.emulator.test_whole_kernels import H200, SMALL, check
-from tests.support.kernels import moved, ops
 from tests.support.kernels.chains import chains
-from tests.support.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 
 TEMPLATES = moved.small(HALF)
 
@@ -149,7 +149,7 @@ def test_random_chains(drawn, aligned):
 def test_the_same_op_gives_the_same_text():
     """Conditions are sets inside; the order in which they are written does not depend on hashes."""
     script = (
-        "from onnxfuse import cuda; from tests.support.kernels import moved\n"
+        "from onnxfuse import cuda; from bench.cases import moved\n"
         "from tests.emulator.test_whole_kernels import H200, HALF\n"
         "fused, shapes = moved.small(HALF)['window reverse']\n"
         "print(cuda.plan(fused, tuple(shapes), True, H200).kernel.text)"

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.support.kernels import fuzz, ops, random_models
+from bench.cases import ops
+from tests.support.kernels import fuzz, random_models
 
 LUCKY = ("21 8652", "21 6445", "22 8748")
 """Random models whose few elements are nearer to the truth, unfused, than those beside them."""

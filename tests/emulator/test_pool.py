@@ -7,24 +7,25 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Patch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
+from onnxfuse.cuda.templates.conv.variant import DepthwiseVariant, Patch
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops
-from tests.support.kernels.ops import FLOAT, HALF
 from tests.support.kernels.pools import ALONE, BIAS_RELU, OPERANDS, Pool, pools
 
 STEM = Pool("MaxPool", BIAS_RELU, HALF, 2, 24, (13, 18), (3, 3), (2, 2), pads=(1, 1, 1, 1))
 
 
-def check(case: Pool, aligned: bool = True, tuning: TileTuning | None = None) -> LaunchPlan:
+def check(case: Pool, aligned: bool = True, tuning: Variant | None = None) -> LaunchPlan:
     """Assert that the kernel gives the body within the budget, of the shape that the body has."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
-    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning or TileTuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning)
     assert plan.output_shapes == (case.image(*case.output()),)
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned))
     return plan
@@ -90,7 +91,7 @@ def test_a_window_that_sees_a_nan_gives_one():
 
 @pytest.mark.parametrize("patch", [Patch(1, 1, 8, 64), Patch(4, 2, 4, 128), Patch(2, 3, 1, 32)])
 def test_any_patch_gives_the_same(patch):
-    check(STEM, tuning=TileTuning(patch=patch))
+    check(STEM, tuning=DepthwiseVariant(patch=patch))
 
 
 def test_a_thread_moves_whole_vectors():

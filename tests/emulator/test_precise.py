@@ -7,24 +7,25 @@ import numpy as np
 import pytest
 
 import onnxfuse
+from bench.cases import ops, products
+from bench.cases.images import PLAIN as PLAIN_IMAGES
+from bench.cases.images import RESIDUAL as RESIDUAL_IMAGES
+from bench.cases.images import SILU
+from bench.cases.ops import FLOAT, HALF
+from bench.cases.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.launch_programs import stored
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
-from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.cuda.templates.gemm import costs
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.runtime.sessions.registration import with_forms
 from tests.emulator import emulate
 from tests.emulator.test_gemm import A10, A100, L4, RTX5090
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import joined, ops, products
-from tests.support.kernels.images import PLAIN as PLAIN_IMAGES
-from tests.support.kernels.images import RESIDUAL as RESIDUAL_IMAGES
-from tests.support.kernels.images import SILU
-from tests.support.kernels.ops import FLOAT, HALF
-from tests.support.kernels.products import GELU, PLAIN, QKV, RESIDUAL, SEVERAL, SWIGLU, TRANSPOSED
+from tests.support.kernels import joined
 from tests.support.kernels.windows import Case
 from tests.support.small import parse
 
@@ -40,7 +41,7 @@ def emulated(fused, shapes, aligned=True, block=None):
     """Run the kernel against the body: within what float32 itself may be off."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), aligned, A100, TileTuning(block=block))
+    plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), aligned, A100, GemmVariant(block=block))
     ops.within_budget(fused, inputs, emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned))
 
 
@@ -50,7 +51,7 @@ def test_bodies_keep_the_digits(text):
     emulated(*products.case(text, FLOAT, (5,), 33, 27), aligned=False)
 
 
-@pytest.mark.parametrize("block", sm80.PRECISE_PACES)
+@pytest.mark.parametrize("block", costs.mma(H200).exact)
 def test_every_block_keeps_the_digits(block):
     emulated(*products.case(TRANSPOSED, FLOAT, (140,), 136, 130), block=block)
 
@@ -84,7 +85,7 @@ def test_convolutions_keep_the_digits(channels, aligned, attributes):
 def multiplied(x, w):
     """Return the product by the kernel."""
     fused = replace(ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm"), tf32=False)
-    plan = cuda.plan(fused, (x.shape, w.shape), True, A100, TileTuning(block=SMALL))
+    plan = cuda.plan(fused, (x.shape, w.shape), True, A100, GemmVariant(block=SMALL))
     return emulate.run(plan, [x, w], [np.float32])[0]
 
 
@@ -175,8 +176,8 @@ def test_the_session_says_whether_float32_is_rounded():
     half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
     assert "PRECISE = false;" in cuda.plan(half, tuple(shapes), True, H200).kernel.text
     tried = cuda.candidates(exact, tuple(shapes), H200)
-    assert {t.tile for t in tried} <= {None, *sm90_costs.PRECISE_COSTS}
-    assert {t.block for t in tried} <= {None, *sm80.PRECISE_PACES}
+    assert {t.tile for t in tried} <= {None, *costs.WGMMA.exact}
+    assert {t.block for t in tried} <= {None, *costs.mma(H200).exact}
     for other, sizes in (
         products.case(PLAIN, FLOAT, (512,), 768, 64), products.prologue("row by row", FLOAT, 72, 24, 64),
         products.window(FLOAT, (2, 14, 14, 32), 32, (3, 3), "group = 4"),
@@ -192,12 +193,12 @@ def test_few_rows_of_many_terms_are_split():
     assert plan.grid[0] > 64
 
 
-@pytest.mark.parametrize("tile", [*sm90_costs.PRECISE_COSTS, sm90.SPLIT[0]], ids=str)
+@pytest.mark.parametrize("tile", [*costs.WGMMA.exact, costs.WGMMA.split[0]], ids=str)
 def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
     """Of factors that are split as they are multiplied the compiler would say so."""
     window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")
     for fused, shapes in ((window, images), products.case(TRANSPOSED, FLOAT, (300,), 256, 64)):
-        plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), True, H200, TileTuning(tile=tile))
+        plan = cuda.plan(replace(fused, tf32=False), tuple(shapes), True, H200, GemmVariant(tile=tile))
         assert not any(m.to_tf32 for m in plan.tensor_maps)
         _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
         # A few words before and behind the products, no sums: those take 256 bytes.
@@ -221,8 +222,8 @@ def test_a_file_says_so_where_no_session_does():
 
 
 @pytest.mark.parametrize("tuning", [
-    TileTuning(block=Block(192, 192, 4, 2)), TileTuning(tile=GemmTile(128, 128, 1)),
-    TileTuning(tile=GemmTile(128, 96, 1, warpgroups=2, teams=1, split=2)),
+    GemmVariant(block=Block(192, 192, 4, 2)), GemmVariant(tile=GemmTile(128, 128, 1)),
+    GemmVariant(tile=GemmTile(128, 96, 1, warpgroups=2, teams=1, split=2)),
 ])  # fmt: skip
 def test_what_was_measured_with_tf32_says_nothing_without(tuning):
     fused, shapes = products.case(TRANSPOSED, FLOAT, (4096,), 768, 64)
@@ -271,7 +272,7 @@ GROUPS = Case(RESIDUAL_IMAGES, FLOAT, True, 2, 6, 16, (9, 10), (3, 3), groups=4,
 def convolved(case, inputs, aligned=True, tuning=None):
     """Return the outputs by the kernel, which keeps the digits."""
     fused = replace(case.op(), tf32=False)
-    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning or TileTuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning)
     assert "PRECISE = true;" in plan.kernel.text
     return emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
 

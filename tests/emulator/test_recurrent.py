@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
@@ -14,8 +16,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.recurrent import plan as recurrent
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops, recurrents
-from tests.support.kernels.ops import BRAIN, FLOAT
+from tests.support.kernels import recurrents
 from tests.support.kernels.recurrents import Case
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")

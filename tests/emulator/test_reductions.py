@@ -6,14 +6,14 @@ import math
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
+from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200, SMALL, check
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
-from tests.support.kernels.rows import TEMPLATES, axes
 
 
 def checked(fused, inputs, aligned=True):
@@ -329,7 +329,7 @@ def test_tuning_of_columns():
     """Threads of a block by the plan's constant."""
     family = TEMPLATES["sum over the batch"]
     for threads in (128, 256, 512):
-        check(family.op(HALF), [(1330, 40)], tuning=TileTuning(column_threads=threads))
+        check(family.op(HALF), [(1330, 40)], tuning=RowVariant(column_threads=threads))
 
 
 def test_a_number_that_names_no_row_gives_zeros():

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import CENTRES
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.ops.shapes.windows import scaled_extent
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
-from tests.support.kernels import ops, programs
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import programs
 from tests.support.kernels.resized import Resize
 
 

@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
@@ -12,8 +14,6 @@ from onnxfuse.cuda.templates.scan import plan as scan
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200, check
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 
 UINT32 = 12
 

@@ -2,18 +2,19 @@
 
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.rows import TEMPLATES
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from tests.emulator.test_whole_kernels import H200, check
-from tests.support.kernels import moved, ops
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
-from tests.support.kernels.rows import TEMPLATES
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Plans as they are outside of these tests."""
-    monkeypatch.setattr(launch_plan, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "small_costs", lambda arch: SmallCosts(1024, 128))
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases.attentions import Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import SUPPORTED
-from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import streamed
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError
 from tests.emulator.test_attention import A100, BIASES, H200, assert_in_budget, check
-from tests.support.kernels.attentions import Case, answers
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.attention_programs import answers
 
 TYPES = [HALF, BRAIN, FLOAT]
 TWO = pytest.mark.parametrize("dtype", [HALF, FLOAT])
 """An element type of either size."""
 
 
-def way(warps: int = 2, tiles: int = 1, step: int = 16) -> TileTuning:
-    return TileTuning(queries=Queries(warps, tiles, 1, step, streamed=1))
+def way(warps: int = 2, tiles: int = 1, step: int = 16) -> AttentionVariant:
+    return AttentionVariant(queries=Queries(warps, tiles, 1, step, streamed=1))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -175,7 +175,7 @@ def test_registers_and_shared_memory_suffice_on_every_gpu(arch, case):
     """As the plan chooses it; of float32 every way."""
     op = replace(case.op(), open_length=True)
     others = cuda.candidates(op, case.shapes(), arch) if case.dtype == FLOAT else ()
-    for tuning in (TileTuning(), *others):
+    for tuning in (None, *others):
         plan = cuda.plan(op, case.shapes(), True, arch, tuning)
         assert plan.shared_bytes <= arch.shared_bytes
         cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))

@@ -9,23 +9,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import sm90
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import work
 from tests.emulator import emulate
 from tests.emulator.test_attention import H200, assert_in_budget, check
-from tests.support.kernels import ops
-from tests.support.kernels.attentions import Case, answers, within_budget
-from tests.support.kernels.ops import BRAIN, HALF
+from tests.support.kernels.attention_programs import answers
 
 TWO = pytest.mark.parametrize("dtype", [HALF, BRAIN])
 
 
-def way(warpgroups: int = 1, step: int = 64, ahead: int = 0) -> TileTuning:
-    return TileTuning(queries=Queries(4 * warpgroups, 1, 1, step, warpgroups=1, ahead=ahead), min_blocks=1)
+def way(warpgroups: int = 1, step: int = 64, ahead: int = 0) -> AttentionVariant:
+    return AttentionVariant(queries=Queries(4 * warpgroups, 1, 1, step, warpgroups=1, ahead=ahead), min_blocks=1)
 
 
 WAYS = pytest.mark.parametrize("tuning", [way(1, 64), way(2, 128, 1)], ids=["plain", "ahead"])
@@ -90,7 +91,10 @@ def test_a_bias_is_broadcast(bias, dtype, tuning):
 )
 def test_two_biases_are_added(bias, also, tuning):
     """As ALiBi and a mask are, one by key, one by query and key: their sum is not in memory."""
-    check(Case(2, 2, 70, 136, 32, bias=bias, also=also), tuning or TileTuning(queries=Queries(4, 1, 1, 64, streamed=1)))
+    check(
+        Case(2, 2, 70, 136, 32, bias=bias, also=also),
+        tuning or AttentionVariant(queries=Queries(4, 1, 1, 64, streamed=1)),
+    )
 
 
 def test_two_biases_by_query_go_by_step_by_step():
@@ -252,7 +256,7 @@ def test_one_program_answers_for_every_length(causal, bias):
 def test_products_run_beside_the_rest_and_registers_suffice(case):
     """The compiler tells where it has to wait for each product by itself."""
     for queries in (None, *sm90.ways(work(case.op(), case.shapes()))):
-        tuning = TileTuning(queries=queries or sm90.choose(work(case.op(), case.shapes()), H200))
+        tuning = AttentionVariant(queries=queries or sm90.choose(work(case.op(), case.shapes()), H200))
         plan = cuda.plan(case.op(), case.shapes(), True, H200, tuning)
         assert plan.shared_bytes <= H200.shared_bytes
         for launch in (plan, *plan.then):

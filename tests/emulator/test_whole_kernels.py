@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TileTuning
+from onnxfuse.cuda import Arch
 from onnxfuse.cuda.templates.memory_bound import schedule
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from tests.emulator import emulate
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 
 H200 = Arch("sm_90a", 132)
 # One multiprocessor with few threads: tensors of a few thousand elements are already "many waves".
@@ -22,7 +23,7 @@ SOFTMAX = "(x, m) => (y) { s = Add(x, m) y = Softmax <axis = -1> (s) }"
 def check(fused, shapes, aligned=True, arch=H200, tuning=None, seed=0, over=None):
     rng = np.random.default_rng(seed)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = cuda.plan(fused, tuple(shapes), aligned, arch, tuning or TileTuning())
+    plan = cuda.plan(fused, tuple(shapes), aligned, arch, tuning)
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned, over)
     ops.within_budget(fused, inputs, got)
     return plan
@@ -63,7 +64,7 @@ def test_pointwise_element_types(types, shapes):
 
 def test_pointwise_several_vectors_per_thread():
     """A tensor of many waves: unrolled threads, a last block that is not full, and a tail."""
-    tuning = TileTuning(bytes_in_flight=64)
+    tuning = PointwiseVariant(bytes_in_flight=64)
     plan = check(ops.op("(x) => (y) { y = Abs(x) }", (HALF,), (HALF,)), [(21013,)], arch=SMALL, tuning=tuning)
     assert "UNROLL = 4" in plan.kernel.text
     assert plan.grid == (3, 1, 1)

@@ -9,7 +9,7 @@ from tests.support.large_plans import plans_of_large_tensors
 
 __all__ = ["plans_of_large_tensors"]
 
-SMALL = launch_plan.SMALL
+MEASURED = launch_plan.small_costs
 
 
 def card(worker: str, listed: str) -> str | None:

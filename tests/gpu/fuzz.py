@@ -21,13 +21,14 @@ import onnxruntime
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import onnxfuse
+from bench.cases import ops
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import OnnxfuseError
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer
-from tests.support.kernels import fuzz, ops, random_models
+from tests.support.kernels import fuzz, random_models
 from tests.support.kernels.random_models import KINDS, Case
 
 CUDA = ("CUDAExecutionProvider", "CPUExecutionProvider")
@@ -99,7 +100,7 @@ def main() -> int:
     first, step = map(int, arguments.shard.split("/"))
     numbers = range(first, arguments.cases, step) if arguments.only is None else [arguments.only]
     if not arguments.small:
-        launch_plan.SMALL = 0
+        launch_plan.small_costs = lambda arch: launch_plan.SmallCosts(0, 128)
     counts, failed, began = Counter[str](), Counter[str](), time.perf_counter()
     for number in (n for n in numbers if n >= arguments.start or arguments.only is not None):
         case = random_models.model(f"{arguments.seed} {number}", kind=arguments.kind)

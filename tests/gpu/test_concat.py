@@ -5,11 +5,12 @@ import onnxruntime
 import pytest
 
 import onnxfuse
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.kernels.launching import launcher
 from onnxfuse import cuda, runtime
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.support.kernels import joined, ops
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import joined
 from tests.support.small import assert_within_budget, doubled, evaluate, signed_inputs
 from tests.unit.fusion.steps.test_concat import inception
 

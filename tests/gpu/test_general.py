@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from bench.cases import attentions, ops
+from bench.kernels.launching import launcher
 from onnxfuse import cuda, runtime
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
 from tests.support.fused_models import chain
-from tests.support.kernels import attentions, generals, ops
+from tests.support.kernels import generals
 from tests.support.kernels.generals import ATTENTIONS, Shapes
 from tests.unit.runtime.sessions.test_session_on_cuda import CUDA, chain_error
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import CENTRES
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 from tests.support.kernels.pools import ALONE, BIAS_RELU, GATED, Pool, pools
 from tests.support.kernels.resized import Resize
 

@@ -126,7 +126,7 @@ def test_a_failed_capture_leaves_a_runner_that_runs(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_bound_call_costs_what_a_bound_graph_costs() -> None:
-    """Printed, not asserted: -s shows it. `python -m benchmarks.runner` compares whole models."""
+    """Printed, not asserted: -s shows it. `python -m bench.runner` compares whole models."""
     run = onnxfuse.runner(models.chain())
     given = chain_feeds(1)
     bound = run.bind(given)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.worker import Worker
+from bench.worker import Worker
 from onnxfuse.runtime.engine.bridge import LIBRARY
 from tests.support import fused_models as models
 from tests.support import serving

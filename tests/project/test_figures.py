@@ -15,12 +15,12 @@ import pytest
 from click import ClickException
 from click.testing import CliRunner
 
-from figures import measuring, tables
-from figures.__main__ import main
-from figures.data import Row, Rows, Stamp, read, write
-from figures.measuring import SLOWER, Job, Run
-from figures.parts import PARTS, model_row, printed_row, rules_row
-from models.apart import Waiting
+from bench.apart import Waiting
+from bench.figures import measuring, tables
+from bench.figures.__main__ import main
+from bench.figures.data import Row, Rows, Stamp, read, write
+from bench.figures.measuring import SLOWER, Job, Run
+from bench.figures.parts import PARTS, model_row, printed_row, rules_row
 from onnxfuse.support.errors import ModelError, UsageError
 
 CPU = ["CPUExecutionProvider"]
@@ -221,7 +221,7 @@ def test_a_process_prepares_and_waits_for_its_turn(tmp_path: Path) -> None:
     here = tmp_path / "timed"
     code = f"""
 import subprocess, sys
-from models.apart import attend, leave, wait
+from bench.apart import attend, leave, wait
 attend()
 print("noise")
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -245,7 +245,7 @@ def test_a_process_that_waits_for_nobody_ends() -> None:
     broken = Waiting([sys.executable, "-c", "raise SystemExit('no memory')"], 0)
     with pytest.raises(ClickException, match="ends with 1:\nno memory"):
         broken.prepared()
-    code = "from models.apart import leave, wait; wait(); leave(1)"
+    code = "from bench.apart import leave, wait; wait(); leave(1)"
     done = subprocess.run(
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

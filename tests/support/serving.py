@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from benchmarks import worker
-from benchmarks.worker import CAPI, ROOT
+from bench import worker
+from bench.worker import CAPI, ROOT
 
 KERNELS = Path(__file__).with_name("host_kernels.cpp")
 

@@ -16,8 +16,9 @@ from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.reference import ReferenceEvaluator
 
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch, TensorMapSpec, TileTuning
+from onnxfuse.cuda import Arch, TensorMapSpec
 from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.kernels import ahead_of_time, fallback_kernels, loader, loading, programs
 from onnxfuse.support.errors import NoPlanError
@@ -60,7 +61,7 @@ class StandInKernels:
     """The scratch memory that was asked for."""
     on_plan: Callable[[str], None] = lambda name: None
     """Called with the op's name at the start of each plan; may raise."""
-    tunings: list[TileTuning] = field(default_factory=list)
+    tunings: list[Variant | None] = field(default_factory=list)
     """The variant that each plan was asked for in."""
     asked_for: list[bool] = field(default_factory=list)
     """Whether each op that was asked for may round float32 to TF32."""
@@ -83,10 +84,10 @@ class StandInKernels:
         assert device == 0, "the stand-in driver has one device"
         return Arch("sm_90a", 132)
 
-    def is_candidate(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch, tuning: TileTuning) -> bool:
+    def is_candidate(self, op: FusedOp, shapes: tuple[Shape, ...], arch: Arch, tuning: Variant | None) -> bool:
         return cuda.is_candidate(op, shapes, arch, tuning)
 
-    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> Any:
+    def plan(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Variant | None) -> Any:
         self.tunings.append(tuning)
         self.planned.append((op.name, shapes, aligned))
         self.on_plan(op.name)

@@ -7,12 +7,11 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.dispatch.measurements import Kind, Machine, Timed
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.measurements import Kind, Machine, Timed
-from onnxfuse.tuning import Stopwatch
-from onnxfuse.tuning.candidates import Candidate
-from onnxfuse.tuning.work import TuningTask
+from onnxfuse.measure.tune import Stopwatch
+from onnxfuse.measure.tune.candidates import Candidate
+from onnxfuse.measure.tune.work import TuningTask
 
 HERE = Machine("Some GPU", "580.1", "1.2.3")
 H200 = Arch("sm_90a", 132)
@@ -97,6 +96,6 @@ def by_kind(**times: float | None) -> Times:
 
     def of(_: TuningTask, candidate: Candidate) -> float | None:
         time = kinds[candidate.kind]
-        return None if time is None else time + bool(measurements.changed(candidate.tuning))
+        return None if time is None else time + (candidate.tuning is not None)
 
     return of

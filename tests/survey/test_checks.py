@@ -23,8 +23,8 @@ from models.survey.checks import (
     planned,
 )
 from models.survey.racing import contenders
-from onnxfuse.profiling.bound import opened
-from onnxfuse.profiling.settings import Setting
+from onnxfuse.measure.timing.binding import opened
+from onnxfuse.measure.timing.settings import Setting
 from onnxfuse.support.isolation import Crash, in_new_process
 from onnxfuse.support.progress import Progress
 from onnxfuse.verification.run import sessions

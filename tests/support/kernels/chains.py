@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from bench.cases import ops
 from onnxfuse.model.fused import FusedOp
-from tests.support.kernels import ops
 
 EXTENTS = st.sampled_from((1, 1, 2, 3, 4, 5, 6, 7, 8, 12))
 LIMIT = 3000

@@ -7,13 +7,13 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 import onnxfuse
+from bench.cases import ops
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.verification.reference.windows import MaxPool
 from tests.emulator import emulate
-from tests.support.kernels import ops
 from tests.support.kernels.random_models import Case
 
 ARCHS = tuple(

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from bench.cases import attentions, images, moved, ops, products, rows
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32
 from onnxfuse.model.fused import FusedOp
-from tests.support.kernels import attentions, images, joined, moved, ops, pools, products, resized, rows, windows
-from tests.support.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32
+from tests.support.kernels import joined, pools, resized, windows
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -14,13 +14,14 @@ from dataclasses import replace
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
+from bench.cases import attentions, images, moved, ops, products, rows
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.files import io
 from onnxfuse.model.fused import FusedOp, fused_ops, write
 from onnxfuse.support.errors import OnnxfuseError
-from tests.support.kernels import attentions, images, joined, moved, ops, products, resized, rows
-from tests.support.kernels.ops import FLOAT, HALF
+from tests.support.kernels import joined, resized
 
 ARCHS = (Arch("sm_90a", 132), Arch("sm_80", 108), Arch("sm_120a", 170))
 NUMBERS = (0, -1, 1, 2, 3, 7, 64, 65, -64, 2**31 - 1, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63))

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from bench.cases import ops
 from onnxfuse.model.fused import FusedOp
-from tests.support.kernels import ops
 
 TEXT = """(x, w, b, v, c, k, d) => (y) {
   m = MatMul(x, w) h = Add(m, b) p = Relu(h)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
+from bench.cases import ops
 from onnxfuse.model.fused import FusedOp
-from tests.support.kernels import ops
 
 ALONE = "y = Identity(p)"
 BIAS_RELU = "a = Add(p, b) y = Relu(a)"

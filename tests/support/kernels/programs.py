@@ -6,6 +6,7 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.launch_programs.tape import Tape, written
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
@@ -77,17 +78,7 @@ def recorded(made: Family, shapes: Shapes, expected: LaunchPlan | None) -> Launc
 
 
 def difference(answer: LaunchPlan | None, expected: LaunchPlan | None) -> str:
-    """Return in which fields two plans differ; of the texts only that they do."""
+    """Return in which fields two plans differ, or which of the two is missing."""
     if answer is None or expected is None:
         return f"{'no answer' if answer is None else 'an answer'}, {'no plan' if expected is None else 'a plan'}"
-    names = ("grid", "block", "shared_bytes", "parameters", "output_shapes", "tensor_maps", "scratch_bytes")
-    found = [
-        f"{n} {getattr(answer, n)} and {getattr(expected, n)}"
-        for n in names
-        if getattr(answer, n) != getattr(expected, n)
-    ]
-    texts = zip(answer.kernel.sections, expected.kernel.sections, strict=False)
-    lines = [
-        f"{a} | {b}" for x, y in texts for a, b in zip(x.text.split("\n"), y.text.split("\n"), strict=False) if a != b
-    ]
-    return "; ".join(found + lines[:3] + ([] if len(answer.then) == len(expected.then) else ["then"]))
+    return launch_plan.difference(answer, expected)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.support.kernels import ops
+from bench.cases import ops
 
 OPSETS = {TensorProto.BFLOAT16: 22}
 """The first with windows and activations of bfloat16; else 20, which ONNX Runtime has most kernels for."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bench.cases import ops
+from bench.cases.ops import HALF
 from onnxfuse.model.fused import FusedOp
-from tests.support.kernels import ops
-from tests.support.kernels.ops import HALF
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 WAYS = {"forward": 1, "reverse": 1, "bidirectional": 2}

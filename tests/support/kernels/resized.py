@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bench.cases import ops
 from onnxfuse.model.fused import FusedOp
-from tests.support.kernels import ops
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import OPERANDS, PLAIN, RESIDUAL, SEVERAL, SILU
 from onnxfuse.model.fused import FusedOp
-from tests.support.kernels import ops
-from tests.support.kernels.images import OPERANDS, PLAIN, RESIDUAL, SEVERAL, SILU
 
 TEXTS = [PLAIN, SILU, RESIDUAL, SEVERAL]
 

@@ -6,10 +6,18 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from onnxfuse.benchmark.report import BenchmarkReport, FusedOps, ModelName, ReportBlock, Timing, TimingRow, interval
-from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.profiling.settings import cpu_settings, cuda_settings
-from onnxfuse.profiling.shapes import cases_per_shape, unsaid
+from onnxfuse.measure.benchmark.report import (
+    BenchmarkReport,
+    FusedOps,
+    ModelName,
+    ReportBlock,
+    Timing,
+    TimingRow,
+    interval,
+)
+from onnxfuse.measure.timing.settings import cpu_settings, cuda_settings
+from onnxfuse.measure.timing.shapes import cases_per_shape, unsaid
+from onnxfuse.measure.timing.stopwatch import interleaved
 from onnxfuse.verification.inputs.input_specs import input_specs
 
 

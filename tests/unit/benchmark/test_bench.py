@@ -1,4 +1,4 @@
-"""`onnxfuse.benchmark.bench` end to end on the CPU: every contender runs, and what does not is told."""
+"""`onnxfuse.measure.benchmark.bench` end to end on the CPU: every contender runs, and what does not is told."""
 
 import subprocess
 import sys
@@ -11,9 +11,9 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.benchmark import bench, compare
-from onnxfuse.profiling.bound import bind, opened, ort_values, outputs_of
-from onnxfuse.profiling.settings import DEFAULT, Setting
+from onnxfuse.measure.benchmark import bench, compare
+from onnxfuse.measure.timing.binding import bind, opened, ort_values, outputs_of
+from onnxfuse.measure.timing.settings import DEFAULT, Setting
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification.run.sessions import Model
 
@@ -174,7 +174,7 @@ def test_outputs_that_are_no_tensors() -> None:
 HALF_VIT = """
 import sys
 from onnxfuse import bench, optimize
-from onnxfuse.profiling import profile
+from onnxfuse.measure.profile import profile
 from tests.models import small
 model = small.build("vit_b_16", dtype="float16")
 bench(model, optimize(model), providers=["CPUExecutionProvider"], runs=1, rounds=1)

@@ -3,12 +3,12 @@
 import onnx
 import pytest
 
-from onnxfuse.benchmark import bench
-from onnxfuse.benchmark.ceilings import Ceilings, measured
-from onnxfuse.benchmark.plot import axis_of
-from onnxfuse.benchmark.report import ReportBlock
-from onnxfuse.profiling.traffic import ModelTraffic, NodeTraffic
-from onnxfuse.profiling.work import TrafficEstimate
+from onnxfuse.measure.benchmark import bench
+from onnxfuse.measure.benchmark.ceilings import Ceilings, measured
+from onnxfuse.measure.benchmark.plot import axis_of
+from onnxfuse.measure.benchmark.report import ReportBlock
+from onnxfuse.measure.profile.traffic import ModelTraffic, NodeTraffic
+from onnxfuse.measure.profile.work import TrafficEstimate
 
 CPU = ["CPUExecutionProvider"]
 

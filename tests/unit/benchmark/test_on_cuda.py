@@ -5,11 +5,11 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.benchmark import bench, compare
-from onnxfuse.benchmark.ceilings import Ceilings
+from onnxfuse.measure.benchmark import bench, compare
+from onnxfuse.measure.benchmark.ceilings import Ceilings
+from onnxfuse.measure.timing import binding, device
+from onnxfuse.measure.timing.settings import Setting, cuda_settings
 from onnxfuse.model.tf32 import set_strict_fp32
-from onnxfuse.profiling import bound, device
-from onnxfuse.profiling.settings import Setting, cuda_settings
 from tests.support import fused_models as models
 from tests.support import stand_in_cupti, stand_in_kernels
 from tests.support.scenarios import FakeCuda
@@ -41,7 +41,7 @@ def stand_in_card() -> None:
 def options_of_each_setting() -> Any:
     found = {}
     for setting in cuda_settings(convolutions=True):
-        session = bound.opened(original(), setting, CUDA, fused=False)
+        session = binding.opened(original(), setting, CUDA, fused=False)
         options = session.get_provider_options()["CUDAExecutionProvider"]
         found[setting.name] = [options[k] for k in ("enable_cuda_graph", "prefer_nhwc", "fuse_conv_bias")]
     return found
@@ -106,7 +106,7 @@ def benched_strictly() -> Any:
         seen.append(facts["environment"]["float32 products"])
 
     def recorded(model: Any, setting: Setting, *more: Any, **options: Any) -> Any:
-        session = bound.opened(model, setting, *more, **options)
+        session = binding.opened(model, setting, *more, **options)
         found.append(session.get_provider_options()["CUDAExecutionProvider"]["use_tf32"])
         return session
 

@@ -11,28 +11,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bench.cases import moved, ops, products, rows
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
 from onnxfuse.cuda.planning import launch_plan, limits
-from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
+from onnxfuse.cuda.planning.arch import A10, A100, H200, L4, RTX5090, SUPPORTED, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, SmallCosts, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import plan as gemm
-from tests.support.kernels import (
-    chains,
-    images,
-    joined,
-    moved,
-    ops,
-    pools,
-    products,
-    programs,
-    recurrents,
-    rows,
-    windows,
-)
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels import chains, depthwise_cases, joined, pools, programs, recurrents, windows
 
-A100, A10, L4, H200, B200, RTX5090 = SUPPORTED
 ARCHES = st.sampled_from(SUPPORTED)
 TYPES = st.sampled_from([HALF, BRAIN, FLOAT])
 FEW = st.sampled_from([0, 1, 2, 3, 7, 8, 31, 33, 64])
@@ -57,7 +45,7 @@ def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
 @pytest.fixture(autouse=True)
 def small_tensors_too(monkeypatch) -> None:
     """Small tensors get their own plans here, unlike in the other tests of kernels."""
-    monkeypatch.setattr(launch_plan, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "small_costs", lambda arch: SmallCosts(1024, 128))
 
 
 @PROFILE
@@ -138,7 +126,7 @@ def test_recurrent_layers(kind, dtype, hidden, steps, batch, terms, direction, a
 
 
 @PROFILE
-@given(images.cases(60), BATCHES, st.booleans(), ARCHES)
+@given(depthwise_cases.cases(60), BATCHES, st.booleans(), ARCHES)
 def test_depthwise_convolutions(case, batch, aligned, arch):
     case = replace(case, images=batch)
     planned(case.op(), case.shapes(), aligned, arch)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT
 from onnxfuse import cuda
 from onnxfuse.support.errors import KernelError
-from tests.support.kernels import hostile, ops
-from tests.support.kernels.ops import FLOAT
+from tests.support.kernels import hostile
 
 
 def test_the_corpus_itself_has_plans():

@@ -33,9 +33,9 @@ from onnxfuse import cuda
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.profiling.traffic import count
+from onnxfuse.measure.profile.traffic import count
 from onnxfuse.verification.reference.float64_reference import reference_for
-from tests.support.kernels import ops
+from bench.cases import ops
 from tests.emulator.test_functor import assert_close, compiled
 
 MODEL = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import onnx
 import pytest
 
-from onnxfuse.profiling import cupti
-from onnxfuse.profiling.cupti import Record, demangled, split
-from onnxfuse.profiling.kernels import TracedKernel, follow, kernels_with_nodes
-from onnxfuse.profiling.nodes import Ran, node_times, runs_of
-from onnxfuse.profiling.summary import kernel_rows, kinds, per_node, run_time, with_device_times
-from onnxfuse.profiling.traffic import ModelTraffic, count
+from onnxfuse.measure.profile import cupti
+from onnxfuse.measure.profile.cupti import Record, demangled, split
+from onnxfuse.measure.profile.kernels import TracedKernel, follow, kernels_with_nodes
+from onnxfuse.measure.profile.nodes import Ran, node_times, runs_of
+from onnxfuse.measure.profile.summary import kernel_rows, kinds, per_node, run_time, with_device_times
+from onnxfuse.measure.profile.traffic import ModelTraffic, count
 from onnxfuse.support.errors import DeviceError
 from tests.support import stand_in_cupti
 from tests.support.stand_in_cupti import StandInCupti

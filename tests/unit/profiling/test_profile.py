@@ -1,4 +1,4 @@
-"""`onnxfuse.profiling.profile` on the CPU, and on the stand-in CUDA libraries with a stand-in for CUPTI."""
+"""`onnxfuse.measure.profile.profile` on the CPU, and on the stand-in CUDA libraries with a stand-in for CUPTI."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,9 +8,10 @@ import onnx
 import pytest
 
 import onnxfuse
-from onnxfuse.profiling import device, profile
-from onnxfuse.profiling.kernels import TracedKernel
-from onnxfuse.profiling.trace import chrome_trace
+from onnxfuse.measure.profile import profile
+from onnxfuse.measure.profile.kernels import TracedKernel
+from onnxfuse.measure.profile.trace import chrome_trace
+from onnxfuse.measure.timing import device
 from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from tests.support import fused_models, stand_in_cupti, stand_in_kernels
 from tests.support.scenarios import FakeCuda
@@ -164,7 +165,7 @@ def test_the_trace_has_kernels_beside_the_nodes(on_fake_cuda: FakeCuda) -> None:
 
 def without_cupti() -> Any:
     stand_in_kernels.install()
-    import onnxfuse.profiling.cupti as module
+    import onnxfuse.measure.profile.cupti as module
 
     module.BINDING = "no_such_package"
     counted = profile(fused_models.chain(), shapes={"N": (3,)})

@@ -4,9 +4,9 @@ import onnx
 import pytest
 
 import onnxfuse
+from onnxfuse.measure.profile.traffic import ModelTraffic, NodeTraffic, count, pairs, removed, rows
 from onnxfuse.model.display_names import plain_name, short
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.profiling.traffic import ModelTraffic, NodeTraffic, count, pairs, removed, rows
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 

@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 import onnxfuse
+from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import type_of
 from tests.support.extents import extents
@@ -52,3 +53,18 @@ def test_what_is_left_of_a_named_extent_is_not_called_as_the_whole(
 def test_a_whole_slice_keeps_the_name() -> None:
     """Its extent is the one that it reads, at operator set 10 too."""
     assert type_of(infer(sliced(10, 0, 2**31 - 1, 1, "inputs")).graph.output[0].type).shape == extents("N", 3)
+
+
+@pytest.mark.parametrize("end", ["Sub (n, five)", "Min (n, five)", "Sub (five, n)", "Div (n, five)"])
+def test_an_extent_that_is_known_is_so_for_every_length(end: str) -> None:
+    """An end may be negative for short ones, and then counts from the other end: of no rows, too."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]> g (float[N] x) => (float[M] y)
+        <int64[1] five = {{5}}, int64[1] zero = {{0}}> {{
+        n = Shape (x) e = {end} y = Slice (x, zero, e, zero)
+    }}""")
+    shape = type_of(infer(model).graph.output[0].type).shape
+    assert shape is not None
+    for rows in range(9):
+        (y,) = run(model, {"x": np.arange(rows, dtype=np.float32)})
+        said = at_sizes(shape[0], {"N": rows})
+        assert not isinstance(said, int) or said == len(y)

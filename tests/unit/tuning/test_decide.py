@@ -10,17 +10,17 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.files.io import without_weights
+from onnxfuse.measure.tune import Tuned, on_gpu, reuse, tune
+from onnxfuse.measure.tune.candidates import Candidate
+from onnxfuse.measure.tune.work import TuningTask
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.runtime.kernels import variants as runtime_tuned
 from onnxfuse.support.errors import DeviceError, UsageError
-from onnxfuse.tuning import Tuned, on_gpu, reuse, tune
-from onnxfuse.tuning.candidates import Candidate
-from onnxfuse.tuning.work import TuningTask
 from tests.support.tuning import HERE, Times, block, by_kind, stopwatch
 
 RULES = rule_file.by_default(rule_file.shipped())

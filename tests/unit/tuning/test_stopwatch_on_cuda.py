@@ -6,15 +6,15 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.launch_plan import DEFAULT
-from onnxfuse.cuda.planning.measurements import Timed
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Timed
+from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.measure.tune import candidate_times, decide
+from onnxfuse.measure.tune.candidates import Candidate, candidates
+from onnxfuse.measure.tune.work import TuningTask
 from onnxfuse.rules.language import rule_file
 from onnxfuse.runtime.kernels import variants as runtime_tuned
 from onnxfuse.support.errors import KernelError
-from onnxfuse.tuning import decide, stopwatch
-from onnxfuse.tuning.candidates import Candidate, candidates
-from onnxfuse.tuning.work import TuningTask
 from tests.support import stand_in_kernels
 from tests.support.scenarios import FakeCuda
 from tests.support.tuning import H200, HERE
@@ -29,7 +29,7 @@ def work_of(text: str) -> TuningTask:
     def keep(work: TuningTask) -> measurements.MeasuredVariants:
         found.append(work)
         return measurements.MeasuredVariants(
-            work.op.name, "", (), (), work.shapes, (measurements.Timed("fused", DEFAULT, 1.0),)
+            work.op.name, "", (), (), work.shapes, (measurements.Timed("fused", None, 1.0),)
         )
 
     decide(onnx.parser.parse_model(text), rule_file.by_default(rule_file.shipped()), {}, ({},), keep)
@@ -40,34 +40,38 @@ def timed(**settings: Any) -> Any:
     """Time every candidate of the chain. ONNX Runtime's own kernels compute nothing here: another evaluator answers."""
     runtime_tuned.machine_of = lambda device: HERE
     stand_in = stand_in_kernels.install(**settings)
-    stopwatch.cuda.compile = lambda kernel, arch: b""
-    answer = stopwatch._answer
+    candidate_times.cuda.compile = lambda kernel, arch: b""
+    answer = candidate_times._answer
 
-    def answered(candidate: Candidate, inputs: stopwatch.Arrays) -> Any:
+    def answered(candidate: Candidate, inputs: candidate_times.Arrays) -> Any:
         mine = answer(candidate, inputs)
         if candidate.fused:
             return mine
         names = [o.name for o in candidate.model.graph.output]
         return dict(zip(names, ReferenceEvaluator(candidate.model).run(None, inputs), strict=True))
 
-    stopwatch._answer = answered
+    candidate_times._answer = answered
     work = work_of(CHAIN)
     found = candidates(work, rule_file.by_default(rule_file.shipped()), HERE, H200)
-    times = stopwatch.time_on_gpu(work, found, H200)
+    times = candidate_times.time_on_gpu(work, found, H200)
     return stand_in, found, times
 
 
+def changed(variant: Variant | None) -> dict[str, Any]:
+    return {} if variant is None else variant.changed
+
+
 def facts_of(times: list[Timed]) -> Any:
-    return [[t.kind, measurements.changed(t.tuning), t.failed] for t in times]
+    return [[t.kind, changed(t.tuning), t.failed] for t in times]
 
 
 def all_candidates() -> Any:
     stand_in, found, times = timed()
     return {
-        "asked": [[c.kind, measurements.changed(c.tuning)] for c in found],
+        "asked": [[c.kind, changed(c.tuning)] for c in found],
         "told": facts_of(times),
         "times": [t.microseconds > 0 and t.spread[0] <= t.microseconds <= t.spread[1] for t in times],
-        "planned": [measurements.changed(t) for t in dict.fromkeys(stand_in.tunings)],
+        "planned": [changed(t) for t in dict.fromkeys(stand_in.tunings)],
         "rows": sorted({shapes[0][0] for _, shapes, _ in stand_in.planned}),
     }
 
@@ -94,8 +98,8 @@ def test_candidates_replay_a_graph_of_many_copies(on_fake_cuda: FakeCuda) -> Non
     kernels, candidates = 3, 4
     answers, captured = kernels, 3 * kernels
     launches = [entry["kernel"] for entry in on_fake_cuda.trace("cuLaunchKernel")]
-    assert len(launches) == answers + stopwatch.MOST * captured
-    runs = stopwatch.WARM_UP + stopwatch.ROUNDS * (stopwatch.RUNS + 1)
+    assert len(launches) == answers + candidate_times.MOST * captured
+    runs = candidate_times.WARM_UP + candidate_times.ROUNDS * (candidate_times.RUNS + 1)
     assert len(on_fake_cuda.trace("cudaGraphLaunch")) == candidates * runs
 
 
@@ -112,8 +116,8 @@ def a_wrong_variant() -> Any:
     plan = stand_in.plan
 
     def planned(self: Any, op: Any, shapes: Any, aligned: bool, arch: Any, tuning: Any) -> Any:
-        wrong["now"] = tuning.pointwise_threads == 512
-        if tuning.pointwise_threads == 128:
+        wrong["now"] = changed(tuning) == {"pointwise_threads": 512}
+        if changed(tuning) == {"pointwise_threads": 128}:
             raise KernelError("no registers are left", "")
         return plan(self, op, shapes, aligned, arch, tuning)
 

@@ -9,10 +9,12 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse import benchmark, profiling, viewing
+from onnxfuse import viewing
 from onnxfuse.api.request import arguments
-from onnxfuse.benchmark import leaving_out
 from onnxfuse.files import io
+from onnxfuse.measure import benchmark
+from onnxfuse.measure import profile as profiling
+from onnxfuse.measure.benchmark import leaving_out
 
 FUNCTIONS = [f for name in onnxfuse.__all__ if inspect.isfunction(f := getattr(onnxfuse, name))]
 ARGUMENTS = [(f, p) for f in FUNCTIONS for p in inspect.signature(f).parameters.values()]

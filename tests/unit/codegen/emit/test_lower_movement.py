@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, INT64
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.lower_movement import Guard, lower
 from onnxfuse.codegen.program import movement_maps
@@ -16,9 +18,7 @@ from onnxfuse.codegen.program.program import Apply, Constant, Input
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.support.errors import KernelError
-from tests.support.kernels import ops
 from tests.support.kernels.chains import chains
-from tests.support.kernels.ops import FLOAT, INT64
 
 H200 = Arch("sm_90a", 132)
 

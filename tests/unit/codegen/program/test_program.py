@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import image_problem, image_works
@@ -10,8 +12,6 @@ from onnxfuse.codegen.program.program import Attend, Contraction, Input, Reduce,
 from onnxfuse.codegen.program.slices import between, canonical
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.symbolic.element_types import UnsupportedError
-from tests.support.kernels import ops
-from tests.support.kernels.ops import FLOAT, HALF
 
 SHAPED = {
     "matrices": ("(x, w) => (y) { y = MatMul(x, w) }", [(3, 1, 4, 5), (2, 5, 6)]),

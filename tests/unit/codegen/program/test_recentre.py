@@ -2,14 +2,14 @@
 
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF
+from bench.cases.rows import TEMPLATES
 from onnxfuse import cuda
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.recentre import centred
 from onnxfuse.cuda import Arch
-from tests.support.kernels import ops
-from tests.support.kernels.ops import FLOAT, HALF
-from tests.support.kernels.rows import TEMPLATES
 
 
 def spelled(fused):

@@ -3,11 +3,11 @@
 import pytest
 from onnx import TensorProto
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.program import Apply
 from onnxfuse.codegen.program.rounding import rounded_once
-from tests.support.kernels import ops
-from tests.support.kernels.ops import BRAIN, FLOAT, HALF
 
 
 def left(text: str, dtype: int, output: int | None = None) -> list[str]:

@@ -2,12 +2,12 @@
 
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import FLOAT, INT64
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.codegen.program.unify_axes import check
 from onnxfuse.symbolic.element_types import UnsupportedError
-from tests.support.kernels import ops
-from tests.support.kernels.ops import FLOAT, INT64
 
 
 def program(body: str) -> BodyProgram:

@@ -9,15 +9,15 @@ from dataclasses import replace
 import onnx
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
+from bench.cases.rows import TEMPLATES
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.source import Section, generated
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.support.errors import KernelError
 from tests.emulator.test_whole_kernels import CHAIN, LAYER_NORM, SOFTMAX
-from tests.support.kernels import moved, ops
-from tests.support.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
-from tests.support.kernels.rows import TEMPLATES
 
 A100, H200 = Arch("sm_80", 108), Arch("sm_90a", 132)
 BIG = (4096, 1024)

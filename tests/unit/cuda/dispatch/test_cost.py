@@ -2,9 +2,9 @@
 
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
-from tests.support.kernels import moved, ops
-from tests.support.kernels.ops import FLOAT, HALF
 
 MANY = 4096
 

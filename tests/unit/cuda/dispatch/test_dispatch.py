@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import DOUBLE, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.source import DEVICE, template
 from onnxfuse.cuda import Arch
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic import strides as layout
-from tests.support.kernels import ops
-from tests.support.kernels.ops import DOUBLE, FLOAT, HALF
 
 H200 = Arch("sm_90a", 132)
 ADD = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))

@@ -3,19 +3,25 @@
 That they answer as the planner does, whatever the shapes, is the law of test_every_plan.py.
 """
 
+import dataclasses
 import math
 import random
 import re
+from pathlib import Path
 
 import pytest
 
+from bench.cases import attentions, moved, ops, products, rows
+from bench.cases.ops import FLOAT, HALF
+from onnxfuse.codegen.emit.source import Section
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family, Key
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
-from tests.support.kernels import attentions, joined, moved, ops, products, programs, recurrents, rows
-from tests.support.kernels.ops import FLOAT, HALF
+from tests.support.kernels import joined, programs, recurrents
 
 H200 = SUPPORTED[3]
 RUNNING = "(x, b) => (y) { a = Constant <value = int64 {-1}> () s = Add(x, b) y = CumSum (s, a) }"
@@ -155,3 +161,38 @@ def test_a_planner_that_changes_its_mind_is_told() -> None:
     with pytest.raises(ChangingError):
         bool(again.dim(1) > 3)
     assert m.value == 8
+
+
+# ---- the cache of recorded programs
+
+
+def test_what_is_recorded_under_other_costs_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process that plans small tensors as large ones shares the folder with one that does not."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    softmax = rows.TEMPLATES["log softmax"]
+    op, shapes = dataclasses.replace(softmax.op(HALF), name="LogSoftmax_0123456789"), softmax.small
+    key = programs.any_extents(shapes)
+    for small in (0, 1024):
+        monkeypatch.setattr(launch_plan, "small_costs", lambda arch, small=small: SmallCosts(small, 128))
+        expected = dispatch.plan(op, shapes, True, H200)
+        family = dispatch.cached_family(op, key, True, H200)
+        assert family.answer(shapes) is None
+        assert family.learn(shapes, expected)
+        dispatch.keep_family(op, family, True, H200)
+        assert dispatch.cached_family(op, key, True, H200).answer(shapes) == expected
+
+
+def test_a_program_that_is_not_what_is_planned_says_how_they_differ() -> None:
+    """The fields, and of the kernels the lines."""
+    softmax = rows.TEMPLATES["log softmax"]
+    op, shapes = softmax.op(HALF), softmax.small
+    expected = dispatch.plan(op, shapes, True, H200)
+    section = expected.kernel.sections[-1]
+    longer = (*expected.kernel.sections[:-1], Section(section.file, f"{section.text}// more"))
+    kernel = dataclasses.replace(expected.kernel, sections=longer)
+    other = dataclasses.replace(expected, grid=(77, 1, 1), kernel=kernel, then=(expected,))
+    family = dispatch.family(op, programs.any_extents(shapes), True, H200)
+    family.learn(shapes, expected)
+    with pytest.raises(AssertionError, match=r"grid .* instead of \(77, 1, 1\).*// more.*0 launches .* of 1") as told:
+        family.learn(shapes, other)
+    assert "scratch" not in str(told.value)

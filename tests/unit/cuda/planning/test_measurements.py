@@ -7,18 +7,23 @@ from pathlib import Path
 import onnx
 import pytest
 
+from bench.cases import ops, products
+from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda.planning import measurements
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.dispatch import variant_kinds
+from onnxfuse.cuda.dispatch.measurements import Book, Machine, MeasuredVariants, Timed
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, GemmTile, TileTuning
-from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.support.errors import KernelError, ModelError
-from tests.support.kernels import ops, products
-from tests.support.kernels.ops import FLOAT, HALF
+from onnxfuse.support.integer_parts import part_of, text_of
 
 H200 = Arch("sm_90a", 132)
 HERE, THERE = Machine("NVIDIA H200", "580.1", "1.31.1"), Machine("NVIDIA A100", "580.1", "1.31.1")
-TILED = TileTuning(tile=GemmTile(128, 64, 2))
+TILED = GemmVariant(tile=GemmTile(128, 64, 2))
 
 
 def measured(op: str = "MatMulAdd_1", rows: int = 32, rule: str = "gemm") -> MeasuredVariants:
@@ -29,10 +34,10 @@ def measured(op: str = "MatMulAdd_1", rows: int = 32, rule: str = "gemm") -> Mea
         ("float16", "float16"),
         ((rows, 8), (8, 16)),
         (
-            Timed("fused", DEFAULT, 4.5, (4.25, 5.0)),
+            Timed("fused", None, 4.5, (4.25, 5.0)),
             Timed("fused", TILED, 4.0, (3.75, 4.125)),
-            Timed("fused", TileTuning(row_threads=64), failed="no registers are left"),
-            Timed("alone", DEFAULT, 9.125, (9.0, 9.5)),
+            Timed("fused", RowVariant(row_threads=64), failed="no registers are left"),
+            Timed("alone", None, 9.125, (9.0, 9.5)),
         ),
     )
 
@@ -141,19 +146,19 @@ def test_a_model_carries_one_book() -> None:
 def test_the_fastest_variant_is_the_one_that_ran() -> None:
     """Of what failed nothing follows."""
     assert measurements.variant(measured()) == TILED
-    failed = replace(measured(), candidates=(Timed("fused", TILED, failed="no"), Timed("alone", DEFAULT, 1.0)))
-    assert measurements.variant(failed) == DEFAULT
+    failed = replace(measured(), candidates=(Timed("fused", TILED, failed="no"), Timed("alone", None, 1.0)))
+    assert measurements.variant(failed) is None
     assert failed.ran
     assert not replace(failed, candidates=failed.candidates[:1]).ran
 
 
 @pytest.mark.parametrize(
     ("low", "high", "chosen"),
-    [(4.25, 4.125, TILED), (4.25, 4.25, DEFAULT), (3.0, 4.125, DEFAULT), (4.25, 9.0, DEFAULT)],
+    [(4.25, 4.125, TILED), (4.25, 4.25, None), (3.0, 4.125, None), (4.25, 9.0, None)],
 )
-def test_a_variant_has_to_be_faster_beyond_chance(low: float, high: float, chosen: TileTuning) -> None:
+def test_a_variant_has_to_be_faster_beyond_chance(low: float, high: float, chosen: Variant | None) -> None:
     """Where the 10th percentile of the plan's own choice is below the 90th of the variant, the plan's own stays."""
-    times = (Timed("fused", DEFAULT, 4.5, (low, 5.0)), Timed("fused", TILED, 4.0, (3.75, high)))
+    times = (Timed("fused", None, 4.5, (low, 5.0)), Timed("fused", TILED, 4.0, (3.75, high)))
     assert measurements.variant(replace(measured(), candidates=times)) == chosen
 
 
@@ -197,7 +202,7 @@ def test_candidates_of_every_template(case: str) -> None:
     """The plan's own choice first; each makes a plan that no other makes."""
     op, shapes = CASES[case]
     found = cuda.candidates(op, tuple(map(tuple, shapes)), H200)
-    assert found[0] == DEFAULT
+    assert found[0] is None
     plans = [cuda.plan(op, tuple(map(tuple, shapes)), True, H200, t) for t in found]
     keys = [(p.kernel, p.grid, p.block, p.shared_bytes, p.parameters) for p in plans]
     assert len(set(keys)) == len(keys)
@@ -210,7 +215,11 @@ def test_a_variant_that_nobody_would_measure_is_none(case: str) -> None:
     op, shapes = CASES[case]
     sizes = tuple(map(tuple, shapes))
     assert all(cuda.is_candidate(op, sizes, H200, t) for t in cuda.candidates(op, sizes, H200))
-    for other in (TileTuning(min_blocks=3), TileTuning(width=16), TileTuning(pointwise_threads=1 << 20)):
+    for other in (
+        PointwiseVariant(min_blocks=3),
+        PointwiseVariant(width=16),
+        PointwiseVariant(pointwise_threads=1 << 20),
+    ):
         assert not cuda.is_candidate(op, sizes, H200, other)
 
 
@@ -219,6 +228,39 @@ def test_every_template_says_its_candidates() -> None:
     from onnxfuse.cuda.dispatch.dispatch import TEMPLATES
 
     assert all(callable(t.planner.candidates) for t in TEMPLATES.values() if t.planner is not None)
+
+
+def test_a_variant_of_another_template_is_refused() -> None:
+    """A template reads the constants that it declares, and no others."""
+    gemm, shapes = CASES["gemm"]
+    with pytest.raises(KernelError, match="row_threads 64, which is no variant of template gemm"):
+        cuda.plan(gemm, tuple(map(tuple, shapes)), True, H200, RowVariant(row_threads=64))
+    row, shapes = CASES["row"]
+    with pytest.raises(KernelError, match="pointwise_threads 64, expected a RowVariant"):
+        cuda.plan(row, tuple(map(tuple, shapes)), True, H200, PointwiseVariant(pointwise_threads=64))
+
+
+def test_no_two_kinds_of_variants_share_a_candidate_s_field() -> None:
+    """A tuning file names a variant by its fields alone: those that are ever measured belong to one kind."""
+    measured = [
+        field for op, shapes in CASES.values() for t in cuda.candidates(op, tuple(map(tuple, shapes)), H200)
+        if t is not None for field in t.changed
+    ]  # fmt: skip
+    kinds = {field: [k for k in variant_kinds() if k.accepts({field: None})] for field in measured}
+    assert measured
+    assert {field: len(k) for field, k in kinds.items()} == dict.fromkeys(measured, 1)
+
+
+def test_parts_are_written_as_their_integers() -> None:
+    """A sweep names a field and its value; a part without its last defaults."""
+    assert GemmVariant().with_field("tile", "128x64x2") == TILED
+    assert PointwiseVariant().with_field("pointwise_threads", "512") == PointwiseVariant(pointwise_threads=512)
+    for tile in (GemmTile(128, 64, 2), GemmTile(64, 64, 1, teams=1, split=4), GemmTile(128, 192, 1, 2)):
+        assert part_of(GemmTile, text_of(tile)) == tile
+    assert text_of(GemmTile(128, 192, 1, 2)) == "128x192x1x2"
+    for name, text in (("speed", "3"), ("tile", "128"), ("tile", "128x64xtwo"), ("tile", "1x2x3x4x5x6x7")):
+        with pytest.raises(ValueError, match="expected"):
+            GemmVariant().with_field(name, text)
 
 
 def test_candidates_of_an_op_without_template() -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import onnx
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.dispatch import dispatch as launching
@@ -13,8 +15,6 @@ from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.symbolic.element_types import UnsupportedError
-from tests.support.kernels import ops
-from tests.support.kernels.ops import HALF
 from tests.support.shared_input import products
 from tests.support.small import assert_same_numbers, fuses, parse
 from tests.support.small import ops as operators
@@ -162,3 +162,13 @@ def test_the_body_says_which_shapes_it_takes(text, shapes, taken):
 def test_shapes_that_the_body_does_not_take_need_no_plan():
     fused = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
     assert cuda.unplanned(fused, ((2, 3), (4,)), [(SUPPORTED[0], True)]) is None
+
+
+def test_each_supported_gpu_is_planned_for_before_an_op_is_made():
+    """A GPU is a row of SUPPORTED: whichever there are, an op has a plan on each, on some with unaligned pointers."""
+    from onnxfuse.fusion.region import proof
+
+    assert [arch for arch, _ in proof.FIRST[0]] == list(SUPPORTED)
+    assert {aligned for _, aligned in proof.FIRST[0]} == {True, False}
+    assert proof.SMALLEST.shared_bytes <= min(arch.shared_bytes for arch in SUPPORTED)
+    assert proof.RICHEST.name == "sm_90a"

@@ -9,8 +9,8 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
-from onnxfuse.cuda.planning.measurements import key
+from onnxfuse.cuda.dispatch.measurements import key
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime import session
 from onnxfuse.runtime.kernels import ahead_of_time as module
@@ -84,14 +84,14 @@ def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.Monk
     assert threading.get_ident() not in compiler.threads
     for op in ahead.ops.values():
         shapes = ((3, 8), (8,))[: len(op.inputs)]
-        assert ahead.plan(op, shapes, True, 0, DEFAULT) == cuda.plan(op, shapes, True, H200)
+        assert ahead.plan(op, shapes, True, 0, None) == cuda.plan(op, shapes, True, H200)
     assert sorted(compiler.entries) == sorted(set(compiler.entries))
     assert len(compiler.entries) == 2
 
 
 def test_the_variant_that_was_measured_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
-    shapes, narrow = ((3, 8), (8,)), TileTuning(width=1)
+    shapes, narrow = ((3, 8), (8,)), PointwiseVariant(width=1)
     ahead = made("3", lambda device: {key("BiasRelu_1", shapes): narrow})
     ahead.start(0)
     compiler.wait_for(2)
@@ -108,9 +108,9 @@ def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytes
         time.sleep(0.01)
     first, second = ahead.ops.values()
     assert not compiler.entries
-    ahead.plan(first, ((5, 8), (8,)), True, 0, DEFAULT)
+    ahead.plan(first, ((5, 8), (8,)), True, 0, None)
     compiler.wait_for(2)
-    assert ahead.plan(second, ((5, 8),), True, 0, DEFAULT) == cuda.plan(second, ((5, 8),), True, H200)
+    assert ahead.plan(second, ((5, 8),), True, 0, None) == cuda.plan(second, ((5, 8),), True, H200)
 
 
 def test_plans_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_plans_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPat
     ahead._prepare(0)
     first = next(iter(ahead.ops.values()))
     for rows in range(1, 3 * module.MOST_JOBS):
-        ahead.plan(first, ((rows, 8), (8,)), True, 0, DEFAULT)
+        ahead.plan(first, ((rows, 8), (8,)), True, 0, None)
     assert len(ahead.jobs) <= module.MOST_JOBS
     ahead.stop()
 
@@ -137,7 +137,7 @@ def test_an_op_without_a_plan_is_told_where_it_is_asked_for(monkeypatch: pytest.
     ahead = made("3")
     ahead.start(0)
     with pytest.raises(KernelError, match="no kernel"):
-        ahead.plan(next(iter(ahead.ops.values())), ((3, 8), (8,)), True, 0, DEFAULT)
+        ahead.plan(next(iter(ahead.ops.values())), ((3, 8), (8,)), True, 0, None)
     assert not compiler.entries
 
 

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.cases import products
+from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.planning.launch_plan import GemmTile
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.runtime.kernels import ahead_of_time, loader
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError
 from tests.support import fused_models as models
 from tests.support import stand_in_kernels
-from tests.support.kernels import products
-from tests.support.kernels.ops import HALF
 from tests.support.scenarios import FakeCuda
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]

@@ -61,7 +61,7 @@ def test_the_bridge_has_room_for_the_tensor_maps_that_a_plan_may_have() -> None:
 
 @pytest.mark.parametrize(("name", "early"), [("sm_80", False), ("sm_89", False), ("sm_90a", True), ("sm_120a", True)])
 def test_kernels_start_early_where_the_gpu_can(name: str, early: bool) -> None:
-    assert cuda.Arch(name, 1).starts_early == early
+    assert cuda.Arch(name, 1).isa.starts_early == early
 
 
 def test_the_ops_of_these_tests_have_kernels() -> None:

@@ -14,13 +14,11 @@ from onnxfuse import cuda, runtime
 from onnxfuse.api.deploy import compiling
 from onnxfuse.api.request.options import Compiling
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.dispatch import dispatch, measurements
+from onnxfuse.cuda.dispatch.measurements import MeasuredVariants, Timed
 from onnxfuse.cuda.pack import file
 from onnxfuse.cuda.pack.layout import CUBIN, PTX, StoredProgram, Target, best
-from onnxfuse.cuda.planning import measurements
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import TileTuning
-from onnxfuse.cuda.planning.measurements import MeasuredVariants, Timed
 from onnxfuse.files import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.engine.bridge import bridge
@@ -148,7 +146,7 @@ def tuned() -> Any:
     book = measurements.of_model(model)
     shapes = ((7, 8), (8,))
     book[HERE]["BiasRelu_1".rpartition("_")[2], shapes] = MeasuredVariants(
-        "BiasRelu_1", "by_hand", (), (), shapes, (Timed("fused", TileTuning(), 1.0),)
+        "BiasRelu_1", "by_hand", (), (), shapes, (Timed("fused", None, 1.0),)
     )
     measurements.attach(model, book)
     io.save(model, path)

@@ -16,18 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import products, rows
+from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
+from onnxfuse.cuda.dispatch.measurements import key
 from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.planning.measurements import key
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
 from tests.support import fused_models as models
 from tests.support import growth
-from tests.support.kernels import products, programs, rows
-from tests.support.kernels.ops import HALF
+from tests.support.kernels import programs
 from tests.support.scenarios import FakeCuda
 from tests.support.small import optimize, parse
 from tests.unit.runtime.sessions.test_any_shapes import LINEAR

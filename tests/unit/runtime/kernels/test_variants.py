@@ -8,9 +8,10 @@ import onnx
 import pytest
 
 from onnxfuse import runtime
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.launch_plan import TileTuning
-from onnxfuse.cuda.planning.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Book, Machine, MeasuredVariants, Timed
+from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.runtime.kernels import variants as runtime_tuned
 from onnxfuse.support.errors import ModelError
 from tests.support import fused_models as models
@@ -19,20 +20,20 @@ from tests.support.scenarios import FakeCuda
 
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 HERE, THERE = Machine("Stand-in", "1.0", "1.31.1"), Machine("Another", "1.0", "1.31.1")
-WIDE = TileTuning(pointwise_threads=512)
+WIDE = PointwiseVariant(pointwise_threads=512)
 
 
-def carrying(machine: Machine, rows: int, variant: TileTuning = WIDE) -> onnx.ModelProto:
+def carrying(machine: Machine, rows: int, variant: Variant | None = WIDE) -> onnx.ModelProto:
     """The chain, whose first op was fastest in another variant at so many rows."""
     model = models.chain()
     shapes = ((rows, 8), (8,))
-    times = (Timed("fused", TileTuning(), 2.0), Timed("fused", variant, 1.0))
+    times = (Timed("fused", None, 2.0), Timed("fused", variant, 1.0))
     book: Book = {machine: {("BiasRelu_1", shapes): MeasuredVariants("BiasRelu_1", "by_hand", (), (), shapes, times)}}
     measurements.attach(model, book)
     return model
 
 
-def planned(machine: Machine, variant: TileTuning = WIDE) -> Any:
+def planned(machine: Machine, variant: Variant | None = WIDE) -> Any:
     runtime_tuned.machine_of = lambda device: HERE
     stand_in = stand_in_kernels.install()
     with warnings.catch_warnings(record=True) as told:
@@ -41,7 +42,7 @@ def planned(machine: Machine, variant: TileTuning = WIDE) -> Any:
         for rows in (3, 5):
             session.run(None, {"x": np.zeros((rows, 8), np.float32), "b": np.zeros(8, np.float32)})
     tunings = [
-        [name, shapes[0][0], measurements.changed(t)]
+        [name, shapes[0][0], {} if t is None else t.changed]
         for (name, shapes, _), t in zip(stand_in.planned, stand_in.tunings, strict=True)
     ]
     return {"planned": tunings, "told": [str(w.message) for w in told]}
@@ -52,7 +53,7 @@ def on_the_same_machine() -> Any:
 
 
 def of_no_kernel_of_ours() -> Any:
-    return planned(HERE, TileTuning(min_blocks=7))
+    return planned(HERE, PointwiseVariant(min_blocks=7))
 
 
 def on_another_machine() -> Any:
@@ -90,7 +91,7 @@ def test_what_was_measured_elsewhere_is_not_used_and_told_once(on_fake_cuda: Fak
 
 
 def test_a_damaged_tuning_in_a_model_is_told_where_it_is_opened(on_fake_cuda: FakeCuda) -> None:
-    assert "the model's metadata onnxfuse.tuning: is not a tuning file" in on_fake_cuda(damaged)
+    assert "the model's metadata onnxfuse.measure.tune: is not a tuning file" in on_fake_cuda(damaged)
 
 
 def damaged() -> Any:

@@ -4,6 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
+from bench.cases import products
+from bench.cases.ops import HALF
 from onnxfuse.cuda.dispatch.dispatch import family
 from onnxfuse.cuda.launch_programs import cover as covering
 from onnxfuse.cuda.launch_programs.cover import Domain, cover
@@ -13,8 +15,6 @@ from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.packing import ranges
 from onnxfuse.shapes.onnx_inference import may_multiply
 from tests.support import fused_models as models
-from tests.support.kernels import products
-from tests.support.kernels.ops import HALF
 
 H200 = Arch("sm_90a", 132)
 

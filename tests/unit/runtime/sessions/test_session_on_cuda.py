@@ -19,8 +19,9 @@ import onnx
 import onnxruntime
 
 from onnxfuse import ops, runtime
-from onnxfuse.cuda import Arch, TensorMapSpec, TileTuning
+from onnxfuse.cuda import Arch, TensorMapSpec
 from onnxfuse.cuda import plan as real_plan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
@@ -98,7 +99,7 @@ def count_maps_of_real_plans(kernels: stand_in_kernels.StandInKernels) -> list[i
     """Give each op the plan that a GPU would get, with a kernel that evaluates the body; return the maps of each."""
     evaluated, maps = kernels.plan, list[int]()
 
-    def planned(op: FusedOp, shapes: Any, aligned: bool, arch: Arch, tuning: TileTuning) -> Any:
+    def planned(op: FusedOp, shapes: Any, aligned: bool, arch: Arch, tuning: Variant | None) -> Any:
         mine = real_plan(op, shapes, aligned, arch, tuning)
         maps.append(len(mine.tensor_maps))
         asked = {f: getattr(mine, f) for f in ("grid", "block", "shared_bytes", "parameters", "tensor_maps")}
