@@ -25,15 +25,19 @@ A100 = Arch("sm_80", 108)
 """The kernels of every GPU since; all of them have a twin on the host."""
 ATTENTION = attentions.Case(1, 2, 17, 40, 16)
 LSTM = recurrents.Case("LSTM", 2, 3, 8, 16)
-SPECIAL = {"attention": (ATTENTION.op(), ATTENTION.shapes()), "recurrent": (LSTM.op(), LSTM.shapes())}
 
 
 def bodies() -> dict[str, tuple[FusedOp, generals.Shapes]]:
     """Return a body of each template, with the shapes of its inputs."""
     first: dict[str, tuple[FusedOp, generals.Shapes]] = {}
     for op, shapes in generals.cases().values():
-        first.setdefault(op.template, (op, shapes))
-    return first | SPECIAL
+        first.setdefault(op.template, (op, tuple(map(tuple, shapes))))
+    return first | {"attention": (ATTENTION.op(), shapes_of(ATTENTION)), "recurrent": (LSTM.op(), shapes_of(LSTM))}
+
+
+def shapes_of(case: attentions.Case | recurrents.Case) -> generals.Shapes:
+    """Return the shapes of a case's inputs."""
+    return tuple(tuple(shape) for shape in case.shapes())
 
 
 def test_each_template_is_here() -> None:
@@ -45,19 +49,20 @@ def test_each_template_is_here() -> None:
 def test_a_kernel_of_each_template(template: str) -> None:
     """Planned, compiled by NVRTC and by the host's compiler, which runs it: the numbers are those of the body."""
     op, shapes = bodies()[template]
-    plan = cuda.plan(op, tuple(map(tuple, shapes)), True, A100)
+    plan = cuda.plan(op, shapes, True, A100)
     for part in (plan, *plan.then):
         assert nvrtc.build(part.kernel, A100)[0].startswith(b"\x7fELF")
     rng = np.random.default_rng(0)
-    case = {"attention": ATTENTION, "recurrent": LSTM}.get(template)
-    inputs = case.inputs(rng) if case else generals.inputs(op, shapes, rng)
-    got = emulate.run(plan, inputs, [np.dtype(ops.NUMPY[t]) for t in op.outputs])
+    types = [np.dtype(ops.NUMPY[t]) for t in op.outputs]
     if template == "attention":
-        attentions.within_budget(ATTENTION, inputs, got[0])
+        inputs = ATTENTION.inputs(rng)
+        attentions.within_budget(ATTENTION, inputs, emulate.run(plan, inputs, types)[0])
     elif template == "recurrent":
-        recurrents.within_budget(LSTM, inputs, got)
+        inputs = LSTM.inputs(rng)
+        recurrents.within_budget(LSTM, inputs, emulate.run(plan, inputs, types))
     else:
-        ops.within_budget(op, inputs, got)
+        inputs = generals.inputs(op, shapes, rng)
+        ops.within_budget(op, inputs, emulate.run(plan, inputs, types))
 
 
 def test_a_model_from_end_to_end(folder: Path, onnxfuse_command: Command) -> None:
