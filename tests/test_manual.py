@@ -9,7 +9,8 @@ import pytest
 
 import onnxfuse
 from manual import pages, rule_page
-from onnxfuse.cli.main import COMMANDS, group
+from onnxfuse.cli.main import group
+from onnxfuse.options import COMMANDS
 from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import UsageError
 

@@ -14,7 +14,8 @@ import models
 import onnxfuse
 from manual import pages
 from models import minilm
-from onnxfuse.cli.main import COMMANDS, group
+from onnxfuse.cli.main import group
+from onnxfuse.options import COMMANDS
 from onnxfuse.passes import pipeline
 from onnxfuse.passes.manager import Phase, State, verifying
 from onnxfuse.passes.phases import REWRITE

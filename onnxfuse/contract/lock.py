@@ -18,6 +18,7 @@ from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
+from onnxfuse.support.shown import shown
 
 SCHEMA = 1
 Kept = TypeVar("Kept")
@@ -125,7 +126,7 @@ def read_lock(path: Path) -> Lock | None:
         data = json_fields.parse(read_text(path))
         if data.at("schema")[0] != SCHEMA:
             raise UsageError(
-                f"{path}: is of version {json_fields.shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}",
+                f"{path}: is of version {shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}",
                 AGAIN,
             )
         models = data.object("models")

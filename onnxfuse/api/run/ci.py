@@ -8,12 +8,11 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
-from onnxfuse.api.run.running import PROVIDERS, verify
+from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import LOCK, Contract, ModelEntry
 from onnxfuse.contract.lock import (
@@ -29,6 +28,7 @@ from onnxfuse.contract.lock import (
 )
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.options.groups import PROVIDERS
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
@@ -160,8 +160,8 @@ def checked(
     discarded."""
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
-    config = contract_file.nearest() if config is None else config
-    selected = _chosen(contract_file.read(config), names)
+    selected = read_config(config, names)
+    config = selected.path
     lock_file = config.with_suffix(LOCK)
     if update:
         check_no_links(lock_file, lock_file.parent)
@@ -190,18 +190,15 @@ def checked(
 
 
 def _options(entry: ModelEntry) -> Options:
-    return Options(
-        rules=entry.rules,
-        skip=entry.skip,
-        also=entry.also,
-        freeze_initializers=entry.freeze_initializers,
-        precision=lowering(
-            entry.precision, entry.inputs, entry.tolerance, entry.io_precision, keep_fp32=entry.keep_fp32
-        ),
-    )
+    return Options.of({**entry.options, "inputs": entry.inputs})
 
 
-def _chosen(entries: Contract, names: Sequence[str]) -> Contract:
+def read_config(config: Path | None, names: Sequence[str]) -> Contract:
+    """Return the models of a file, by default the nearest onnxfuse.toml, those of `names` if there are any.
+
+    Raises UsageError for a mistake in the file, and for a name that it has not.
+    """
+    entries = contract_file.read(contract_file.nearest() if config is None else config)
     valid_names = [e.name for e in entries.models]
     unknown = next((n for n in names if n not in valid_names), None)
     if unknown is not None:
@@ -212,7 +209,7 @@ def _chosen(entries: Contract, names: Sequence[str]) -> Contract:
 def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
     """Raise UsageError for a requirement on a rule that does not apply, before any model is read."""
     for entry in entries.models:
-        available = pack.select(entry.rules) if entry.require else ()
+        available = pack.select(entry.options["rules"]) if entry.require else ()
         for required in entry.require:
             try:
                 check_applies(required.rule, rules[entry.name], available)

@@ -2,59 +2,33 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-import click
 from rich.console import Console
 from rich.markup import escape
 
 from onnxfuse.api.run.ci import CiResult, Outcome, checked
 from onnxfuse.cli.base.console import output, plain_table, print_json, printing, working
-from onnxfuse.cli.base.parameters import JSON_OPTION, custom_ops_option
-from onnxfuse.cli.base.report_files import Outputs, output_options
+from onnxfuse.cli.base.report_files import Outputs
+from onnxfuse.options.commands import CiCommand
+from onnxfuse.options.functions import CiChecks
+from onnxfuse.options.schema import part
 from onnxfuse.support.plurals import agreeing, plural
 
 
-@click.command("ci")
-@click.argument("config", required=False, type=click.Path(path_type=Path))
-@click.option("--update", is_flag=True, help="Write the lock file from the current results.")
-@click.option("--locked", is_flag=True, help="Exit 4 for any difference from the lock file, not only for regressions.")
-@click.option("--model", "names", metavar="NAME", multiple=True, help="Check this model only; may be repeated.")
-@click.option("--no-bench", is_flag=True, help="Skip timing, on machines without the GPU.")
-@custom_ops_option
-@output_options
-@JSON_OPTION
-def command(
-    config: Path | None,
-    update: bool,
-    locked: bool,
-    names: tuple[str, ...],
-    no_bench: bool,
-    as_json: bool,
-    outputs: Outputs,
-) -> int:
-    """Check the models of CONFIG against its requirements, and against its lock file.
-
-    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
-    and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
-    or false), bench (min_speedup), precision with io_precision, tolerance and keep_fp32, provider, rules, skip, also,
-    freeze_initializers, name. A lost fusion, an additional node or float32 node compared with the lock, or a larger
-    error exits 4 with the reason; a numerical mismatch exits 1. An output is written only if all checks pass.
-    """
+def command(outputs: Outputs, **given: Unpack[CiCommand]) -> int:
+    """Run the command and print its result."""
 
     # Outputs and the lock are put in place last: if a report cannot be written, they remain unchanged.
     def tell() -> None:
-        if as_json:
+        if given["as_json"]:
             print_json("ci", result.as_dict())
         else:
-            _print(result, locked=locked, update=update)
+            _print(result, locked=given["locked"], update=given["update"])
 
     with printing() as print_result, ExitStack() as pending:
         with working("read") as progress:
-            result = pending.enter_context(
-                checked(config, update=update, locked=locked, names=names, bench=not no_bench, progress=progress)
-            )
+            result = pending.enter_context(checked(given["config"], progress=progress, **part(CiChecks, given)))
         outputs.write("ci", result.as_dict(), by_model={o.entry.name: o.models for o in result.outcomes})
         print_result(tell)
     return result.exit_code
