@@ -33,7 +33,7 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.support.shown import shown
 
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
-SEE = "See onnxfuse ci --help; onnxfuse options --schema prints the keys and their types."
+SEE = "See onnxfuse ci --help; onnxfuse config --schema prints the keys and their types."
 NAME = "onnxfuse.toml"
 LOCK = ".lock"
 """Replaces the suffix of the configuration's name."""

@@ -18,7 +18,7 @@ COMMANDS = {
     "export-library": "Export a folder that serves a fused model from C++, C#, Java or Triton, without Python.",
     "ci": "Check models against onnxfuse.toml and onnxfuse.lock.",
     "doctor": "Check the environment: what is installed, what is missing, and how to fix it.",
-    "options": "List every option with its value and where it comes from.",
+    "config": "List every option with its value and where it comes from.",
     "completion": "Print the completion script for a shell.",
 }
 """Each command with a line for `onnxfuse --help`. It is the function `command` of a module of `onnxfuse.cli.commands`,

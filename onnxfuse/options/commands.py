@@ -322,11 +322,11 @@ class DoctorCommand(Common, total=False):
     ]
 
 
-class OptionsCommand(Common, total=False):
+class ConfigCommand(Common, total=False):
     """List every option with its value here and the origin of the value: default, flag, or onnxfuse.toml.
 
     Without COMMAND the options of all commands are listed, with their defaults. With COMMAND and its own arguments
-    these are the values with which `onnxfuse COMMAND ARGUMENTS` would run: `onnxfuse options optimize --only gemm`.
+    these are the values with which `onnxfuse COMMAND ARGUMENTS` would run: `onnxfuse config optimize --only gemm`.
     With ci the options of each model of onnxfuse.toml are listed. Nothing is run.
     """
 
@@ -364,7 +364,7 @@ GROUPS: dict[str, type] = {
     "export-library": ExportLibraryCommand,
     "ci": CiCommand,
     "doctor": DoctorCommand,
-    "options": OptionsCommand,
+    "config": ConfigCommand,
     "completion": CompletionCommand,
 }
 """The arguments and options of each command."""

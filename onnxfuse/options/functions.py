@@ -33,6 +33,7 @@ from onnxfuse.options.kinds import (
     Kind,
     OptionalCount,
     OptionalFlag,
+    OptionalFolder,
     OptionalPath,
     OptionalPositive,
     OptionalSizes,
@@ -331,7 +332,7 @@ class VerifyRun(Compared, Sizes, total=False):
         ),
     ]
     bisect: Annotated[
-        OptionalPath,
+        OptionalFolder,
         Option(
             None,
             "After a mismatch, name the fused op or rule at fault, and write the smallest failing model to this "

@@ -101,6 +101,7 @@ def one_of(choice: Any) -> Kind:
 STRING = Kind(str, "a string")
 STRINGS = Kind(tuple[str, ...], "a list of strings", many=True)
 PATH = Kind(Path, "a path", "path")
+FOLDER = Kind(Path, "a path", "folder")
 PATHS = Kind(tuple[Path, ...], "a list of paths", "path", many=True)
 BOOLEAN = Kind(bool, "True or False", "switch")
 FINITE = number()
@@ -227,6 +228,7 @@ PROVIDERS = _providers(with_options=True)
 
 Strings = Annotated[Sequence[str], STRINGS]
 Paths = Annotated[Sequence[str | Path], PATHS]
+OptionalFolder = Annotated[str | Path | None, FOLDER]
 OptionalPath = Annotated[str | Path | None, PATH]
 Text = Annotated[str, STRING]
 OptionalText = Annotated[str | None, STRING]

@@ -30,7 +30,7 @@ class SchemaCommand(click.Command):
         if "{TOML_KEYS}" in text:
             text = text.replace("{TOML_KEYS}", ", ".join(schema.toml_keys(Optimizing)))
         self.options = group
-        # What follows COMMAND in `onnxfuse options COMMAND ...` is that command's own.
+        # What follows COMMAND in `onnxfuse config COMMAND ...` is that command's own.
         rest = any(argument.kind == "rest" for argument in schema.arguments(group).values())
         settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if rest else {}
         super().__init__(

@@ -215,7 +215,12 @@ def _word(one: Field) -> Any:
         return click.IntRange(kind.least, kind.most)
     if kind.parser == "number":
         return click.FloatRange(kind.least, kind.most, min_open=kind.least_open, max_open=kind.most_open)
-    types: dict[str, Any] = {"path": click.Path(path_type=Path), "size": _Size(), "tolerance": _Tolerance()}
+    types: dict[str, Any] = {
+        "path": click.Path(path_type=Path),
+        "folder": click.Path(path_type=Path, file_okay=False),
+        "size": _Size(),
+        "tolerance": _Tolerance(),
+    }
     return types.get(kind.parser, click.STRING)
 
 

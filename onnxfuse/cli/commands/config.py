@@ -1,4 +1,4 @@
-"""`onnxfuse options`: every option with its value and the origin of the value."""
+"""`onnxfuse config`: every option with its value and the origin of the value."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from rich.markup import escape
 from onnxfuse.cli.base.command import SchemaCommand
 from onnxfuse.cli.base.console import output, plain_table, print_json, print_table
 from onnxfuse.options import COMMANDS, toml
-from onnxfuse.options.commands import GROUPS, OptionsCommand
+from onnxfuse.options.commands import GROUPS, ConfigCommand
 from onnxfuse.options.schema import Field, fields
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import UsageError
@@ -20,7 +20,7 @@ from onnxfuse.support.errors import UsageError
 DEFAULT = "default"
 
 
-def command(**given: Unpack[OptionsCommand]) -> int:
+def command(**given: Unpack[ConfigCommand]) -> int:
     """Run the command and print its result."""
     call = given["call"]
     if given["schema"]:
@@ -28,7 +28,7 @@ def command(**given: Unpack[OptionsCommand]) -> int:
         return 0
     rows = _of_call(str(call[0]), [str(word) for word in call[1:]]) if call else _of_all()
     if given["as_json"]:
-        print_json("options", {"ok": True, "options": rows})
+        print_json("config", {"ok": True, "options": rows})
         return 0
     headings = tuple(rows[0])
     table = plain_table(*(heading.replace("_", " ") for heading in headings))
