@@ -127,7 +127,7 @@ def say_in_python(error: OnnxfuseError, group: type) -> None:
 
         def keyword(match: re.Match[str]) -> str:
             inside = any(start <= match.start() < end for start, end in commands)
-            return match[0] if inside else known.get(match[0], match[0])
+            return match[0] if inside or match[0] not in known else f"`{known[match[0]]}`"
 
         return FLAG.sub(keyword, text)
 

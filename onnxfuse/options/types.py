@@ -3,7 +3,6 @@
 Types are those of options: bool, int, float, str, Path, dict, Literal, unions, tuples, and `Annotated` with `Limits`.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -89,9 +88,10 @@ def _is_plain(value: Any, kind: Any) -> bool:
     if kind is dict:
         return is_mapping(value)
     if kind in (int, float):
-        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-        # Compared, not converted: an integer may be larger than any float.
-        return number and (kind is int or not abs(value) > MOST_NUMBER) and not math.isnan(value)
+        if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
+            return False
+        # An integer is compared, not converted: it may be larger than any float.
+        return kind is int or abs(value if isinstance(value, Integral) else float(value)) <= MOST_NUMBER  # type: ignore[operator]
     return kind is Any or isinstance(value, str | Path if kind is Path else kind)
 
 
