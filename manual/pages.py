@@ -40,6 +40,7 @@ WRITTEN = {
     "performance/attention.md": "models/ATTENTION.md",
     "project/how_it_works.md": "docs/HOW_IT_WORKS.md",
     "project/adding.md": "docs/dev/ADDING.md",
+    "project/options.md": "docs/dev/OPTIONS.md",
     "project/integers.md": "docs/dev/INTEGERS.md",
     "project/developing.md": "docs/DEVELOPING.md",
     "project/models.md": "models/README.md",
@@ -87,7 +88,7 @@ def menu() -> Menu:
         ]),
         ("The project", [
             ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
-            ("Integers", "project/integers.md"), ("Developing", "project/developing.md"),
+            ("Options", "project/options.md"), ("Integers", "project/integers.md"), ("Developing", "project/developing.md"),
             ("Sample models", "project/models.md"), ("Security", "project/security.md"),
             ("Changes", "project/changelog.md"),
         ]),
