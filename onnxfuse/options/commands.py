@@ -4,15 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
-from onnxfuse.options.functions import (
-    BenchRun,
-    CiChecks,
-    CompileKernels,
-    ExportFolder,
-    ProfileRun,
-    VerifyRun,
-    View,
-)
+from onnxfuse.options.functions import BenchRun, CiChecks, CompileKernels, ExportFolder, ProfileRun, VerifyRun, View
 from onnxfuse.options.groups import CustomOps, Links, Optimizing, Rules, Seed
 from onnxfuse.options.kinds import (
     STRINGS,
@@ -40,15 +32,17 @@ OptionalModel = Annotated[Path | None, Argument("[OUT.onnx]", required=False)]
 Doctored = Literal["auto", "cpu", "cuda"]
 Shell = Literal["bash", "zsh", "fish"]
 
+# An option is a row of a table.
+# fmt: off
+
 
 class Shared(Links, total=False):
     """Options of every command."""
 
     quiet: Annotated[Flag, Option(False, "Print no results; the exit code is the verdict.", "-q, --quiet")]
     verbose: Annotated[Flag, Option(False, "Print each step and its time, on stderr.", "-v, --verbose")]
-    traceback: Annotated[
-        Flag, Option(False, "After an internal error (exit 70), print the traceback to report.", "--traceback")
-    ]
+    traceback: Annotated[Flag, Option(False, "After an internal error (exit 70), print the traceback to report.",
+        "--traceback")]
 
 
 class Common(Shared, total=False):
@@ -62,10 +56,8 @@ class Reports(TypedDict, total=False):
 
     report: Annotated[OptionalPath, _report("Write a self-contained HTML report.", "--report", "FILE.html")]
     junit: Annotated[OptionalPath, _report("Write the checks as JUnit XML.", "--junit", "FILE.xml")]
-    markdown: Annotated[
-        OptionalPath,
-        _report('Append the report to FILE.md, such as "$GITHUB_STEP_SUMMARY".', "--markdown", "FILE.md"),
-    ]
+    markdown: Annotated[OptionalPath, _report('Append the report to FILE.md, such as "$GITHUB_STEP_SUMMARY".',
+        "--markdown", "FILE.md")]
 
 
 class OptimizeCommand(Optimizing, Reports, Common, total=False):
@@ -77,56 +69,26 @@ class OptimizeCommand(Optimizing, Reports, Common, total=False):
     """
 
     models: Annotated[tuple[Path, ...], Argument("IN.onnx... [OUT.onnx]", many=True)]
-    output: Annotated[
-        OptionalPath,
-        _command(None, "Output folder for several models, or output file for one.", "-o, --output", "DIR"),
-    ]
+    output: Annotated[OptionalPath, _command(None, "Output folder for several models, or output file for one.",
+        "-o, --output", "DIR")]
     in_place: Annotated[Flag, _command(False, "Overwrite each IN.onnx; the original is lost.", "--in-place")]
-    external_data: Annotated[
-        OptionalFlag,
-        _command(
-            None,
-            "Store weights in a file next to OUT.onnx, or in it; default as in IN.onnx, and external above 2 GB. "
-            "Small weights and shape constants stay in it.",
-            "--external-data/--no-external-data",
-        ),
-    ]
-    guard_inputs: Annotated[
-        InputSets,
-        Option((), "Real inputs for {guard}, instead of {inputs}.", "--guard-inputs", "PATH", needs=("guard",)),
-    ]
-    tune: Annotated[
-        Flag,
-        _measured(False, "Measure candidates on the GPU that have no times yet, and choose the fastest.", "--tune"),
-    ]
-    undo: Annotated[
-        Flag,
-        _command(
-            False,
-            "Replace the fused ops of IN.onnx by the nodes of their bodies.",
-            "--undo",
-            excludes=("only", "skip", "also", "require", "guard", "tune", "tuning", "strict_fp32",
-                      "freeze_initializers", "precision", "dump", "compile", "shapes"),
-        ),
-    ]  # fmt: skip
-    dump: Annotated[
-        OptionalPath, _command(None, "Write every phase and kernel to this folder.", "--dump", "DIR", writes=True)
-    ]
-    compile: Annotated[
-        Flag, Option(False, "Also write OUT.onnx.kernels, like onnxfuse compile.", "--compile", group="Kernels")
-    ]
-    archs: Annotated[
-        tuple[str, ...],
-        Kind(STRINGS.type, STRINGS.expected, "list", many=True),
-        Option(
-            (),
-            "Target architectures of {compile} and {dump}; default that of this machine's GPU.",
-            "--arch",
-            "sm_NN[,...]",
-            group="Kernels",
-            needs=("dump", "compile"),
-        ),
-    ]
+    external_data: Annotated[OptionalFlag, _command(None, "Store weights in a file next to OUT.onnx, or in it; default "
+        "as in IN.onnx, and external above 2 GB. Small weights and shape constants stay in it.",
+        "--external-data/--no-external-data")]
+    guard_inputs: Annotated[InputSets, Option((), "Real inputs for {guard}, instead of {inputs}.", "--guard-inputs",
+        "PATH", needs=("guard",))]
+    tune: Annotated[Flag, _measured(False, "Measure candidates on the GPU that have no times yet, and choose the "
+        "fastest.", "--tune")]
+    undo: Annotated[Flag, _command(False, "Replace the fused ops of IN.onnx by the nodes of their bodies.", "--undo",
+        excludes=("only", "skip", "also", "require", "guard", "tune", "tuning", "strict_fp32", "freeze_initializers",
+            "precision", "dump", "compile", "shapes"))]
+    dump: Annotated[OptionalPath, _command(None, "Write every phase and kernel to this folder.", "--dump", "DIR",
+        writes=True)]
+    compile: Annotated[Flag, Option(False, "Also write OUT.onnx.kernels, like onnxfuse compile.", "--compile",
+        group="Kernels")]
+    archs: Annotated[tuple[str, ...], Kind(STRINGS.type, STRINGS.expected, "list", many=True), Option((),
+        "Target architectures of {compile} and {dump}; default that of this machine's GPU.", "--arch", "sm_NN[,...]",
+        group="Kernels", needs=("dump", "compile"))]
 
 
 class VerifyCommand(VerifyRun, CustomOps, Seed, Reports, Common, total=False):
@@ -139,9 +101,8 @@ class VerifyCommand(VerifyRun, CustomOps, Seed, Reports, Common, total=False):
 
     original: Annotated[Path, Argument("ORIGINAL", "model")]
     fused: Annotated[Path, Argument("FUSED")]
-    seed_count: Annotated[
-        AtLeastOne, Option(1, "Number of seeds, starting at {seed}.", "--seeds", "N", group="Running")
-    ]
+    seed_count: Annotated[AtLeastOne, Option(1, "Number of seeds, starting at {seed}.", "--seeds", "N",
+        group="Running")]
 
 
 class BenchCommand(BenchRun, CustomOps, Reports, Common, total=False):
@@ -153,9 +114,8 @@ class BenchCommand(BenchRun, CustomOps, Reports, Common, total=False):
 
     original: Model
     fused: OptionalModel
-    min_speedup: Annotated[
-        OptionalFactor, Option(None, "Exit 4 if the speed-up is below X at any shape.", "--min-speedup", "X")
-    ]
+    min_speedup: Annotated[OptionalFactor, Option(None, "Exit 4 if the speed-up is below X at any shape.",
+        "--min-speedup", "X")]
 
 
 class ProfileCommand(ProfileRun, CustomOps, Reports, Common, total=False):
@@ -182,18 +142,13 @@ class RulesCommand(Rules, Common, total=False):
     """
 
     name: Annotated[str | None, Argument("[NAME]", "text", required=False, complete="rules")]
-    test: Annotated[
-        Flag, Option(False, "Test each rule on its examples: fusions, refusals, numerical results.", "--test")
-    ]
-    new: Annotated[
-        Flag,
-        Option(False, "Create the rule NAME: a file with a pattern and an example extracted from a model.", "--new"),
-    ]
+    test: Annotated[Flag, Option(False, "Test each rule on its examples: fusions, refusals, numerical results.",
+        "--test")]
+    new: Annotated[Flag, Option(False, "Create the rule NAME: a file with a pattern and an example extracted from a "
+        "model.", "--new")]
     model: Annotated[OptionalPath, Option(None, "With {new}: the model.", "--from", "IN.onnx")]
-    at: Annotated[
-        Strings,
-        Option((), "With {new}: the node, value or name pattern to extract.", "--at", "NODE", complete="nodes"),
-    ]
+    at: Annotated[Strings, Option((), "With {new}: the node, value or name pattern to extract.", "--at", "NODE",
+        complete="nodes")]
     predicates: Annotated[Flag, Option(False, "List the predicates available in `where`.", "--predicates")]
 
 
@@ -201,44 +156,17 @@ class ExplainCommand(Rules, CustomOps, Common, total=False):
     """Explain what fuses in IN.onnx, what does not, and why. Writes nothing."""
 
     source: Annotated[Path, Argument("IN.onnx")]
-    only: Annotated[
-        Strings, Option((), "Consider this rule only.", "--only, --rule", "NAME", group="Rules", complete="rules")
-    ]
-    also: Annotated[
-        Strings,
-        Option(
-            (),
-            "Also apply this optional rule (`onnxfuse rules` lists them).",
-            "--also",
-            "RULE",
-            group="Rules",
-            complete="optional rules",
-        ),
-    ]
-    tuning: Annotated[
-        OptionalPath,
-        Option(
-            None,
-            "Show and apply the times of optimize --tune; default those stored in IN.onnx.",
-            "--tuning",
-            "FILE",
-        ),
-    ]
+    only: Annotated[Strings, Option((), "Consider this rule only.", "--only, --rule", "NAME", group="Rules",
+        complete="rules")]
+    also: Annotated[Strings, Option((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also",
+        "RULE", group="Rules", complete="optional rules")]
+    tuning: Annotated[OptionalPath, Option(None, "Show and apply the times of optimize --tune; default those stored in "
+        "IN.onnx.", "--tuning", "FILE")]
     near: Annotated[Flag, Option(False, "Rank near misses over the whole model, with hints.", "--near")]
-    at: Annotated[
-        Strings,
-        Option(
-            (),
-            "Explain this node, value or name pattern: the cause, then the rules' furthest attempts.",
-            "--at",
-            "NODE",
-            complete="nodes",
-        ),
-    ]
-    graph: Annotated[
-        Flag,
-        Option(False, "Show what prevents a CUDA graph of the optimized model, and why; needs a GPU.", "--graph"),
-    ]
+    at: Annotated[Strings, Option((), "Explain this node, value or name pattern: the cause, then the rules' furthest "
+        "attempts.", "--at", "NODE", complete="nodes")]
+    graph: Annotated[Flag, Option(False, "Show what prevents a CUDA graph of the optimized model, and why; needs a "
+        "GPU.", "--graph")]
     everything: Annotated[Flag, Option(False, "Print every row.", "--all")]
 
 
@@ -261,9 +189,8 @@ class ViewCommand(View, Common, total=False):
 
     model: Annotated[Path, Argument("MODEL.onnx", "model")]
     fused: Annotated[Path | None, Argument("[FUSED.onnx]", required=False)]
-    no_browser: Annotated[
-        Flag, Option(False, "Only print the address, without opening a browser.", "--no-browser", group="Server")
-    ]
+    no_browser: Annotated[Flag, Option(False, "Only print the address, without opening a browser.", "--no-browser",
+        group="Server")]
 
 
 class CompileCommand(CompileKernels, Common, total=False):
@@ -273,16 +200,9 @@ class CompileCommand(CompileKernels, Common, total=False):
     """
 
     model: FusedModel
-    trust_pack: Annotated[
-        Flag,
-        Option(
-            False,
-            "Let sessions use the pack next to MODEL.onnx, compiled elsewhere by somebody you trust to run code here. "
-            "Compiles nothing.",
-            "--trust-pack",
-            excludes=("archs", "shapes", "ptx", "target"),
-        ),
-    ]
+    trust_pack: Annotated[Flag, Option(False, "Let sessions use the pack next to MODEL.onnx, compiled elsewhere by "
+        "somebody you trust to run code here. Compiles nothing.", "--trust-pack",
+        excludes=("archs", "shapes", "ptx", "target"))]
 
 
 class ExportLibraryCommand(ExportFolder, Common, total=False):
@@ -315,11 +235,8 @@ class DoctorCommand(Common, total=False):
     (--provider cuda: always, --provider cpu: never).
     """
 
-    provider: Annotated[
-        Doctored,
-        one_of(Doctored),
-        Option("auto", "Required provider; auto requires CUDA if there is an NVIDIA driver.", "--provider"),
-    ]
+    provider: Annotated[Doctored, one_of(Doctored), Option("auto",
+        "Required provider; auto requires CUDA if there is an NVIDIA driver.", "--provider")]
 
 
 class ConfigCommand(Common, total=False):

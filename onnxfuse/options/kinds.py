@@ -171,9 +171,7 @@ ONE_OR_MORE_INPUTS = Kind(
 )
 PROGRESS = Kind(Any, "True, False, or a function", accepts=lambda value: isinstance(value, bool) or callable(value))
 PACK_FILE = Kind(
-    Any,
-    "the path of a kernel pack, or False",
-    accepts=lambda value: value is False or isinstance(value, str | Path),
+    Any, "the path of a kernel pack, or False", accepts=lambda value: value is False or isinstance(value, str | Path)
 )
 PROFILE = Kind(
     Any,

@@ -16,12 +16,11 @@ MOST_SEEDS = 10_000
 RELATION = r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*"
 """A requirement on a number, such as `>=3`."""
 REQUIRED = Annotated[int, Limits(least=0)] | Annotated[str, Limits(pattern=RELATION)]
-REQUIRE = Kind(
-    dict,
-    "a table of numbers by rule",
-    values=Kind(REQUIRED, 'a number or a string such as "==24"'),
-)
+REQUIRE = Kind(dict, "a table of numbers by rule", values=Kind(REQUIRED, 'a number or a string such as "==24"'))
 Provider = Literal["auto", "cpu", "cuda"]
+
+# An option is a row of a table.
+# fmt: off
 
 
 class Budget(TypedDict, total=False):
@@ -29,10 +28,8 @@ class Budget(TypedDict, total=False):
 
     nodes: Annotated[int | None, integer(0, MOST_COUNT), Option(None, "Largest number of nodes.")]
     megabytes: Annotated[OptionalFactor, Option(None, "Largest size of the optimized model.")]
-    error: Annotated[
-        OptionalFactor,
-        Option(None, "Largest share of verify's error budget that an output may use; 1 is what verify itself allows."),
-    ]
+    error: Annotated[OptionalFactor, Option(None, "Largest share of verify's error budget that an output may use; 1 is "
+        "what verify itself allows.")]
 
 
 class Verify(TypedDict, total=False):
@@ -54,9 +51,8 @@ class Model(TypedDict, total=False):
     path: Annotated[str, PATH, Option(None, "The model, relative to this file.")]
     name: Annotated[str | None, STRING, Option(None, "Name in the lock file; default the file's.")]
     output: Annotated[Path | None, PATH, Option(None, "Where the optimized model is written if everything is met.")]
-    require: Annotated[
-        Mapping[str, int | str] | None, REQUIRE, Option(None, "Required numbers of applications, by rule.")
-    ]
+    require: Annotated[Mapping[str, int | str] | None, REQUIRE, Option(None,
+        "Required numbers of applications, by rule.")]
     shapes: Annotated[Shapes, Option(None, "Sizes of dynamic dimensions, or shapes of inputs, at which it runs.")]
     provider: Annotated[Provider, one_of(Provider), Option("auto", "Where it runs.")]
 
