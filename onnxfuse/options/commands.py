@@ -72,6 +72,8 @@ class OptimizeCommand(Optimizing, Reports, Common, total=False):
     output: Annotated[OptionalPath, _command(None, "Output folder for several models, or output file for one.",
         "-o, --output", "DIR")]
     in_place: Annotated[Flag, _command(False, "Overwrite each IN.onnx; the original is lost.", "--in-place")]
+    dry_run: Annotated[Flag, _command(False, "Write nothing, and report what would be: with {require}, whether it "
+        "holds. OUT.onnx may be left out.", "--dry-run", excludes=("dump", "compile", "tune"))]
     external_data: Annotated[OptionalFlag, _command(None, "Store weights in a file next to OUT.onnx, or in it; default "
         "as in IN.onnx, and external above 2 GB. Small weights and shape constants stay in it.",
         "--external-data/--no-external-data")]

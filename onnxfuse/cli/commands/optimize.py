@@ -44,7 +44,10 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
             "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
             "Compile what was made by a command of its own: onnxfuse compile OUT.onnx --shape batch=1..32",
         )
-    todo = jobs(given["models"], output, in_place=given["in_place"])
+    nowhere = given["dry_run"] and output is None and len(given["models"]) == 1
+    todo = jobs(given["models"], output, in_place=given["in_place"] or nowhere)
+    if given["dry_run"]:  # the places are right, and no folder is made
+        todo = [replace(job, target=job.source) for job in todo]
     single = {"--report": outputs.report, "--junit": outputs.junit, "--markdown": outputs.markdown, "--dump": dump,
               "--tuning": tuning_file}  # fmt: skip
     _check_each(todo, single, packed=packed, measured=tune and tuning_file is None, as_json=as_json)
@@ -72,7 +75,7 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
 
     def one(job: Job, pending: contextlib.ExitStack) -> JobResult:
         measured = _tuning(tune, tuning_file, job.target, shapes)
-        return _one(job, replace(options, tuning=measured), outputs, pending, undone=undone)
+        return _one(job, replace(options, tuning=measured), outputs, pending, undone=undone, dry=given["dry_run"])
 
     if len(todo) > 1 or (output is not None and todo[0].target not in (output, None)):
         return multiple_models.run(todo, one, as_json=as_json)
@@ -102,16 +105,20 @@ def _check_each(
         raise UsageError("--json prints to standard output, where the model goes", "Name OUT.onnx.")
 
 
-def _one(job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitStack, *, undone: bool) -> JobResult:
-    """Make one model and write it; it is put in place when `pending` closes, provided that its results could be
-    printed."""
+def _one(
+    job: Job, options: Options, outputs: Outputs, pending: contextlib.ExitStack, *, undone: bool, dry: bool
+) -> JobResult:
+    """Make one model and write it, unless `dry`; it is put in place when `pending` closes, provided that its results
+    could be printed."""
     with working("load") as progress:
         make = (
             partial(undo, job.source, progress, options) if undone else partial(optimize, job.source, options, progress)
         )
         target = sys.stdout.buffer if job.target is None else job.target
-        optimized = pending.enter_context(written(make, target, progress))
+        optimized = make() if dry else pending.enter_context(written(make, target, progress))
     facts = optimized.as_dict(job.name, job.target_name)
+    if dry:
+        facts["target"] = None
     misses = near_misses.facts(near_misses.ranked(optimized.report), optimized.report) if options.keep else []
     outputs.write("optimize", {**facts, "near": misses}, optimized.models)
     if optimized.removed:
