@@ -89,8 +89,8 @@ def menu() -> Menu:
         ("The project", [
             ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
             ("Options", "project/options.md"), ("Integers", "project/integers.md"),
-            ("Developing", "project/developing.md"), ("Sample models", "project/models.md"), ("Security", "project/security.md"),
-            ("Changes", "project/changelog.md"),
+            ("Developing", "project/developing.md"), ("Sample models", "project/models.md"),
+            ("Security", "project/security.md"), ("Changes", "project/changelog.md"),
         ]),
     ]  # fmt: skip
 

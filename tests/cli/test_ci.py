@@ -131,6 +131,18 @@ def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnx
     assert not (repository / "out.onnx").exists()
 
 
+def test_an_option_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
+    """The lock records the options that the file sets; the reason of a difference is the first thing to see."""
+    onnxfuse_command("ci", "--update")
+    assert json.loads((repository / "onnxfuse.lock").read_text())["models"]["small"]["options"] == {}
+    (repository / "onnxfuse.toml").write_text(CONFIG + 'skip = ["gemm"]\n')
+    result = onnxfuse_command("ci")
+    assert result.code == 0
+    assert 'small: option skip: default -> ["gemm"]' in result.out
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert "changed" not in onnxfuse_command("ci").out
+
+
 def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
     """The lock knows each rule by its content."""
     onnxfuse_command("ci", "--update")

@@ -251,7 +251,7 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     if entry.min_speedup is not None and bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
-    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered)
+    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered, entry.options)
     if old_lock is not None:
         _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:
