@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import onnx
 
@@ -28,7 +28,9 @@ from onnxfuse.contract.lock import (
 )
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.options.functions import CiChecks
 from onnxfuse.options.groups import PROVIDERS
+from onnxfuse.options.schema import filled
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
@@ -119,45 +121,22 @@ class CiResult:
         }
 
 
-def ci(
-    config: str | Path | None = None,
-    *,
-    update: bool = False,
-    locked: bool = False,
-    names: Sequence[str] = (),
-    bench: bool = True,
-    progress: Steps = silent,
-) -> CiResult:
-    """Check the models of `config`: optimize, verify and time them as it specifies.
+def ci(config: str | Path | None = None, *, progress: Steps = silent, **given: Unpack[CiChecks]) -> CiResult:
+    """Check the models of `config`: optimize, verify and time them as it specifies; see `onnxfuse.ci`.
 
-    `config` defaults to the nearest onnxfuse.toml, in the current folder or a parent. `update` writes the lock file
-    from the current results if all models pass; with `locked` any difference from it is a failure. `names`: check these
-    models only. `bench=False` skips timing. Outputs are written if everything passed. A failing model does not stop the
-    others. Raises UsageError for a mistake in the file.
+    `config` defaults to the nearest onnxfuse.toml, in the current folder or a parent. Outputs are written if everything
+    passed. A failing model does not stop the others. Raises UsageError for a mistake in the file.
     """
-    with checked(
-        None if config is None else Path(config),
-        update=update,
-        locked=locked,
-        names=names,
-        bench=bench,
-        progress=progress,
-    ) as result:
+    with checked(None if config is None else Path(config), progress=progress, **given) as result:
         return result
 
 
 @contextmanager
-def checked(
-    config: Path | None,
-    *,
-    update: bool = False,
-    locked: bool = False,
-    names: Sequence[str] = (),
-    bench: bool = True,
-    progress: Steps = silent,
-) -> Iterator[CiResult]:
+def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[CiChecks]) -> Iterator[CiResult]:
     """Yield the result of `ci`; outputs and the lock file are put in place if the block succeeds, and otherwise
     discarded."""
+    checks = filled(CiChecks, given)
+    update, locked, names, bench = checks["update"], checks["locked"], checks["names"], checks["bench"]
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
     selected = read_config(config, names)
