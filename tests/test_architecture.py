@@ -38,17 +38,13 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "runtime": "support ops symbolic model files shapes graph cuda rules fusion",
         "verification": "support ops symbolic model files shapes graph runtime",
         "precision": "support ops model files shapes graph verification",
-        "profiling": "support ops model files shapes graph cuda runtime verification",
-        "benchmark": "support ops model files graph runtime verification profiling",
-        "tuning": (
-            "support ops model files shapes graph cuda rules fusion passes runtime verification profiling benchmark"
-        ),
+        "measure": "support ops model files shapes graph cuda rules fusion passes runtime verification",
         "api": (
             "support options ops symbolic model codegen files shapes graph cuda rules contract fusion passes runtime "
-            "verification precision profiling benchmark tuning"
+            "verification precision measure"
         ),
         "viewing": "support ops symbolic model files shapes graph reporting cuda api",
-        "cli": "support options model files reporting profiling api viewing",
+        "cli": "support options model files reporting measure api viewing",
     },
     "api": {
         "request": "",
@@ -70,17 +66,25 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "operators": "program",
     },
     "cuda": {
-        "planning": "",
+        "isa": "",
+        "costs": "",
+        "planning": "isa costs",
         "build": "planning",
         "launch_programs": "planning",
-        "templates": "planning",
+        "templates": "isa costs planning",
         "pack": "planning build launch_programs",
-        "dispatch": "planning build launch_programs templates",
+        "dispatch": "costs planning build launch_programs templates",
     },
     "fusion": {
         "region": "",
         "steps": "region",
         "undo": "region steps",
+    },
+    "measure": {
+        "timing": "",
+        "profile": "timing",
+        "benchmark": "timing profile",
+        "tune": "timing",
     },
     "ops": {
         "shapes": "",
@@ -235,6 +239,19 @@ def test_no_modules_import_each_other() -> None:
     """No circle among modules, imports inside functions included."""
     graph = {m: {o for o in used(f) if o not in FRONT and o != m} for m, f in MODULES.items() if m not in FRONT}
     tuple(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_stored_launch_programs_are_of_all_code_that_plans_depend_on() -> None:
+    """A cached program is used only if no package that the planners reach by imports has changed."""
+    from onnxfuse.cuda.launch_programs import stored
+
+    reached, waiting = set[str](), [m for m in MODULES if m.split(".")[0] == "cuda"]
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached.add(module)
+            waiting += [m for m in used(MODULES[module]) if m not in FRONT]
+    assert {m.split(".")[0] for m in reached} == set(stored.PLANNERS)
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))

@@ -4,7 +4,7 @@ Proven from constant values, or from the comparison of positions that computes t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -48,13 +48,13 @@ _Known = _Position | Seen | float | None
 
 def diagonal(graph: Graph, mask: str) -> Seen | None:
     """Return the values of `mask` on both sides of the diagonal; None unless it provably depends on nothing else."""
-    found = _known(graph, mask, DEPTH)
+    found = _Search(graph).known(mask)
     return found if isinstance(found, Seen) else None
 
 
 def everywhere(graph: Graph, value: str) -> float | None:
     """Return the number that `value` is known to be filled with; conditions are 1 and 0."""
-    found = _known(graph, value, DEPTH)
+    found = _Search(graph).known(value)
     if isinstance(found, Seen):
         return found.before if found.before == found.after else None
     return found if isinstance(found, float) else None
@@ -63,69 +63,128 @@ def everywhere(graph: Graph, value: str) -> float | None:
 def covers(graph: Graph, mask: str, scores: str) -> bool:
     """Return whether `mask` is known to have a separate element for each query and key of `scores`."""
     extents = graph.type(scores).shape or ()
-    return len(extents) > 1 and all(_spans(graph, mask, axis, extents[axis], DEPTH) for axis in (-2, -1))
+    return len(extents) > 1 and all(_spans(graph, mask, axis, extents[axis]) for axis in (-2, -1))
 
 
-def _spans(graph: Graph, value: str, axis: int, extent: Dim, depth: int) -> bool:
-    shape, node = graph.type(value).shape, graph.producer(value)
-    if extent is None or shape is None or len(shape) < -axis:
-        return False
-    if shape[axis] == extent:
-        return True
-    if node is None or node.domain or depth == 0:
-        return False
-    if node.op != ops.Slice:
-        return node.is_elementwise and any(_spans(graph, v, axis, extent, depth - 1) for v in node.inputs)
+def _spans(graph: Graph, mask: str, axis: int, extent: Dim) -> bool:
+    """Return whether an operand of what computes a mask has this extent at an axis, and all after it keep it."""
+    values, seen = [mask], {mask}
+    for _ in range(DEPTH + 1):
+        before = list[str]()
+        for value in values:
+            shape = graph.type(value).shape
+            if extent is None or shape is None or len(shape) < -axis:
+                continue
+            if shape[axis] == extent:
+                return True
+            node = graph.producer(value)
+            if node is None or node.domain:
+                continue
+            if node.op == ops.Slice:
+                if (sliced := _sliced_axis(graph, node)) == axis and _takes(graph, node, axis, extent):
+                    return True
+                before += node.inputs[:1] if sliced not in (None, axis) else ()
+            elif node.is_elementwise:
+                before += node.inputs
+        values = [v for v in dict.fromkeys(before) if v not in seen]
+        seen.update(values)
+    return False
+
+
+def _sliced_axis(graph: Graph, node: Node) -> int | None:
+    """Return the axis of a Slice along one axis, counted from the end."""
     axes = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
     table = graph.type(node.inputs[0]).shape
-    if axes is None or axes.size != 1 or table is None:
-        return False
-    if int(axes.reshape(-1)[0]) % len(table) != len(table) + axis:
-        return _spans(graph, node.inputs[0], axis, extent, depth - 1)
+    return None if axes is None or axes.size != 1 or table is None else int(axes.item()) % len(table) - len(table)
+
+
+def _takes(graph: Graph, node: Node, axis: int, extent: Dim) -> bool:
+    """Return whether a Slice takes so many elements of a longer table along an axis."""
     # A table that is too short does not match the scores at all; only a single row would be broadcast.
-    longer = isinstance(table[axis], int) and table[axis] != 1
-    return longer and extent_of(graph, node.inputs[2]) == extent
+    table = (graph.type(node.inputs[0]).shape or ())[axis]
+    return isinstance(table, int) and table != 1 and extent_of(graph, node.inputs[2]) == extent
 
 
-def _known(graph: Graph, value: str, depth: int) -> _Known:
-    if graph.is_constant(value):
-        return _of_constant(graph.constant(value))
-    node = graph.producer(value)
-    if node is None or node.domain or depth == 0:
-        return None
-    if node.op in (ops.Cast, ops.Identity, ops.Expand):
-        inner = _known(graph, node.inputs[0], depth - 1) if _keeps_numbers(graph, node) else None
-        return inner if isinstance(inner, float) or node.op != ops.Expand or _keeps_square(graph, node) else None
-    if node.op in (ops.Unsqueeze, ops.Range):
-        return _position(graph, node, depth)
-    if node.op == ops.ConstantOfShape:
-        filled = graph.attributes(node).get("value")
-        return _of_constant(numpy_helper.to_array(filled) if isinstance(filled, TensorProto) else np.zeros(1))
-    if node.op == ops.Trilu:
-        return _triangle(graph, node, depth)
-    if node.op == ops.Slice:
-        inner = _known(graph, node.inputs[0], depth - 1)
-        return (
-            inner if isinstance(inner, float) or (isinstance(inner, Seen) and _from_the_corner(graph, node)) else None
-        )
-    if not node.is_elementwise:
-        return None
-    given: list[_Known] = []
-    for operand in node.inputs:
-        given.append(_known(graph, operand, depth - 1))
-        if given[-1] is None:  # one operand may suffice: the others may depend on the whole model
+@dataclass(frozen=True)
+class _Search:
+    """What is known of the values that one mask is computed from."""
+
+    graph: Graph
+    found: dict[tuple[str, int], _Known] = field(default_factory=dict)
+    """By value and the number of nodes that may lie before it: a node's operands often have the same origin."""
+
+    def known(self, value: str, depth: int = DEPTH) -> _Known:
+        """Return what a value is, looking at so many nodes before it, one behind the other."""
+        if (value, depth) not in self.found:
+            self.found[value, depth] = self._known(value, depth)
+        return self.found[value, depth]
+
+    def _known(self, value: str, depth: int) -> _Known:
+        graph = self.graph
+        if graph.is_constant(value):
+            return _of_constant(graph.constant(value))
+        node = graph.producer(value)
+        if node is None or node.domain or depth == 0:
             return None
-    return _computed(graph, node, given)
+        if node.op == ops.Cast:
+            return _cast(graph, node, self.known(node.inputs[0], depth - 1))
+        if node.op in (ops.Identity, ops.Expand):
+            inner = self.known(node.inputs[0], depth - 1)
+            return inner if isinstance(inner, float) or node.op != ops.Expand or _keeps_square(graph, node) else None
+        if node.op in (ops.Unsqueeze, ops.Range):
+            return self._position(node, depth)
+        if node.op == ops.ConstantOfShape:
+            filled = graph.attributes(node).get("value")
+            return _of_constant(numpy_helper.to_array(filled) if isinstance(filled, TensorProto) else np.zeros(1))
+        if node.op == ops.Trilu:
+            return self._triangle(node, depth)
+        if node.op == ops.Slice:
+            inner = self.known(node.inputs[0], depth - 1)
+            keeps = isinstance(inner, float) or (isinstance(inner, Seen) and _from_the_corner(graph, node))
+            return inner if keeps else None
+        return self._elementwise(node, depth) if node.is_elementwise else None
+
+    def _elementwise(self, node: Node, depth: int) -> _Known:
+        given: list[_Known] = []
+        for operand in node.inputs:
+            given.append(self.known(operand, depth - 1))
+            if given[-1] is None:  # one operand may suffice: the others may depend on the whole model
+                return None
+        return _computed(self.graph, node, given)
+
+    def _triangle(self, node: Node, depth: int) -> _Known:
+        """Trilu of a constant fill: the lower triangle includes the diagonal, the upper one with k = 1 excludes it."""
+        inside = self.known(node.inputs[0], depth - 1)
+        shift = self.graph.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else np.zeros(())
+        upper = int(bool(self.graph.attributes(node).get("upper", 1)))
+        if not isinstance(inside, float) or shift is None or int(shift.reshape(-1)[0]) != upper:
+            return None
+        return Seen(0, inside) if upper else Seen(inside, 0)
+
+    def _position(self, node: Node, depth: int) -> _Known:
+        if node.op == ops.Range:
+            start, _, step = (self.graph.constant(v) for v in node.inputs)
+            counts = start is not None and step is not None and not start.any() and (step == 1).all()
+            return _Position(-1, 1) if counts else None
+        inner = self.known(node.inputs[0], depth - 1)
+        if not isinstance(inner, _Position):
+            return inner if isinstance(inner, float) else None
+        axes = unsqueezed_axes(self.graph, node, inner.rank)
+        return None if axes is None else _Position(axes.index(inner.axis % inner.rank) - len(axes), len(axes))
 
 
-def _keeps_numbers(graph: Graph, node: Node) -> bool:
-    """A Cast of positions to a floating type may round them; a Cast of a condition is exact."""
-    whole = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
-    return (
-        node.op != ops.Cast
-        or graph.type(node.inputs[0]).dtype not in whole[:2]
-        or graph.type(node.outputs[0]).dtype in whole
-    )
+def _cast(graph: Graph, node: Node, inner: _Known) -> _Known:
+    """Return what a Cast gives: numbers as they are in its type, and positions in an integer type that holds them."""
+    types = [graph.type(v).dtype for v in (node.inputs[0], node.outputs[0])]
+    if isinstance(inner, _Position):
+        return inner if all(t in (TensorProto.INT64, TensorProto.INT32) for t in types) else None
+    if inner is None or not all(types):
+        return None
+    to = helper.tensor_dtype_to_np_dtype(types[1])
+    numbers = (inner.before, inner.after) if isinstance(inner, Seen) else (inner,)
+    if to.kind in "iu" and not all(np.iinfo(to).min <= n <= np.iinfo(to).max for n in numbers):
+        return None  # what it gives depends on the device
+    return _computed(graph, node, [inner])
 
 
 def _keeps_square(graph: Graph, node: Node) -> bool:
@@ -208,28 +267,6 @@ def _of_constant(array: np.ndarray | None) -> _Known:
     before, after = numbers[..., lower], numbers[..., ~lower]
     uniform = (before == before.flat[0]).all() and (after == after.flat[0]).all()
     return Seen(float(before.flat[0]), float(after.flat[0])) if uniform else None
-
-
-def _triangle(graph: Graph, node: Node, depth: int) -> _Known:
-    """Trilu of a constant fill: the lower triangle includes the diagonal, the upper one with k = 1 excludes it."""
-    inside = _known(graph, node.inputs[0], depth - 1)
-    shift = graph.constant(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else np.zeros(())
-    upper = int(bool(graph.attributes(node).get("upper", 1)))
-    if not isinstance(inside, float) or shift is None or int(shift.reshape(-1)[0]) != upper:
-        return None
-    return Seen(0, inside) if upper else Seen(inside, 0)
-
-
-def _position(graph: Graph, node: Node, depth: int) -> _Known:
-    if node.op == ops.Range:
-        start, _, step = (graph.constant(v) for v in node.inputs)
-        counts = start is not None and step is not None and not start.any() and (step == 1).all()
-        return _Position(-1, 1) if counts else None
-    inner = _known(graph, node.inputs[0], depth - 1)
-    if not isinstance(inner, _Position):
-        return inner if isinstance(inner, float) else None
-    axes = unsqueezed_axes(graph, node, inner.rank)
-    return None if axes is None else _Position(axes.index(inner.axis % inner.rank) - len(axes), len(axes))
 
 
 def _computed(graph: Graph, node: Node, given: list[_Known]) -> _Known:

@@ -16,8 +16,8 @@ from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, Source, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
-from onnxfuse.benchmark.leaving_out import raced
 from onnxfuse.files import io
+from onnxfuse.measure.benchmark.leaving_out import raced
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.options.functions import BenchRun, Compared, Profiled, ProfileRun, Timed, VerifyRun
 from onnxfuse.options.kinds import extents
@@ -29,8 +29,8 @@ from onnxfuse.support.isolation import Crash, isolated
 from onnxfuse.support.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from onnxfuse.benchmark import BenchmarkReport as BenchReport
-    from onnxfuse.profiling import Profile
+    from onnxfuse.measure.benchmark import BenchmarkReport as BenchReport
+    from onnxfuse.measure.profile import Profile
     from onnxfuse.verification import VerifyReport
     from onnxfuse.verification.localize.crashes import ChildRun
 
@@ -156,13 +156,13 @@ def bench(
     A setting at which the original crashes, or does not respond in time, is skipped and reported; a crash of the fused
     model, or at the default setting, is a CrashError that names the op at fault.
     """
-    from onnxfuse.benchmark import bench as compare
+    from onnxfuse.measure.benchmark import bench as compare
     from onnxfuse.verification.localize.crashes import ChildRun, result_or_crash_error
 
     options = filled(BenchRun, given)
     plot, shapes = None if options["plot"] is None else Path(options["plot"]), extents(options["shapes"])
     if plot is not None:
-        from onnxfuse.benchmark.plot import check
+        from onnxfuse.measure.benchmark.plot import check
 
         check(plot)
         writable(plot)
@@ -181,7 +181,7 @@ def bench(
     )  # fmt: skip
     report = result_or_crash_error(outcome, run, progress or silent)
     if plot is not None:
-        from onnxfuse.benchmark.plot import draw
+        from onnxfuse.measure.benchmark.plot import draw
 
         draw(report, plot)
     return Benched(report, after)
@@ -208,7 +208,7 @@ def profile(
     Unless `alone`, a model without fused ops is also optimized, and compared with the result. Raises CrashError that
     names the op at fault.
     """
-    from onnxfuse.profiling import profile as look
+    from onnxfuse.measure.profile import profile as look
     from onnxfuse.verification.localize.crashes import ChildRun, run_naming_crashes
 
     options = filled(ProfileRun, given)
@@ -239,8 +239,8 @@ def _light(source: Source) -> onnx.ModelProto:
 
 
 def _write_trace(report: "Profile", trace: Path) -> None:
-    from onnxfuse.profiling.cupti import HINT
-    from onnxfuse.profiling.trace import chrome_trace
+    from onnxfuse.measure.profile.cupti import HINT
+    from onnxfuse.measure.profile.trace import chrome_trace
 
     if report.untimed:
         raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)

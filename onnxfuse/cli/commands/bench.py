@@ -10,15 +10,15 @@ from onnxfuse.api.run.running import bench
 from onnxfuse.cli.base.console import bar, output, print_json, print_table, printing
 from onnxfuse.cli.base.report_files import Outputs
 from onnxfuse.files.atomic_write import together
+from onnxfuse.measure.profile.report import flops_text, size_text
 from onnxfuse.options.commands import BenchCommand
 from onnxfuse.options.functions import BenchRun
 from onnxfuse.options.schema import part
-from onnxfuse.profiling.report import flops_text, size_text
 from onnxfuse.support.errors import EXPECTATION_NOT_MET
 from onnxfuse.support.plurals import plural
 
 if TYPE_CHECKING:
-    from onnxfuse.benchmark import BenchmarkReport, FusedOps, ReportBlock
+    from onnxfuse.measure.benchmark import BenchmarkReport, FusedOps, ReportBlock
 
 LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
 """Text shown instead of times, by the kind of `Refused`."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.launch_programs import leaf
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, difference
 from onnxfuse.symbolic.evaluation import evaluated
 from onnxfuse.symbolic.operations import UnansweredError
 from onnxfuse.symbolic.recording import DecisionNode, Recording, extents_of, recorded
@@ -89,7 +89,7 @@ class Family:
         if answer is None:
             raise UnansweredError
         if answer != expected:
-            raise AssertionError(f"the launch program for {shapes} is not what is planned")
+            raise AssertionError(f"the launch program's plan is not the planner's: {difference(answer, expected)}")
         return before is None
 
     def _number(self, kernel: KernelSource) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from onnxfuse.codegen.emit.source import KernelSource, Section, template
 from onnxfuse.cuda.launch_programs.family import Family, Key, Plan
 from onnxfuse.cuda.launch_programs.leaf import Leaf, Map, mapped
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.expressions import Expression
@@ -23,6 +24,9 @@ from onnxfuse.symbolic.recording import DecisionNode
 
 INTEGER, SUM = "integer", "sum"
 """Nodes that are no atom: a constant, and an integer's products, each its coefficient and its factors."""
+
+PLANNERS = ("support", "symbolic", "ops", "model", "files", "codegen", "shapes", "graph", "cuda")
+"""Packages whose code a plan may depend on: `cuda`, and all that it may import, directly or not."""
 
 
 @dataclass
@@ -73,8 +77,12 @@ def _restored(nodes: list[list[Any]]) -> list[Expression]:
 
 
 def key_of(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> str:
-    """Return the SHA-256 in hex of everything that determines a family, including the planners' sources."""
-    facts = (*_facts(op), asdict(key), aligned, asdict(arch), planners())
+    """Return the SHA-256 in hex of all that determines a family, including the planners' sources.
+
+    Of the costs also those of this process: tests plan small tensors as large ones are planned.
+    """
+    small = asdict(launch_plan.small_costs(arch))
+    facts = (*_facts(op), asdict(key), aligned, asdict(arch), planners(), small)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -94,14 +102,14 @@ def _facts(op: FusedOp) -> tuple[object, ...]:
 
 @cache
 def planners() -> str:
-    """Return a hash of the planners' source files, in hex."""
+    """Return a hash of all code and costs that a plan may depend on, in hex."""
     digest = hashlib.sha256()
-    waiting = [resources.files(f"onnxfuse.{package}") for package in ("symbolic", "codegen", "cuda")]
+    waiting = [resources.files(f"onnxfuse.{package}") for package in PLANNERS]
     while waiting:
         at: Traversable = waiting.pop()
         if at.is_dir():
             waiting.extend(sorted(at.iterdir(), key=lambda f: f.name))
-        elif at.name.endswith((".py", ".cu", ".cuh")):
+        elif at.name.endswith((".py", ".cu", ".cuh", ".toml")):
             digest.update(at.name.encode() + b"\0" + at.read_bytes())
     return digest.hexdigest()
 

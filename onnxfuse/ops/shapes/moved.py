@@ -89,11 +89,11 @@ ALL = 10**9
 def sliced(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
     """Return the first index and the length of a Slice along an axis, with Python's semantics.
 
-    Of symbolic integers it is known how long a part from the first element on is.
+    Of symbolic integers it is known how long a part from the first element to an end that is not negative is.
     """
     want(step != 0, lambda: "Slice in steps of 0")
     if is_symbolic(start, end, extent):
-        known = not is_symbolic(start) and start == 0 and step == 1 and bounds(end)[1] >= 0
+        known = not is_symbolic(start) and start == 0 and step == 1 and bounds(end)[0] >= 0
         if known and isinstance(end, int) and end >= ALL:
             return start, extent
         return start, smaller(extent, end) if known else unknown()
