@@ -1,11 +1,12 @@
 """The schema of options: whole, consistent, and the same for Python, the command line and onnxfuse.toml."""
 
 import importlib
+import inspect
 import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Unpack, get_args
 
 import click
 import jsonschema
@@ -13,10 +14,14 @@ import numpy as np
 import pytest
 
 import onnxfuse
+from onnxfuse._public import public
 from onnxfuse.cli.base.command import SchemaCommand
+from onnxfuse.cli.base.parameters import parameters
 from onnxfuse.model.precision_record import PRECISIONS, TYPES
 from onnxfuse.options import COMMANDS, functions, groups, schema, toml
 from onnxfuse.options.commands import GROUPS
+from onnxfuse.options.kinds import OptionalFactor
+from onnxfuse.options.schema import Option
 from onnxfuse.options.types import Limits, convert
 from tests.cli.conftest import Command
 from tests.cli.test_ci import CONFIG
@@ -36,6 +41,33 @@ def test_a_declaration_names_options_that_exist(group: type) -> None:
         for python in (True, False):
             assert not re.search(r"\{\w+\}", schema.help_text(one, group, python=python))
         assert set(re.findall(r"\{(\w+)\}", one.option.help)) <= everywhere
+
+
+class Extended(groups.Optimizing, total=False):
+    """The options of `optimize`, and a new one: the recipe of docs/dev/ADDING.md, carried out."""
+
+    margin: Annotated[OptionalFactor, Option(None, "Margin of {guard}.", "--margin", "X", needs=("guard",), toml=True)]
+
+
+def test_a_new_option_is_its_declaration() -> None:
+    """The keyword with its check and its line of the docstring, the flag with its help, the key of onnxfuse.toml."""
+
+    @public(Extended)
+    def make(model: str, **given: Unpack[Extended]) -> float | None:
+        """Return the margin."""
+        return given["margin"]
+
+    assert make("m.onnx", margin=2, guard=True) == 2.0
+    assert inspect.signature(make).parameters["margin"].default is None
+    assert "- `margin`: Margin of `guard`." in str(make.__doc__)
+    with pytest.raises(onnxfuse.UsageError, match=r"^margin is -1 \(int\); expected a number of at least 0"):
+        make("m.onnx", margin=-1)
+    with pytest.raises(onnxfuse.UsageError, match=r"^margin goes with guard"):
+        make("m.onnx", margin=2)
+    (flag,) = (p for p in parameters(Extended) if p.name == "margin")
+    with click.Context(click.Command("make")) as context:
+        assert flag.get_help_record(context) == ("--margin X", "Margin of --guard.  [x>=0]")
+    assert "margin" in schema.toml_keys(Extended)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

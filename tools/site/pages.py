@@ -40,7 +40,6 @@ WRITTEN = {
     "performance/attention.md": "models/ATTENTION.md",
     "project/how_it_works.md": "docs/HOW_IT_WORKS.md",
     "project/adding.md": "docs/dev/ADDING.md",
-    "project/options.md": "docs/dev/OPTIONS.md",
     "project/integers.md": "docs/dev/INTEGERS.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/decisions.md": "docs/dev/DECISIONS.md",
@@ -89,7 +88,7 @@ def menu() -> Menu:
         ]),
         ("The project", [
             ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
-            ("Options", "project/options.md"), ("Integers", "project/integers.md"),
+            ("Integers", "project/integers.md"),
             ("Decisions", "project/decisions.md"), ("Contributing", "project/contributing.md"),
             ("Sample models", "project/models.md"), ("Security", "project/security.md"),
             ("Changes", "project/changelog.md"),
