@@ -35,8 +35,9 @@ from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
-from onnxfuse.support.plurals import plural
+from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.progress import Steps, silent
+from onnxfuse.support.text_tables import Table, Tabled
 
 
 @dataclass
@@ -74,6 +75,27 @@ class Outcome:
             return MISMATCH
         return EXPECTATION_NOT_MET if self.not_met or self.lost or (self.strict and self.changes) else 0
 
+    def row(self) -> tuple[str, ...]:
+        """Return the results in one row: name, nodes, fusions, verdict of verify, speed-up, verdict."""
+        if self.optimized is None:
+            return (self.entry.name, "", "", "", "", "error")
+        nodes, verified, speedup = self.optimized["nodes"], "not run", "not run"
+        if self.verified is not None:
+            verified = "ok" if self.verified["ok"] else str(self.verified["verdict"]).upper()
+        if self.benched is not None:
+            slowest = min(self.benched["blocks"], key=lambda block: float(block["speedup"]))
+            at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
+            speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
+            speedup += f" at {at}" if at else ""
+        return (
+            self.entry.name,
+            f"{nodes['before']} -> {nodes['after']}",
+            str(sum(self.optimized["rules"].values())),
+            verified,
+            speedup,
+            "failed" if self.exit_code else "ok",
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
         return {
@@ -96,8 +118,8 @@ class Outcome:
         }
 
 
-@dataclass(frozen=True)
-class CiResult:
+@dataclass(frozen=True, repr=False)
+class CiResult(Tabled):
     """The result of all models."""
 
     config: Path
@@ -108,6 +130,14 @@ class CiResult:
     changed: tuple[Change, ...]
     """Differences from the lock that do not concern the models that were run."""
     exit_code: int
+
+    def table(self) -> Table:
+        """Return a table of the models."""
+        good = sum(not o.exit_code for o in self.outcomes)
+        holding = agreeing(good, "holds", "hold", of=self.outcomes)
+        verdict = f"{'failed' if self.exit_code else 'ok'}: {good} of {plural(self.outcomes, 'model')} {holding}"
+        headings = ("model", "nodes", "fusions", "verify", "speed-up", "verdict")
+        return Table(f"{verdict} to {self.config}", headings, [o.row() for o in self.outcomes])
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""

@@ -1,8 +1,7 @@
 """`onnxfuse ci`: optimize, verify and time the models of onnxfuse.toml, and check them against it and onnxfuse.lock."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Unpack
+from typing import Unpack
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,7 +12,8 @@ from onnxfuse.cli.base.report_files import Outputs
 from onnxfuse.options.commands import CiCommand
 from onnxfuse.options.functions import CiChecks
 from onnxfuse.options.schema import part
-from onnxfuse.support.plurals import agreeing, plural
+
+COLORS = {"ok": "green", "failed": "red", "error": "red"}
 
 
 def command(outputs: Outputs, **given: Unpack[CiCommand]) -> int:
@@ -35,17 +35,15 @@ def command(outputs: Outputs, **given: Unpack[CiCommand]) -> int:
 
 
 def _print(result: CiResult, *, locked: bool, update: bool) -> None:
-    console, outcomes = output(), result.outcomes
+    console, outcomes, table = output(), result.outcomes, result.table()
     config, lock = escape(str(result.config)), escape(str(result.lock))
-    good = sum(not o.exit_code for o in outcomes)
-    verdict = "[bold green]ok[/]" if not result.exit_code else "[bold red]failed[/]"
-    console.print(
-        f"{verdict}: {good} of {plural(outcomes, 'model')} {agreeing(good, 'holds', 'hold', of=outcomes)} to {config}"
-    )
-    table = plain_table("model", "nodes", "fusions", "verify", "speed-up", "verdict")
-    for outcome in outcomes:
-        table.add_row(*_row(outcome))
-    console.print(table)
+    verdict, _, holds = table.verdict.partition(":")
+    console.print(f"[bold {COLORS[verdict]}]{verdict}[/]:{escape(holds)}")
+    printed = plain_table(*table.headings)
+    for *cells, verified, speedup, last in table.rows:
+        shown = f"[red]{verified}[/]" if verified.isupper() else verified
+        printed.add_row(*map(escape, cells), shown, escape(speedup), f"[{COLORS[last]}]{last}[/]")
+    console.print(printed)
     for outcome in outcomes:
         _print_outcome(outcome, console, lock)
     changed = [str(c) for c in result.changed] + [
@@ -64,32 +62,6 @@ def _print(result: CiResult, *, locked: bool, update: bool) -> None:
         console.print(f"{lock} not written: it is for models that hold", style="bold red")
     if result.lock_state == "written":
         console.print(f"{lock} written")
-
-
-def _row(outcome: Outcome) -> tuple[str, ...]:
-    if outcome.optimized is None:
-        return (escape(outcome.entry.name), "", "", "", "", "[red]error[/]")
-    nodes = outcome.optimized["nodes"]
-    verified = "not run" if outcome.verified is None else _verdict(outcome.verified)
-    speedup = "not run"
-    if outcome.benched is not None:
-        slowest = min(outcome.benched["blocks"], key=lambda block: float(block["speedup"]))
-        at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
-        speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
-        speedup += f" at {at}" if at else ""
-    return (
-        escape(outcome.entry.name),
-        f"{nodes['before']} -> {nodes['after']}",
-        str(sum(outcome.optimized["rules"].values())),
-        verified,
-        escape(speedup),
-        "[red]failed[/]" if outcome.exit_code else "[green]ok[/]",
-    )
-
-
-def _verdict(verified: Mapping[str, Any]) -> str:
-    """Return the verdict of `verify` in one word."""
-    return "ok" if verified["ok"] else f"[red]{verified['verdict'].upper()}[/]"
 
 
 def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:
