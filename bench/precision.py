@@ -36,9 +36,8 @@ import models
 import onnxfuse
 from bench.converted import SIZES, TOLD, Prepared, prepared, raced
 from models import minilm, traps
-from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.options import Options, lowering
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.verification.reference.reference import float64_evaluator
 from onnxfuse.verification.run import sessions

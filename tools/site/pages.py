@@ -86,8 +86,8 @@ def menu() -> Menu:
         ]),
         ("The project", [
             ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
-            ("Integers", "project/integers.md"), ("Decisions", "project/decisions.md"),
-            ("Contributing", "project/contributing.md"),
+            ("Integers", "project/integers.md"),
+            ("Decisions", "project/decisions.md"), ("Contributing", "project/contributing.md"),
             ("Sample models", "project/models.md"), ("Security", "project/security.md"),
             ("Changes", "project/changelog.md"),
         ]),

@@ -20,7 +20,7 @@ from onnxfuse.rules.pattern.shapes import read as read_shapes
 from onnxfuse.support.bounded_text import read_text, read_toml
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
-from onnxfuse.support.json_fields import shown
+from onnxfuse.support.shown import shown
 
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists contain tables; all other lists contain strings."""
