@@ -9,7 +9,7 @@ from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family
-from onnxfuse.cuda.launch_programs.tape import Tape, written
+from onnxfuse.cuda.launch_programs.tape import written
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
@@ -17,6 +17,7 @@ from onnxfuse.symbolic.recording import DecisionNode
 from tests.kernels import attentions, emulate, generals, moved, ops, programs, rows
 from tests.kernels.generals import ATTENTIONS, Shapes
 from tests.kernels.ops import FLOAT, HALF
+from tests.kernels.tape_evaluator import Tape
 from tests.kernels.templates.test_emulated import H200
 
 CASES = generals.cases()
