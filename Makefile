@@ -37,15 +37,16 @@ test-whole: $(READY)
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run -Werror $(filter %.h %.cpp,$(ENGINE))
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 	@echo "onnxfuse: $$(find onnxfuse -name '*.py' -exec cat {} + | wc -l) lines of Python"
 
 site: $(READY)
-	$(BIN)/python -m manual
+	$(BIN)/python -m tools.site
 
 docs: site
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_manual.py tests/test_pages.py tests/rewrite/test_readme.py
+	$(BIN)/python -m pytest $(patsubst %,tests/project/test_%.py,docs manual pages) tests/unit/rules/test_readme.py
 
 # Of nvidia-pytriton only the server is used: what it asks for itself (NumPy 1) is not taken.
 test-serving: $(READY)
@@ -56,6 +57,7 @@ test-serving: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(filter %.h %.cpp,$(ENGINE))
 
 # Traceback, hang, stray file, growth or crash: exit 1, and the mutants are in FUZZED.
 SECONDS ?= 300
@@ -70,7 +72,7 @@ fuzz: $(READY)
 GRAPHS ?= 0:2000
 JOBS ?= $(WORKERS)
 graphs: $(READY)
-	$(BIN)/python -m tests.rewrite.every_operator --seeds $(GRAPHS) --jobs $(JOBS)
+	$(BIN)/python -m tests.laws.every_operator --seeds $(GRAPHS) --jobs $(JOBS)
 
 # FLOORS=tests/cli takes a part.
 FLOORS ?= tests
@@ -118,12 +120,12 @@ test-gpu: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m gpu
 
 bench: $(READY)
-	$(BIN)/python -m models.speed bert_base vit_b_16 resnet50
-	$(BIN)/python -m benchmarks.bandwidth
+	$(BIN)/python -m bench.speed bert_base vit_b_16 resnet50
+	$(BIN)/python -m bench.kernels.bandwidth
 
 # What is measured at this commit is not measured again: it goes on where it was stopped.
 figures: $(READY)
-	$(BIN)/python -m figures
+	$(BIN)/python -m bench.figures
 
 $(READY): pyproject.toml setup.py $(ENGINE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -125,8 +125,9 @@ const char* onnxfuse_answered(const void* tape, size_t bytes, const int64_t* sha
   });
 }
 
-const char* onnxfuse_evaluate(const onnxfuse_host* host, const onnxfuse_program* program, const onnxfuse_numbers* shapes,
-                              size_t count, void (*see)(void* user, const onnxfuse_launch*), void* user) {
+const char* onnxfuse_evaluate(const onnxfuse_host* host, const onnxfuse_program* program,
+                              const onnxfuse_numbers* shapes, size_t count,
+                              void (*see)(void* user, const onnxfuse_launch*), void* user) {
   return words_of([&] {
     auto made = std::make_shared<const Program>(std::make_shared<const Host>(*host), *program, 0, true);
     std::vector<int64_t> words;

@@ -33,7 +33,8 @@ struct alignas(64) TensorMap {
   unsigned char bytes[128];
 };
 
-constexpr int kSwizzle128B = 3, kPromoteToL2_128B = 2;  // CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+constexpr int kSwizzle128B = 3,
+              kPromoteToL2_128B = 2;  // CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 constexpr int kSuccess = 0;
 constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 // CUdevice_attribute.
@@ -51,7 +52,8 @@ struct Driver {
                            int swizzle, int promotion, int fill);
   int (*encode_window_map)(TensorMap*, int type, unsigned rank, void* address, const uint64_t* extents,
                            const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
-                           unsigned pixels, const uint32_t* steps, int interleave, int swizzle, int promotion, int fill);
+                           unsigned pixels, const uint32_t* steps, int interleave, int swizzle, int promotion,
+                           int fill);
   // For those who have no host.
   int (*init)(unsigned);
   int (*count)(int*);

@@ -34,7 +34,8 @@ void TensorMap::set_type(int element, bool tf32) {
     case 10: type = 6; break;             // FLOAT16
     case 12: type = 2; break;             // UINT32
     case 16: type = 9; break;             // BFLOAT16
-    case 5: case 4: type = 1; break;      // INT16, UINT16 -> UINT16: a copy does not look at the bits
+    case 5:
+    case 4: type = 1; break;  // INT16, UINT16 -> UINT16: a copy does not look at the bits
     default: throw std::runtime_error("a tensor map of element type " + std::to_string(element));
   }
 }
@@ -88,11 +89,11 @@ void encode(const std::vector<TensorMap>& maps, const std::vector<void*>& pointe
                                              cuda::kSwizzle128B, cuda::kPromoteToL2_128B, 0),
             "cuTensorMapEncodeTiled");
     else
-      check(cuda::driver().encode_window_map(&encoded[i], map.type, rank, address, map.extents.data(),
-                                             map.strides.data(), map.lower.data(), map.upper.data(), map.box[0],
-                                             map.box[1], map.steps.data(), 0, cuda::kSwizzle128B,
-                                             cuda::kPromoteToL2_128B, 0),
-            "cuTensorMapEncodeIm2col");
+      check(
+          cuda::driver().encode_window_map(&encoded[i], map.type, rank, address, map.extents.data(), map.strides.data(),
+                                           map.lower.data(), map.upper.data(), map.box[0], map.box[1], map.steps.data(),
+                                           0, cuda::kSwizzle128B, cuda::kPromoteToL2_128B, 0),
+          "cuTensorMapEncodeIm2col");
   }
 }
 
@@ -255,18 +256,18 @@ Room Launch::new_room(const SharedHost& host) const {
 
 namespace {
 
-// What a function may use is one number of the CUDA function, however many launches, programs and ops have the function:
-// the function itself is asked for it, and it only grows. Kept here beside a handle the number would outlive the module,
-// and miss what the host asked for. One lock for all, so that nothing is set between reading and writing.
+// What a function may use is one number of the CUDA function, however many launches, programs and ops have the
+// function: the function itself is asked for it, and it only grows. Kept here beside a handle the number would outlive
+// the module, and miss what the host asked for. One lock for all, so that nothing is set between reading and writing.
 void grow_shared_memory(cuda::Function function, unsigned bytes) {
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
   int allowed = 0;
   check(cuda::driver().function_attribute(&allowed, cuda::kMaxDynamicSharedBytes, function), "cuFuncGetAttribute");
   if (bytes <= static_cast<unsigned>(allowed)) return;
-  int result =
-      cuda::driver().set_function_attribute(function, cuda::kMaxDynamicSharedBytes, static_cast<int>(bytes));
-  if (result != cuda::kSuccess) fail(result, "asking for " + std::to_string(bytes) + " bytes of shared memory per block");
+  int result = cuda::driver().set_function_attribute(function, cuda::kMaxDynamicSharedBytes, static_cast<int>(bytes));
+  if (result != cuda::kSuccess)
+    fail(result, "asking for " + std::to_string(bytes) + " bytes of shared memory per block");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct TensorMap {
   size_t offset = 0;   // bytes from there
   int element_type = 0;
   bool to_tf32 = false;
-  int type = 0;        // CUtensorMapDataType
+  int type = 0;  // CUtensorMapDataType
   std::vector<uint64_t> extents, strides;
   std::vector<uint32_t> box;
   // Only where a window slides over the pixels of an image: the box is (channels, pixels).
@@ -84,9 +84,9 @@ struct Launch {
   std::vector<Shape> output_shapes;
   std::vector<TensorMap> tensor_maps;
   size_t scratch_bytes = 0;
-  bool passing = false;   // the scratch memory is the op's, for all of its shapes
-  bool interim = false;   // for one run alone
-  Held owner;             // of the host's answer; none by a program
+  bool passing = false;                    // the scratch memory is the op's, for all of its shapes
+  bool interim = false;                    // for one run alone
+  Held owner;                              // of the host's answer; none by a program
   std::shared_ptr<const Program> program;  // by which it was made, and its kernel
   std::shared_ptr<const Loaded> kernel;
   std::vector<std::unique_ptr<const Launch>> then;  // after this one, on the same pointers
@@ -112,8 +112,8 @@ struct Launch {
   mutable std::vector<Room> rooms_;
 };
 
-// Of a launch and those after it: lets each function use as much dynamic shared memory as this launch takes. What another
-// launch of the function was given stays.
+// Of a launch and those after it: lets each function use as much dynamic shared memory as this launch takes. What
+// another launch of the function was given stays.
 void ask_for_shared_memory(const Launch&);
 
 // Calls `see` with the launch as the C ABI has it.

@@ -1,8 +1,8 @@
 /* The C ABI of the engine: fused ops as custom ops of ONNX Runtime's CUDA provider, launched without a look back.
  *
- * A host makes ops, one for each fused op of a model, and registers them in the options of a session. For shapes that no
- * launch is kept for the engine evaluates the launch programs that it was given, and where none holds it asks the host's
- * planner, from then on a launch is a look-up and a cuLaunchKernelEx on ONNX Runtime's own stream.
+ * A host makes ops, one for each fused op of a model, and registers them in the options of a session. For shapes that
+ * no launch is kept for the engine evaluates the launch programs that it was given, and where none holds it asks the
+ * host's planner, from then on a launch is a look-up and a cuLaunchKernelEx on ONNX Runtime's own stream.
  *
  * Every function that can fail returns NULL, or words that hold until the thread's next call. Structures begin with
  * their size; one of another size is refused. Strings are UTF-8. What is pointed to is read during the call alone, but
@@ -43,31 +43,31 @@ typedef struct onnxfuse_tensor_map {
   uint32_t rank;         /* 1 to 5 */
   uint64_t offset;       /* bytes from the pointer */
   uint64_t extents[5];
-  uint64_t strides[4];   /* bytes; of all dimensions but the first */
-  uint32_t box[5];       /* elements of each dimension; of a window: channels, pixels */
-  uint32_t is_window;    /* a window slides over the pixels: the next three count, for all dimensions but first and last */
+  uint64_t strides[4]; /* bytes; of all dimensions but the first */
+  uint32_t box[5];     /* elements of each dimension; of a window: channels, pixels */
+  uint32_t is_window; /* a window slides over the pixels: the next three count, for all dimensions but first and last */
   int32_t lower[3], upper[3];
   uint32_t steps[3];
 } onnxfuse_tensor_map;
 
 typedef struct onnxfuse_launch {
   size_t size;
-  void* function;           /* CUfunction */
-  uint32_t grid[3];         /* a zero: nothing to launch */
+  void* function;   /* CUfunction */
+  uint32_t grid[3]; /* a zero: nothing to launch */
   uint32_t block[3];
-  uint32_t shared_bytes;    /* dynamic, per block */
-  uint32_t early;           /* before the kernel ahead on the stream has ended, for which it waits by itself */
-  const void* parameters;   /* the by-value struct behind pointers and tensor maps */
+  uint32_t shared_bytes;  /* dynamic, per block */
+  uint32_t early;         /* before the kernel ahead on the stream has ended, for which it waits by itself */
+  const void* parameters; /* the by-value struct behind pointers and tensor maps */
   size_t parameter_bytes;
   const onnxfuse_tensor_map* tensor_maps; /* passed by value together, between pointers and parameters */
   size_t tensor_map_count;
   const onnxfuse_numbers* output_shapes;
   size_t output_count;
-  size_t scratch_bytes;     /* zeros at first, which launches on one stream hand on; its pointer is behind the outputs' */
-  uint32_t passing;         /* the scratch memory holds nothing from one run to the next: it is the op's, for all shapes */
-  uint32_t interim;         /* for this run alone: the planner is asked again for the next one. Has no scratch memory but
-                               passing one */
-  void* owner;              /* the host's: keeps the function loaded, gives scratch memory; NULL: none */
+  size_t scratch_bytes; /* zeros at first, which launches on one stream hand on; its pointer is behind the outputs' */
+  uint32_t passing;     /* the scratch memory holds nothing from one run to the next: it is the op's, for all shapes */
+  uint32_t interim;     /* for this run alone: the planner is asked again for the next one. Has no scratch memory but
+                           passing one */
+  void* owner;          /* the host's: keeps the function loaded, gives scratch memory; NULL: none */
   const struct onnxfuse_launch* then; /* on the same pointers */
   size_t then_count;
 } onnxfuse_launch;
@@ -75,20 +75,20 @@ typedef struct onnxfuse_launch {
 typedef struct onnxfuse_kernel {
   void* function; /* CUfunction; NULL: not compiled yet, the planner is asked */
   uint32_t early;
-  void* owner;    /* the host's: keeps the function loaded; NULL: none */
+  void* owner; /* the host's: keeps the function loaded; NULL: none */
 } onnxfuse_kernel;
 
 /* Answers for the shapes of a family, on the device and by pointers of the alignment that it was asked for. */
 typedef struct onnxfuse_program {
   size_t size;
-  int64_t family;                /* the next program of this number takes its place */
+  int64_t family; /* the next program of this number takes its place */
   const void* tape;
   size_t tape_bytes;
   const onnxfuse_kernel* kernels; /* by their numbers in the tape */
   size_t kernel_count;
   const onnxfuse_numbers* apart; /* shapes that the planner plans itself: rank and extents of each input in turn */
   size_t apart_count;
-  void* rooms;                   /* the host's: gives the scratch memory of its launches; NULL: none has any */
+  void* rooms; /* the host's: gives the scratch memory of its launches; NULL: none has any */
 } onnxfuse_program;
 
 /* ---- The host ---- */
@@ -97,7 +97,7 @@ typedef struct onnxfuse_question {
   size_t size;
   const onnxfuse_numbers* shapes; /* of the inputs */
   size_t shape_count;
-  int32_t aligned;                /* all pointers are multiples of 16 */
+  int32_t aligned; /* all pointers are multiples of 16 */
   int32_t device;
   const uint8_t* varies; /* of each extent of each input in turn whether it was another one in some run of the same
                             node; NULL where none was */
@@ -120,7 +120,8 @@ typedef struct onnxfuse_host {
   void (*begins)(void* planner, int32_t device, onnxfuse_reply*);
 } onnxfuse_host;
 
-ONNXFUSE_EXPORT void onnxfuse_reply_launch(onnxfuse_reply*, const onnxfuse_launch*, const onnxfuse_program* /* or NULL */);
+ONNXFUSE_EXPORT void onnxfuse_reply_launch(onnxfuse_reply*, const onnxfuse_launch*,
+                                           const onnxfuse_program* /* or NULL */);
 /* A program that has the launch. */
 ONNXFUSE_EXPORT void onnxfuse_reply_program(onnxfuse_reply*, const onnxfuse_program*);
 /* The memory lives until `owner` is released. */
@@ -136,15 +137,16 @@ typedef struct onnxfuse_op {
   size_t input_count;
   const int32_t* outputs;
   size_t output_count;
-  uint64_t may_alias;    /* bit i: output 0 may take over the buffer of input i */
-  uint64_t on_host;      /* bit i: input i stays on the CPU; it tells a shape, and no kernel reads it */
-  void* planner;         /* the host's */
+  uint64_t may_alias; /* bit i: output 0 may take over the buffer of input i */
+  uint64_t on_host;   /* bit i: input i stays on the CPU; it tells a shape, and no kernel reads it */
+  void* planner;      /* the host's */
 } onnxfuse_op;
 
 /* ONNXFUSE_ABI of this library. */
 ONNXFUSE_EXPORT uint32_t onnxfuse_abi(void);
 
-ONNXFUSE_EXPORT const char* onnxfuse_create(const onnxfuse_host*, const onnxfuse_op* rows, size_t count, onnxfuse_ops**);
+ONNXFUSE_EXPORT const char* onnxfuse_create(const onnxfuse_host*, const onnxfuse_op* rows, size_t count,
+                                            onnxfuse_ops**);
 /* The ops of a kernel pack (onnxfuse compile), which are not to be closed: all who open it have the same. */
 ONNXFUSE_EXPORT const char* onnxfuse_open(const char* path, const onnxfuse_ops**);
 /* Registers the ops in options, which are then for this model. */
@@ -183,8 +185,9 @@ ONNXFUSE_EXPORT const char* onnxfuse_answered(const void* tape, size_t bytes, co
 ONNXFUSE_EXPORT const char* onnxfuse_encode(const onnxfuse_tensor_map*, size_t count, void* const* pointers,
                                             size_t pointer_count, void* encoded);
 /* Shows the launch that a program answers for these shapes; nothing where the planner has to be asked. */
-ONNXFUSE_EXPORT const char* onnxfuse_evaluate(const onnxfuse_host*, const onnxfuse_program*, const onnxfuse_numbers* shapes,
-                                              size_t count, void (*see)(void* user, const onnxfuse_launch*), void* user);
+ONNXFUSE_EXPORT const char* onnxfuse_evaluate(const onnxfuse_host*, const onnxfuse_program*,
+                                              const onnxfuse_numbers* shapes, size_t count,
+                                              void (*see)(void* user, const onnxfuse_launch*), void* user);
 
 #ifdef __cplusplus
 }

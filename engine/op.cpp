@@ -43,7 +43,7 @@ struct Kernel {
   Op& op;
   ort::Api api;
   mutable std::mutex mutex;
-  mutable std::vector<int64_t> first;  // rank and extents of each input in its first run; guarded by `mutex`
+  mutable std::vector<int64_t> first;   // rank and extents of each input in its first run; guarded by `mutex`
   mutable std::vector<uint8_t> varies;  // which of them have been others since; guarded by `mutex`
 
   Kernel(Op& op, ort::Api api) : op(op), api(api) {}
@@ -174,8 +174,8 @@ SharedLaunch ask_host(const Kernel& kernel, const Key& key, std::vector<tape::Re
   for (const Shape& shape : shapes) numbers.push_back({shape.data(), shape.size()});
   const std::vector<uint8_t> varies = extents_of(kernel.varied(key), key);
   const bool aligned = key[kAlignedWord] != 0;
-  const onnxfuse_question question{sizeof question, numbers.data(), numbers.size(), aligned, device,
-                                   varies.empty() ? nullptr : varies.data()};
+  const onnxfuse_question question{sizeof question, numbers.data(), numbers.size(),
+                                   aligned,         device,         varies.empty() ? nullptr : varies.data()};
   onnxfuse_reply reply(op.host);
   reply.context = key[0];
   reply.aligned = aligned;
@@ -183,8 +183,7 @@ SharedLaunch ask_host(const Kernel& kernel, const Key& key, std::vector<tape::Re
   op.host->plan(planner.get(), &question, &reply);
   reply.expect("a launch");
   if (reply.program) {
-    if (reply.program->tape.outputs != op.outputs.size())
-      throw std::runtime_error("a launch program of other outputs");
+    if (reply.program->tape.outputs != op.outputs.size()) throw std::runtime_error("a launch program of other outputs");
     op.kept.learn(reply.program);
   }
   SharedLaunch launch = reply.launch ? std::move(reply.launch) : launch_by(reply.program, key, held);
@@ -334,7 +333,9 @@ Op::Op(SharedHost host, const onnxfuse_op& row, Held planner)
   output_type = [](const CustomOp* op, size_t i) { return of(op).outputs[i]; };
   output_count = [](const CustomOp* op) { return of(op).outputs.size(); };
   input_arity = output_arity = [](const CustomOp*, size_t) { return ort::kRequired; };
-  input_memory = [](const CustomOp* op, size_t i) { return of(op).is_on_host(i) ? ort::kHostInput : ort::kDeviceMemory; };
+  input_memory = [](const CustomOp* op, size_t i) {
+    return of(op).is_on_host(i) ? ort::kHostInput : ort::kDeviceMemory;
+  };
   start_version = [](const CustomOp*) { return 1; };
   end_version = [](const CustomOp*) { return INT_MAX; };
   may_inplace = kMayInplace[row.may_alias % kMayInplace.size()];

@@ -26,7 +26,8 @@ class Reader {
     at_ += count;
     return data_.data() + at_ - count;
   }
-  template <class Number> Number number() {
+  template <class Number>
+  Number number() {
     Number value;
     std::memcpy(&value, take(sizeof value), sizeof value);
     return value;
@@ -48,7 +49,8 @@ class Reader {
     return found;
   }
   // One has 4 bytes and more: what says that there are many ends too early before they are made.
-  template <class One> auto several(One one) {
+  template <class One>
+  auto several(One one) {
     std::vector<decltype(one())> all;
     for (auto left = number<uint32_t>(); left > 0; --left) all.push_back(one());
     return all;
@@ -136,8 +138,7 @@ void Pack::read_index(const std::string& index, uint64_t file_size, uint64_t fir
       p.general = kind == 2;
       p.kernels = reader.several([&] { return reader.below(kernels.size(), "kernel"); });
       for (uint32_t k : p.kernels)
-        if (kernels[k].target != p.target)
-          throw std::runtime_error("has a launch program with kernels of another GPU");
+        if (kernels[k].target != p.target) throw std::runtime_error("has a launch program with kernels of another GPU");
       p.variant = reader.blob();
       p.tape = reader.blob();
       return p;

@@ -28,10 +28,11 @@ struct Kernel {
 
 struct Program {
   uint32_t target;
-  bool aligned;  // all pointers are multiples of 16; else any
-  bool general;  // for all shapes and any pointers, for where no other one answers
+  bool aligned;                   // all pointers are multiples of 16; else any
+  bool general;                   // for all shapes and any pointers, for where no other one answers
   std::vector<uint32_t> kernels;  // by their numbers in the tape: their places among those of the pack
-  std::string variant;  // for shapes for which it was measured fastest on the machine that made the pack; empty: for any
+  std::string
+      variant;  // for shapes for which it was measured fastest on the machine that made the pack; empty: for any
   std::string tape;
 };
 

@@ -89,8 +89,10 @@ struct Stored {
   }
 
   onnxfuse_program described(const std::vector<onnxfuse_kernel>& kernels, Object* rooms) const {
+    // clang-format off
     return {sizeof(onnxfuse_program), family, program->tape.data(), program->tape.size(), kernels.data(),
             kernels.size(), nullptr, 0, rooms};
+    // clang-format on
   }
 
   // The numbers of the kernels that it launches for these shapes; none where it has no answer.
@@ -130,7 +132,8 @@ uint64_t mask(const std::vector<uint32_t>& numbers) {
 
 class PackHost {
  public:
-  explicit PackHost(std::unique_ptr<const pack::Pack> pack) : pack_(std::move(pack)), host_(std::make_shared<const Host>(functions())) {
+  explicit PackHost(std::unique_ptr<const pack::Pack> pack)
+      : pack_(std::move(pack)), host_(std::make_shared<const Host>(functions())) {
     const std::set<uint32_t> targets = targets_here();
     std::vector<std::unique_ptr<Planner>> planners;
     std::vector<onnxfuse_op> rows;
@@ -142,12 +145,15 @@ class PackHost {
           }))
         continue;
       planners.push_back(std::make_unique<Planner>(*this, op));
-      for (const pack::Program& program : op.programs) planners.back()->programs.emplace_back(*pack_, host_, program, op);
+      for (const pack::Program& program : op.programs)
+        planners.back()->programs.emplace_back(*pack_, host_, program, op);
       rows.push_back({sizeof(onnxfuse_op), op.name.c_str(), op.inputs.data(), op.inputs.size(), op.outputs.data(),
                       op.outputs.size(), mask(op.may_alias), mask(op.on_host),
                       static_cast<Object*>(planners.back().get())});
     }
-    if (rows.empty()) throw std::runtime_error("the kernel pack " + pack_->path + " has no launch programs for any GPU of this machine");
+    if (rows.empty())
+      throw std::runtime_error("the kernel pack " + pack_->path +
+                               " has no launch programs for any GPU of this machine");
     for (auto& planner : planners) planner.release();  // to the engine, from here on
     ops_ = std::make_unique<onnxfuse_ops>(host_, rows.data(), rows.size());
   }
@@ -174,7 +180,8 @@ class PackHost {
       if (wanted.empty()) continue;
       std::vector<onnxfuse_kernel> kernels;
       for (size_t n = 0; n < stored->program->kernels.size(); ++n)
-        kernels.push_back({loaded(stored->program->kernels[n], wanted.count(n) > 0), pack_->targets[target].early, nullptr});
+        kernels.push_back(
+            {loaded(stored->program->kernels[n], wanted.count(n) > 0), pack_->targets[target].early, nullptr});
       const onnxfuse_program program = stored->described(kernels, new Object);
       if (!stored->program->general) return onnxfuse_reply_program(&reply, &program);
       // For these shapes alone: kept as a program it would answer for all, also where a better one is loaded later.
@@ -192,17 +199,15 @@ class PackHost {
   }
 
  private:
-  // The programs for a target, first those for pointers of this kind; what is for any pointers is for aligned ones, too;
-  // last the general one.
-  // Not those of a measured variant: which machine they were fastest on is not known here.
+  // The programs for a target, first those for pointers of this kind; what is for any pointers is for aligned ones,
+  // too; last the general one. Not those of a measured variant: which machine they were fastest on is not known here.
   static std::vector<const Stored*> candidates(const Planner& planner, uint32_t target, bool aligned) {
     std::vector<const Stored*> found;
     const std::pair<bool, bool> order[] = {{aligned, false}, {false, false}, {false, true}};
     for (const auto& [kind, general] : order)
       for (const Stored& stored : planner.programs)
-        if (stored.program->target == target && stored.program->aligned == kind &&
-            stored.program->general == general && stored.program->variant.empty() &&
-            std::find(found.begin(), found.end(), &stored) == found.end())
+        if (stored.program->target == target && stored.program->aligned == kind && stored.program->general == general &&
+            stored.program->variant.empty() && std::find(found.begin(), found.end(), &stored) == found.end())
           found.push_back(&stored);
     return found;
   }

@@ -30,8 +30,7 @@ ort::Status* status(ort::Api api, const std::string& message) {
 }
 
 ort::Status* too_old(const ort::ApiBase* base) {
-  return status(base->get_api(1),
-                std::string("onnxfuse needs ONNX Runtime 1.24 or newer, this is ") + base->version());
+  return status(base->get_api(1), std::string("onnxfuse needs ONNX Runtime 1.24 or newer, this is ") + base->version());
 }
 
 // The pack that options name; empty where they name none.
@@ -81,7 +80,8 @@ std::string pack_beside() {
   if (packs.empty())
     throw std::runtime_error(
         "no fused ops are staged: register with onnxfuse.register(session_options, model). Without Python, name the "
-        "model's kernel pack in the session config entry \"onnxfuse.pack\", or put it into " + folder);
+        "model's kernel pack in the session config entry \"onnxfuse.pack\", or put it into " +
+        folder);
   throw std::runtime_error("there are " + std::to_string(packs.size()) + " kernel packs in " + folder +
                            ": name the model's one in the session config entry \"onnxfuse.pack\"");
 }
@@ -94,7 +94,8 @@ ort::Status* make_known(ort::Api api, ort::CustomOpDomain* domain) {
   static bool known = false;
   // y = Identity(x), bool, opset 13.
   static constexpr char kModel[] =
-      "\x08\x04:-\n\x12\n\x01x\x12\x01y\"\x08Identity:\0\x12\x01gZ\t\n\x01x\x12\x04\n\x02\x08\tb\t\n\x01y\x12\x04\n\x02\x08\tB\x04"
+      "\x08\x04:-\n\x12\n\x01x\x12\x01y\"\x08Identity:"
+      "\0\x12\x01gZ\t\n\x01x\x12\x04\n\x02\x08\tb\t\n\x01y\x12\x04\n\x02\x08\tB\x04"
       "\n\0\x10\r";
   std::lock_guard<std::mutex> lock(mutex);
   if (known) return nullptr;

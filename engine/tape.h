@@ -1,6 +1,6 @@
-// A launch program (cuda/launch_programs/tape.py): from the extents of an op's inputs to a launch, without Python, without
-// the GIL, without allocation. What is read is checked against its bounds once, so that evaluating needs no checks; what
-// does not fit 64 bits is not answered, and the planner is asked.
+// A launch program (cuda/launch_programs/tape.py): from the extents of an op's inputs to a launch, without Python,
+// without the GIL, without allocation. What is read is checked against its bounds once, so that evaluating needs no
+// checks; what does not fit 64 bits is not answered, and the planner is asked.
 #pragma once
 
 #include <cmath>
@@ -18,9 +18,35 @@ constexpr uint32_t kMostRank = 64, kMostThen = 64;
 
 // In the order of symbolic/operations.py, OPERATIONS.
 enum Op : uint32_t {
-  kJump, kAnswer, kMiss,
-  kAdd = 16, kSub, kMul, kFloorDiv, kMod, kGcd, kBitLength, kShl, kMultiplier, kLt, kEq, kNot, kAnd, kOr, kSelect,
-  kRealOf, kRealAdd, kRealSub, kRealMul, kRealDiv, kRealLt, kRealEq, kRealSelect, kRound, kFloor, kEnd,
+  kJump,
+  kAnswer,
+  kMiss,
+  kAdd = 16,
+  kSub,
+  kMul,
+  kFloorDiv,
+  kMod,
+  kGcd,
+  kBitLength,
+  kShl,
+  kMultiplier,
+  kLt,
+  kEq,
+  kNot,
+  kAnd,
+  kOr,
+  kSelect,
+  kRealOf,
+  kRealAdd,
+  kRealSub,
+  kRealMul,
+  kRealDiv,
+  kRealLt,
+  kRealEq,
+  kRealSelect,
+  kRound,
+  kFloor,
+  kEnd,
 };
 
 struct Instruction {
@@ -106,7 +132,8 @@ class Tape {
   std::vector<Instruction> code;
 
  private:
-  template <class T> static void take(const char*& from, std::vector<T>& to, size_t count) {
+  template <class T>
+  static void take(const char*& from, std::vector<T>& to, size_t count) {
     to.resize(count);
     if (count) std::memcpy(to.data(), from, count * sizeof(T));
     from += count * sizeof(T);
@@ -121,8 +148,7 @@ class Tape {
       if (now.to >= registers || now.a >= registers || now.b >= registers)
         throw std::runtime_error("a launch program with an instruction out of range");
       if (now.op == kJump) {
-        if (now.c <= i || now.c >= code.size())
-          throw std::runtime_error("a launch program with a jump out of range");
+        if (now.c <= i || now.c >= code.size()) throw std::runtime_error("a launch program with a jump out of range");
       } else if (now.op == kAnswer) {
         Reader reader(words, now.c);
         check_answer(reader, 0);
@@ -132,8 +158,7 @@ class Tape {
       } else if (now.op != kMiss && (now.op < kAdd || now.op >= kEnd || now.c >= registers)) {
         throw std::runtime_error("a launch program with an instruction out of range");
       }
-      if (last && now.op != kMiss && now.op != kAnswer)
-        throw std::runtime_error("a launch program without an end");
+      if (last && now.op != kMiss && now.op != kAnswer) throw std::runtime_error("a launch program without an end");
     }
   }
 
@@ -181,7 +206,8 @@ class Tape {
       return true;
     }
     if (a < 0 && a > -(1ll << 31) && b > 0 && b < (1ll << 31)) {  // of a quotient that is rounded up
-      quotient = -static_cast<int64_t>((static_cast<uint32_t>(-a) + static_cast<uint32_t>(b) - 1) / static_cast<uint32_t>(b));
+      quotient =
+          -static_cast<int64_t>((static_cast<uint32_t>(-a) + static_cast<uint32_t>(b) - 1) / static_cast<uint32_t>(b));
       rest = a - quotient * b;
       return true;
     }
@@ -213,8 +239,10 @@ class Tape {
     const int shift = bit_length(static_cast<uint64_t>(extent > 0 ? extent - 1 : 0));
     const unsigned __int128 one = 1;
     const unsigned __int128 found = (one << bits) * ((one << shift) - static_cast<uint64_t>(extent)) /
-                                        static_cast<uint64_t>(extent > 0 ? extent : 1) + 1;
-    out = bits == 32 ? static_cast<int64_t>(static_cast<uint32_t>(found)) : static_cast<int64_t>(static_cast<uint64_t>(found));
+                                        static_cast<uint64_t>(extent > 0 ? extent : 1) +
+                                    1;
+    out = bits == 32 ? static_cast<int64_t>(static_cast<uint32_t>(found))
+                     : static_cast<int64_t>(static_cast<uint64_t>(found));
     return true;
   }
 
@@ -230,9 +258,15 @@ class Tape {
           break;
         case kAnswer: return now->c;
         case kMiss: return -1;
-        case kAdd: if (__builtin_add_overflow(a.integer, b.integer, &to.integer)) return -1; break;
-        case kSub: if (__builtin_sub_overflow(a.integer, b.integer, &to.integer)) return -1; break;
-        case kMul: if (__builtin_mul_overflow(a.integer, b.integer, &to.integer)) return -1; break;
+        case kAdd:
+          if (__builtin_add_overflow(a.integer, b.integer, &to.integer)) return -1;
+          break;
+        case kSub:
+          if (__builtin_sub_overflow(a.integer, b.integer, &to.integer)) return -1;
+          break;
+        case kMul:
+          if (__builtin_mul_overflow(a.integer, b.integer, &to.integer)) return -1;
+          break;
         case kFloorDiv:
           if (!floor_divide(a.integer, b.integer, quotient, rest)) return -1;
           to.integer = quotient;
@@ -253,20 +287,25 @@ class Tape {
           break;
         }
         case kBitLength:
-          to.integer = bit_length(a.integer < 0 ? ~static_cast<uint64_t>(a.integer) + 1 : static_cast<uint64_t>(a.integer));
+          to.integer =
+              bit_length(a.integer < 0 ? ~static_cast<uint64_t>(a.integer) + 1 : static_cast<uint64_t>(a.integer));
           break;
         case kShl:
-          if (b.integer < 0 || b.integer >= 63 || a.integer > (INT64_MAX >> b.integer) || a.integer < (INT64_MIN >> b.integer))
+          if (b.integer < 0 || b.integer >= 63 || a.integer > (INT64_MAX >> b.integer) ||
+              a.integer < (INT64_MIN >> b.integer))
             return -1;
           to.integer = static_cast<int64_t>(static_cast<uint64_t>(a.integer) << b.integer);
           break;
-        case kMultiplier: if (!multiplier(a.integer, b.integer, to.integer)) return -1; break;
+        case kMultiplier:
+          if (!multiplier(a.integer, b.integer, to.integer)) return -1;
+          break;
         case kLt: to.integer = a.integer < b.integer; break;
         case kEq: to.integer = a.integer == b.integer; break;
         case kNot: to.integer = !a.integer; break;
         case kAnd: to.integer = a.integer && b.integer; break;
         case kOr: to.integer = a.integer || b.integer; break;
-        case kSelect: case kRealSelect: to.integer = a.integer ? b.integer : held[now->c].integer; break;
+        case kSelect:
+        case kRealSelect: to.integer = a.integer ? b.integer : held[now->c].integer; break;
         case kRealOf:
           if (!is_exact(a.integer)) return -1;
           to.real = static_cast<double>(a.integer);
@@ -280,7 +319,9 @@ class Tape {
           break;
         case kRealLt: to.integer = a.real < b.real; break;
         case kRealEq: to.integer = a.real == b.real; break;
-        case kRound: if (b.integer != 2 || !round2(a.real, to.real)) return -1; break;
+        case kRound:
+          if (b.integer != 2 || !round2(a.real, to.real)) return -1;
+          break;
         case kFloor:
           if (!(std::fabs(a.real) <= 9007199254740992.0)) return -1;
           to.integer = static_cast<int64_t>(std::floor(a.real));

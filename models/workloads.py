@@ -1,4 +1,4 @@
-"""Models that are neither samples nor nets of a package by name, at the sizes that people serve: for `models.speed`.
+"""Models that are neither samples nor nets of a package by name, at the sizes that people serve: for `bench.speed`.
 
 Super-resolution, vocoders, recurrent nets, recommendation, encoders of text, decoders with and without their cache, of
 classes in `models.survey.plain` and transformers, with weights that are drawn. Needs torch; transformers for its own.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from onnxfuse.api.optimize.optimizing import Optimized
     from onnxfuse.api.request.model_source import Model
     from onnxfuse.api.request.options import Options
+    from onnxfuse.measure.tune import Tuned
     from onnxfuse.rules.match.report import OptimizeReport
-    from onnxfuse.tuning import Tuned
 
 
 def optimize(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from onnxfuse.api.request.model_source import Model
     from onnxfuse.api.run.ci import CiResult
-    from onnxfuse.benchmark import BenchmarkReport as BenchReport
-    from onnxfuse.profiling import Profile
+    from onnxfuse.measure.benchmark import BenchmarkReport as BenchReport
+    from onnxfuse.measure.profile import Profile
     from onnxfuse.runtime import Placement, Provider, Session
     from onnxfuse.runtime.sessions.capture import Capture
     from onnxfuse.runtime.sessions.runner import Runner

@@ -11,6 +11,10 @@ import hypothesis
 import pytest
 from hypothesis import Phase
 
+from tests.support.scenarios import fake_cuda, on_fake_cuda
+
+__all__ = ["fake_cuda", "on_fake_cuda"]
+
 # A shell without job control lets what runs behind it ignore ^C, and so would every command that the tests stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,11 +33,15 @@ hypothesis.settings.load_profile("onnxfuse")
 # ---- a sample of tests with many cases
 
 SAMPLED = (
-    "tests/kernels/",
-    "tests/precision/",
-    "tests/rewrite/fuse/",
-    "tests/rewrite/test_laws.py",
-    "tests/verification/",
+    "tests/emulator/",
+    "tests/laws/test_coincidences.py",
+    "tests/laws/test_no_false_alarms.py",
+    "tests/laws/test_random_graphs.py",
+    "tests/unit/codegen/",
+    "tests/unit/cuda/",
+    "tests/unit/fusion/",
+    "tests/unit/precision/",
+    "tests/unit/verification/",
 )
 """Two thirds of the time of all tests: kernels that are run by the host's compiler, or compiled for each GPU."""
 FEW, SHARE = 2, 8

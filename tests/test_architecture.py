@@ -37,17 +37,13 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "runtime": "support ops symbolic model files shapes graph cuda rules fusion",
         "verification": "support ops symbolic model files shapes graph runtime",
         "precision": "support ops model files shapes graph verification",
-        "profiling": "support ops model files shapes graph cuda runtime verification",
-        "benchmark": "support ops model files graph runtime verification profiling",
-        "tuning": (
-            "support ops model files shapes graph cuda rules fusion passes runtime verification profiling benchmark"
-        ),
+        "measure": "support ops model files shapes graph cuda rules fusion passes runtime verification",
         "api": (
             "support ops symbolic model codegen files shapes graph cuda rules contract fusion passes runtime "
-            "verification precision profiling benchmark tuning"
+            "verification precision measure"
         ),
         "viewing": "support ops symbolic model files shapes graph reporting cuda api",
-        "cli": "support model files reporting profiling api viewing",
+        "cli": "support model files reporting measure api viewing",
     },
     "api": {
         "request": "",
@@ -69,17 +65,25 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "operators": "program",
     },
     "cuda": {
-        "planning": "",
+        "isa": "",
+        "costs": "",
+        "planning": "isa costs",
         "build": "planning",
         "launch_programs": "planning",
-        "templates": "planning",
+        "templates": "isa costs planning",
         "pack": "planning build launch_programs",
-        "dispatch": "planning build launch_programs templates",
+        "dispatch": "costs planning build launch_programs templates",
     },
     "fusion": {
         "region": "",
         "steps": "region",
         "undo": "region steps",
+    },
+    "measure": {
+        "timing": "",
+        "profile": "timing",
+        "benchmark": "timing profile",
+        "tune": "timing",
     },
     "ops": {
         "shapes": "",

@@ -1,5 +1,5 @@
 // A session that answers over its standard input and output: `worker MODEL.onnx LIBRARY|- [--graph] [--user-stream]
-// [--old] [--device N] [--pack FILE]`. For tests and measurements (benchmarks/worker.py); a library "-" is none.
+// [--old] [--device N] [--pack FILE]`. For tests and measurements (bench/worker.py); a library "-" is none.
 //
 // Numbers are as the machine has them. Asked for is `r` with a tensor for each of the model's inputs, in order: int32 type
 // (as ONNX numbers it), uint32 rank, int64 dimensions, uint64 bytes, data; answered is `k`, uint32 count, the outputs. The

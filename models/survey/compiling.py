@@ -22,13 +22,13 @@ import click
 import numpy as np
 import torch
 
-from models.rivals import by_layout, warm
+from bench.rivals import by_layout, warm
 from models.survey import DYNAMO, WAYS, Way, inputs
 from models.survey.cards import clock
 from models.survey.catalogue import make
 from models.survey.racing import ROUNDS, RUNS
-from onnxfuse.benchmark.timing import interleaved
 from onnxfuse.files import io
+from onnxfuse.measure.timing.stopwatch import interleaved
 
 
 def compiled(

@@ -11,12 +11,12 @@ import numpy as np
 
 from models.survey.cards import clock, in_company, racing, undisturbed
 from models.survey.checks import Broken, Examined
-from onnxfuse.benchmark import leaving_out
-from onnxfuse.benchmark.leaving_out import PATIENCE, at, patient
-from onnxfuse.benchmark.report import RefusedRun
-from onnxfuse.benchmark.timing import interleaved
-from onnxfuse.profiling.bound import REFUSALS, bind, opened, ort_values, outputs_of
-from onnxfuse.profiling.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
+from onnxfuse.measure.benchmark import leaving_out
+from onnxfuse.measure.benchmark.leaving_out import PATIENCE, at, patient
+from onnxfuse.measure.benchmark.report import RefusedRun
+from onnxfuse.measure.timing.binding import REFUSALS, bind, opened, ort_values, outputs_of
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
+from onnxfuse.measure.timing.stopwatch import interleaved
 from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support import isolation
 from onnxfuse.support.isolation import Crash

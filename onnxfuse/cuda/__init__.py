@@ -35,8 +35,9 @@ from onnxfuse.cuda.dispatch.dispatch import (
 )
 from onnxfuse.cuda.dispatch.proof import Case, unplanned
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.cuda.planning.template import Growth, Template
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.concat.plan import MULTIPLE as SLOT_CHANNELS
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
 from onnxfuse.symbolic.element_types import TYPES, DisagreeingError
@@ -87,7 +88,7 @@ __all__ = [
     "LaunchPlan",
     "Template",
     "TensorMapSpec",
-    "TileTuning",
+    "Variant",
     "arch_of",
     "cached_family",
     "candidates",

@@ -20,7 +20,7 @@ from onnxfuse.viewing.times import read_times, times_of
 from onnxfuse.viewing.view_page import ViewPage, ViewRequest
 
 if TYPE_CHECKING:
-    from onnxfuse.profiling import Profile
+    from onnxfuse.measure.profile import Profile
 
 LOCAL = "127.0.0.1"
 """Loopback address: not reachable from other machines."""

@@ -20,11 +20,11 @@ import onnx
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
-from onnxfuse.benchmark import compare
-from onnxfuse.benchmark.ceilings import Ceilings
 from onnxfuse.cli.main import main
 from onnxfuse.files import io
-from onnxfuse.profiling import device
+from onnxfuse.measure.benchmark import compare
+from onnxfuse.measure.benchmark.ceilings import Ceilings
+from onnxfuse.measure.timing import device
 from onnxfuse.support import isolation
 from onnxfuse.verification.localize import crashes
 from onnxfuse.verification.run import sessions

@@ -11,8 +11,8 @@ import pytest
 
 import onnxfuse
 from onnxfuse import runtime
-from onnxfuse.benchmark import compare
-from onnxfuse.benchmark.ceilings import Ceilings
+from onnxfuse.measure.benchmark import compare
+from onnxfuse.measure.benchmark.ceilings import Ceilings
 from tests.cli.conftest import Command
 
 FAST = ("--provider", "cpu", "--runs", "1", "--rounds", "1")

@@ -16,7 +16,7 @@ from onnxfuse.files import external, io
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.tf32 import is_strict_fp32
 from tests.cli.conftest import Command
-from tests.rewrite.small import assert_same_numbers, ops
+from tests.support.small import assert_same_numbers, ops
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from tests.cli.conftest import Command
-from tests.rewrite.small import ops
+from tests.support.small import ops
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]> g (float16[N,8] x, float16[4] s, float16[4] b) => (float16[N,4] y)
 <float16[8,4] w> { [m] m = MatMul (x, w) [y] y = LayerNormalization (m, s, b) }"""

@@ -12,7 +12,7 @@ from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.runtime.sessions.opening import refusal
 from tests.cli.conftest import MODEL, Command
-from tests.rewrite.small import assert_same_numbers
+from tests.support.small import assert_same_numbers
 
 WEIGHT = ",".join(str(i % 13 - 6) for i in range(64))
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from tests.cli.conftest import Command
-from tests.rewrite.language import test_rule as rule_files
+from tests.unit.rules.language import test_rule_file as rule_files
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 ROWS = np.ones((4, 2), np.float32), np.ones((4, 3), np.float32)

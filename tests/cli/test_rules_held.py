@@ -146,7 +146,7 @@ def test_an_example_that_does_not_parse_is_told_by_file(mine: Path, onnxfuse_com
 
 @pytest.mark.parametrize("name", ["softmax", "bias_sink", "pool_first", "concat", "lone_movement"])
 def test_shipped_rules_keep_their_promises(name: str, onnxfuse_command: Command) -> None:
-    """Some of each kind; tests/rewrite/test_rules.py holds all of them to their examples."""
+    """Some of each kind; tests/unit/rules/test_shipped.py holds all of them to their examples."""
     done = onnxfuse_command("rules", name, "--test")
     assert done.code == 0, done.out
 

@@ -10,14 +10,14 @@ import onnxruntime
 import pytest
 
 import onnxfuse
-from onnxfuse import tuning
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.measurements import Machine
-from onnxfuse.tuning import Stopwatch
-from onnxfuse.tuning.work import TuningTask
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Machine
+from onnxfuse.measure import tune as tuning
+from onnxfuse.measure.tune import Stopwatch
+from onnxfuse.measure.tune.work import TuningTask
 from tests.cli.conftest import Command
 from tests.cli.test_report_files import FORM
-from tests.tuning.small import H200, Times, block, by_kind, short_attention, stopwatch
+from tests.support.tuning import H200, Times, block, by_kind, short_attention, stopwatch
 
 HERE = Machine("Some GPU", "580.1", onnxruntime.__version__)
 
@@ -213,7 +213,7 @@ def test_dynamic_dimensions_need_a_size(folder: Path, onnxfuse_command: Command,
 
 def test_without_a_gpu_nothing_is_tuned(folder: Path, onnxfuse_command: Command) -> None:
     """Exit code 5, as wherever CUDA is asked for and is not there."""
-    if tuning.stopwatch.cuda_unusable() is None:
+    if tuning.candidate_times.cuda_unusable() is None:
         pytest.skip("there is a GPU here")
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune")
     assert result.code == 5

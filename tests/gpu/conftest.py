@@ -3,13 +3,13 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-
-import pytest
 
 from onnxfuse.cuda.planning import launch_plan
+from tests.support.large_plans import plans_of_large_tensors
 
-SMALL = launch_plan.SMALL
+__all__ = ["plans_of_large_tensors"]
+
+MEASURED = launch_plan.small_costs
 
 
 def card(worker: str, listed: str) -> str | None:
@@ -30,11 +30,3 @@ def take_card() -> None:
 
 
 take_card()
-
-
-@pytest.fixture(autouse=True, scope="package")
-def plans_of_large_tensors() -> Iterator[None]:
-    """Tensors of tests are small: they get the plans that large ones have, unless a test asks for the other ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch_plan, "SMALL", 0)
-        yield

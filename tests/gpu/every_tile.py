@@ -11,11 +11,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from onnxfuse.cuda.planning.launch_plan import GemmTile
-from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from bench.cases.ops import HALF
+from bench.cases.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
+from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.templates.gemm import costs
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from tests.gpu.test_gemm import COMPUTING, check, run
-from tests.kernels.ops import HALF
-from tests.kernels.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
 COMPUTED = (300, 264, 264)
@@ -24,7 +25,7 @@ COMPUTED = (300, 264, 264)
 def hopper() -> int:
     """Launch every tile; return how often."""
     count = 0
-    for tile in sm90_costs.COSTS:
+    for tile in costs.WGMMA.float16:
         if tile.n % 64:
             rows, columns, terms = WIDE
             check(TRANSPOSED_GELU, HALF, rows, columns if tile.n > 64 else 24, terms, tile)
@@ -33,7 +34,7 @@ def hopper() -> int:
             for text in (GELU, RESIDUAL):
                 check(text, HALF, *WIDE, tile)
         count += 2
-    for tile in sm90_costs.COSTS:
+    for tile in costs.WGMMA.float16:
         if tile.n % 128 == 0 and tile.m * tile.n <= 128 * 128 * tile.warpgroups:
             check(SWIGLU, HALF, *WIDE, replace(tile, n=tile.n // 2))
             count += 1
@@ -49,16 +50,16 @@ def hopper() -> int:
 
 def split() -> int:
     """Launch every split; return how often."""
-    for tile in sm90.SPLIT:
+    for tile in costs.WGMMA.split:
         for text in (GELU, RESIDUAL) if tile.n % 64 == 0 else (TRANSPOSED, TRANSPOSED_GELU):
             check(text, HALF, *LONG, tile)
-    return 2 * len(sm90.SPLIT)
+    return 2 * len(costs.WGMMA.split)
 
 
 def ampere() -> int:
     """Launch every block of the kernel for sm_80 and later; return how often."""
     count = 0
-    for block in sm80.PACES:
+    for block in costs.mma(SUPPORTED[0]).rounded:
         for text, size in ((RESIDUAL, WIDE), (GELU, ODD)):
             check(text, HALF, *size, block)
             count += 1

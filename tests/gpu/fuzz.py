@@ -1,9 +1,9 @@
 """Random models against their originals and their bodies: `python tests/gpu/fuzz.py --cases 1000 --seed 1 --shard 0/4`
 
-Each case is a model of tests/kernels/random_models.py, optimized. Each of its fused kernels is launched by hand, with
-aligned and unaligned tensors between guards, and held against its body in float64; then the whole model runs in a
-session, and `onnxfuse.verify` judges it beside the original. Prints a line for each failure with the call that repeats
-it, and counts. Exit 1 where something failed, 3 where the GPU did: the case is the last one named. Under memcheck:
+Each case is a model of tests/support/kernels/random_models.py, optimized. Each of its fused kernels is launched by
+hand, with aligned and unaligned tensors between guards, and held against its body in float64; then the whole model runs
+in a session, and `onnxfuse.verify` judges it beside the original. Prints a line for each failure with the call that
+repeats it, and counts. Exit 1 where something failed, 3 where the GPU did: the case is the last one named. Memcheck:
 `compute-sanitizer --tool memcheck --error-exitcode 9 python tests/gpu/fuzz.py --cases 500`.
 """
 
@@ -21,14 +21,15 @@ import onnxruntime
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import onnxfuse
+from bench.cases import ops
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import OnnxfuseError
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer
-from tests.kernels import fuzz, ops, random_models
-from tests.kernels.random_models import KINDS, Case
+from tests.support.kernels import fuzz, random_models
+from tests.support.kernels.random_models import KINDS, Case
 
 CUDA = ("CUDAExecutionProvider", "CPUExecutionProvider")
 GPU_FAILED = 3
@@ -99,7 +100,7 @@ def main() -> int:
     first, step = map(int, arguments.shard.split("/"))
     numbers = range(first, arguments.cases, step) if arguments.only is None else [arguments.only]
     if not arguments.small:
-        launch_plan.SMALL = 0
+        launch_plan.small_costs = lambda arch: launch_plan.SmallCosts(0, 128)
     counts, failed, began = Counter[str](), Counter[str](), time.perf_counter()
     for number in (n for n in numbers if n >= arguments.start or arguments.only is not None):
         case = random_models.model(f"{arguments.seed} {number}", kind=arguments.kind)

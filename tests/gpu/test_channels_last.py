@@ -11,10 +11,10 @@ from onnx import ModelProto
 
 import onnxfuse
 from onnxfuse import runtime
-from tests.rewrite.nhwc import test_subpixel
-from tests.rewrite.nhwc.test_layout import weights
-from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, parse, signed_inputs
-from tests.runtime.test_channels_last import MODELS
+from tests.support.small import assert_within_budget, doubled, evaluate, halved, parse, signed_inputs
+from tests.unit.passes.layout import test_subpixel
+from tests.unit.passes.layout.test_layout import weights
+from tests.unit.runtime.sessions.test_channels_last import MODELS
 
 pytestmark = [
     pytest.mark.gpu,

@@ -5,13 +5,14 @@ import onnxruntime
 import pytest
 
 import onnxfuse
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.kernels.launching import launcher
 from onnxfuse import cuda, runtime
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import joined, ops
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.rewrite.fuse.test_concat import inception
-from tests.rewrite.small import assert_within_budget, doubled, evaluate, signed_inputs
+from tests.support.kernels import joined
+from tests.support.small import assert_within_budget, doubled, evaluate, signed_inputs
+from tests.unit.fusion.steps.test_concat import inception
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]

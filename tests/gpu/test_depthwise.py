@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Band
-from tests.gpu.launching import launcher
+from onnxfuse.cuda.templates.conv.variant import Band, DepthwiseVariant
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops
-from tests.kernels.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case, cases
-from tests.kernels.ops import BRAIN, FLOAT, HALF
+from tests.support.kernels.depthwise_cases import cases
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
@@ -22,7 +22,7 @@ def check(case, aligned=True, tuning=None, times=1):
     """Fresh inputs, poisoned outputs between guards."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
-    plan = cuda.plan(fused, tuple(case.shapes()), aligned, cuda.arch_of(0), tuning or TileTuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     if plan.grid[0]:
@@ -51,7 +51,7 @@ def test_the_tensor_cores(text, dtype, band, kernel, stride):
     """Tiles that are smaller and larger than the image, channels that are no multiple of a block's sixteen."""
     pads = (kernel // 2,) * 4
     case = Case(text, dtype, True, 3, 72, (29, 28), (kernel,) * 2, (stride,) * 2, pads=pads)
-    check(case, tuning=TileTuning(band=band))
+    check(case, tuning=DepthwiseVariant(band=band))
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.images import RESIDUAL, SILU
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Halo
+from onnxfuse.cuda.templates.conv.variant import DirectVariant, Halo
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.kernels import ops
-from tests.kernels.images import RESIDUAL, SILU
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.windows import TEXTS, Case, cases
+from tests.support.kernels.windows import TEXTS, Case, cases
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
@@ -30,7 +29,7 @@ def check(case, aligned=True, tuning=None):
     """Fresh inputs, poisoned outputs between guards."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
-    plan = cuda.plan(fused, tuple(case.shapes()), aligned, cuda.arch_of(0), tuning or TileTuning())
+    plan = cuda.plan(fused, tuple(case.shapes()), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
     if plan.grid[0]:
@@ -106,8 +105,8 @@ def test_four_warps_multiply_together(halo):
         replace(NARROW, channels=48, beside=(), filters=halo.filters, kernel=(3, 5), pads=(2, 0, 1, 2)),
         replace(NARROW, channels=33, beside=(), filters=halo.filters, kernel=(2, 3)),
     ):
-        check(case, tuning=TileTuning(halo=replace(halo, filters=case.filters)))
-    check(replace(NARROW, dtype=BRAIN, filters=halo.filters), aligned=False, tuning=TileTuning(halo=halo))
+        check(case, tuning=DirectVariant(halo=replace(halo, filters=case.filters)))
+    check(replace(NARROW, dtype=BRAIN, filters=halo.filters), aligned=False, tuning=DirectVariant(halo=halo))
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Queries
 from onnxfuse.cuda.templates.attention import few
-from tests.gpu.launching import launcher
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.gpu.test_short_attention import check
-from tests.kernels import ops
-from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
@@ -103,4 +102,4 @@ def test_each_launch_gives_the_same(batch, keys, parted):
 )  # fmt: skip
 def test_any_few_queries(queries, keys, size, way, group, masked, aligned, dtype):
     case = Case(2, 6, queries, keys, size, dtype, group=group)
-    check(replace(case, bias=(2, 1, 1, keys)) if masked else case, aligned, TileTuning(queries=way))
+    check(replace(case, bias=(2, 1, 1, keys)) if masked else case, aligned, AttentionVariant(queries=way))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from figures import measuring
-from figures.parts import model_row, rules_row, strict_row
+from bench.figures import measuring
+from bench.figures.parts import model_row, rules_row, strict_row
 from onnxfuse.runtime import cuda_unusable
 
 pytestmark = [

@@ -9,20 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse import cuda, runtime
-from onnxfuse.api.request.options import Options
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile, Strip
-from onnxfuse.cuda.templates.gemm import body as gemm_body
-from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
-from onnxfuse.cuda.templates.gemm import problem as gemm_problem
-from onnxfuse.fusion.region.choices import Choices
-from onnxfuse.passes import pipeline
-from onnxfuse.runtime.engine.bridge import bridge
-from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops, products
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.products import (
+from bench.cases import ops, products
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.products import (
     GELU,
     PLAIN,
     PREACTIVATED,
@@ -34,23 +23,34 @@ from tests.kernels.products import (
     TRANSPOSED_GELU,
     TRANSPOSED_RESIDUAL,
 )
-from tests.kernels.templates.test_gemm import EXACT
+from onnxfuse import cuda, runtime
+from onnxfuse.api.request.options import Options
+from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.templates.gemm import body as gemm_body
+from onnxfuse.cuda.templates.gemm import costs, few
+from onnxfuse.cuda.templates.gemm import problem as gemm_problem
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.passes import pipeline
+from onnxfuse.runtime.engine.bridge import bridge
+from tests.emulator.test_gemm import EXACT
+from tests.gpu.test_kernels import DeviceBuffer, _gpu
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL, PREACTIVATED]
-SPLIT = [t for t in sm90.SPLIT if t.n % 64 == 0 and t.split != 4]
-NARROW = [t for t in sm90_costs.COSTS if t.n < 64]
+SPLIT = [t for t in costs.WGMMA.split if t.n % 64 == 0 and t.split != 4]
+NARROW = [t for t in costs.WGMMA.float16 if t.n < 64]
 """Of an output that has no more columns."""
-TILES = [*(t for t in sm90_costs.COSTS if t.n % 64 == 0), GemmTile(128, 64, 2), *SPLIT]
-BETWEEN = [t for t in (*sm90_costs.COSTS, *sm90.SPLIT) if t.n > 64 and t.n % 64]
+TILES = [*(t for t in costs.WGMMA.float16 if t.n % 64 == 0), GemmTile(128, 64, 2), *SPLIT]
+BETWEEN = [t for t in (*costs.WGMMA.float16, *costs.WGMMA.split) if t.n > 64 and t.n % 64]
 BY_TERMS = [t for t in (*TILES, *BETWEEN) if t.n <= 256]
 """Of right factors [n, k]; those between are of no others."""
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
-BLOCKS = list(sm80.PACES)
+BLOCKS = list(costs.mma(SUPPORTED[0]).rounded)
 
 
 def launch(plan, addresses):
@@ -91,7 +91,7 @@ def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
     if behind is not None:
         inputs[0][:, behind:] = np.nan
     kind = "block" if isinstance(tile, Block) else "strip" if isinstance(tile, Strip) else "tile"
-    tuning = replace(TileTuning(), **{kind: tile})
+    tuning = replace(GemmVariant(), **{kind: tile})
     plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     found = []

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from bench.cases import attentions, ops
+from bench.kernels.launching import launcher
 from onnxfuse import cuda, runtime
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
-from tests.kernels import attentions, generals, ops
-from tests.kernels.generals import ATTENTIONS, Shapes
-from tests.runtime.fused_models import chain
-from tests.runtime.test_session_on_cuda import CUDA, chain_error
+from tests.support.fused_models import chain
+from tests.support.kernels import generals
+from tests.support.kernels.generals import ATTENTIONS, Shapes
+from tests.unit.runtime.sessions.test_session_on_cuda import CUDA, chain_error
 
 __all__ = ["pytestmark"]
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
-from tests.gpu.launching import launcher
-from tests.kernels import ops
-from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF
-from tests.kernels.templates.test_emulated import CHAIN, LAYER_NORM, POINTWISE_SHAPES, SOFTMAX, SOFTMAX_SHAPES
+from tests.emulator.test_whole_kernels import CHAIN, LAYER_NORM, POINTWISE_SHAPES, SOFTMAX, SOFTMAX_SHAPES
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 

@@ -1,4 +1,4 @@
-"""The random graphs of tests/rewrite/test_laws.py on a real GPU: every fused op runs as its kernel, and is right."""
+"""The random graphs of tests/laws on a real GPU: every fused op runs as its kernel, and is right."""
 
 import numpy as np
 import onnx
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import onnxfuse
 from onnxfuse.runtime import cuda_unusable
-from tests.rewrite.graphs import ANCHORS, models
-from tests.rewrite.small import Arrays, assert_same_numbers, halved, optimize
+from tests.support.random_graphs import ANCHORS, models
+from tests.support.small import Arrays, assert_same_numbers, halved, optimize
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from tests.gpu.test_kernels import check, pytestmark  # noqa: F401  (skips without a GPU)
-from tests.kernels import moved, ops
-from tests.kernels.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 
 
 @pytest.mark.parametrize("name", moved.small(HALF))

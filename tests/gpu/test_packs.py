@@ -12,7 +12,7 @@ from onnxfuse import cuda, runtime
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.files import io
-from tests.gpu.conftest import SMALL
+from tests.gpu.conftest import MEASURED
 from tests.gpu.test_programs import CUDA, bits, planned, stream, wrong_in_threads  # noqa: F401 - planned is a fixture
 
 pytestmark = [
@@ -25,7 +25,7 @@ pytestmark = [
 def plans_as_they_are() -> Iterator[None]:
     """The processes that make a pack plan as ever, whatever is set here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch_plan, "SMALL", SMALL)
+        patch.setattr(launch_plan, "small_costs", MEASURED)
         yield
 
 

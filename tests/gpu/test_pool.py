@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import CENTRES
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.kernels import ops
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.pools import ALONE, BIAS_RELU, GATED, Pool, pools
-from tests.kernels.resized import Resize
+from tests.support.kernels.pools import ALONE, BIAS_RELU, GATED, Pool, pools
+from tests.support.kernels.resized import Resize
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

@@ -7,33 +7,34 @@ import onnx
 import pytest
 
 import onnxfuse
+from bench.cases import ops, products
+from bench.cases.images import PLAIN as PLAIN_IMAGES
+from bench.cases.images import RESIDUAL as RESIDUAL_IMAGES
+from bench.cases.images import SILU
+from bench.cases.ops import FLOAT
+from bench.cases.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
 from onnxfuse import cuda, runtime
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Block, GemmTile
-from onnxfuse.cuda.templates.gemm import sm80, sm90, sm90_costs
+from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
+from onnxfuse.cuda.templates.gemm import costs
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
-from tests.kernels import ops, products
-from tests.kernels.images import PLAIN as PLAIN_IMAGES
-from tests.kernels.images import RESIDUAL as RESIDUAL_IMAGES
-from tests.kernels.images import SILU
-from tests.kernels.ops import FLOAT
-from tests.kernels.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
-from tests.kernels.windows import Case
+from tests.support.kernels.windows import Case
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-VARIANTS = [*sm90_costs.PRECISE_COSTS, *sm90.SPLIT[:2], *sm80.PRECISE_PACES]
+VARIANTS = [*costs.WGMMA.exact, *costs.WGMMA.split[:2], *costs.mma(SUPPORTED[0]).exact]
 GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMul(x, u)", "Gemm <transB = 1> (x, u)")
 
 
 def computed(fused, inputs, variant, aligned=True):
     """Return the outputs by a tile, a block or the plan's own choice."""
     arch, fused = cuda.arch_of(0), replace(fused, tf32=False)
-    tuning = TileTuning(block=variant) if isinstance(variant, Block) else TileTuning(tile=variant)
+    tuning = GemmVariant(block=variant) if isinstance(variant, Block) else GemmVariant(tile=variant)
     plan = cuda.plan(fused, tuple(x.shape for x in inputs), aligned, arch, tuning)
-    if isinstance(variant, GemmTile) and arch.has_warpgroups:
+    if isinstance(variant, GemmTile) and arch.isa.wgmma(SPLIT_FLOAT32):
         assert "wgmma" in plan.kernel.text
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], aligned) for s, t in zip(plan.output_shapes, fused.outputs, strict=True)]
@@ -75,7 +76,7 @@ def test_bodies_layouts_and_odd_sizes(aligned):
     check(*products.prologue("silu and gate", FLOAT, 70, 72, 200), aligned=aligned)
 
 
-@pytest.mark.parametrize("tile", [t for t in sm90_costs.PRECISE_COSTS if t.n == 128], ids=str)
+@pytest.mark.parametrize("tile", [t for t in costs.WGMMA.exact if t.n == 128], ids=str)
 def test_a_gate_on_hopper(tile):
     fused = ops.op(GATE, (FLOAT,) * 3, (FLOAT,), "gemm")
     check(fused, [(300, 96), (320, 96), (320, 96)], replace(tile, n=tile.n // 2))

@@ -6,9 +6,9 @@ import pytest
 
 import onnxfuse
 from onnxfuse import runtime
-from onnxfuse.benchmark import bench
-from onnxfuse.benchmark.ceilings import measured
-from onnxfuse.profiling import cupti, profile
+from onnxfuse.measure.benchmark import bench
+from onnxfuse.measure.benchmark.ceilings import measured
+from onnxfuse.measure.profile import cupti, profile
 
 UNUSABLE = runtime.cuda_unusable()
 UNSEEN = None if UNUSABLE is not None else cupti.missing()

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN
+from bench.kernels.launching import launcher
 from onnxfuse import cuda
-from tests.gpu.launching import launcher
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
-from tests.kernels import ops, recurrents
-from tests.kernels.ops import BRAIN
-from tests.kernels.recurrents import Case
+from tests.support.kernels import recurrents
+from tests.support.kernels.recurrents import Case
 
 __all__ = ["pytestmark"]
 

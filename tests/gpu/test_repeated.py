@@ -22,11 +22,11 @@ from models.weights import seeded
 from onnxfuse.runtime import cuda_unusable
 from onnxfuse.support.errors import ModelError
 from onnxfuse.verification.run import sessions
-from tests.kernels import random_models
-from tests.kernels.random_models import KINDS
 from tests.models import small, u2net
-from tests.rewrite.graphs import ANCHORS, models
-from tests.rewrite.small import assert_within_budget, doubled, evaluate, halved, optimize
+from tests.support.kernels import random_models
+from tests.support.kernels.random_models import KINDS
+from tests.support.random_graphs import ANCHORS, models
+from tests.support.small import assert_within_budget, doubled, evaluate, halved, optimize
 
 pytestmark = [
     pytest.mark.gpu,

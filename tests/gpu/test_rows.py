@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
+from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
 from onnxfuse.cuda.templates.reduction import group
 from tests.gpu.test_kernels import DeviceBuffer, check, cupy, launch, pytestmark
-from tests.kernels import ops
-from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
-from tests.kernels.rows import TEMPLATES, axes
 
 __all__ = ["pytestmark"]
 

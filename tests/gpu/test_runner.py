@@ -13,10 +13,10 @@ from models.survey import samples
 from models.survey.inputs import feeds
 from onnxfuse import runtime
 from tests.gpu.test_session import chain_feeds
-from tests.rewrite.small import parse
-from tests.rewrite.test_device_scalars import LEGACY as NUMBERS
-from tests.runtime import fused_models as models
-from tests.runtime.test_runner import HEAD, REASONS
+from tests.support import fused_models as models
+from tests.support.small import parse
+from tests.unit.passes.shapes.test_device_scalars import LEGACY as NUMBERS
+from tests.unit.runtime.sessions.test_runner import HEAD, REASONS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -126,7 +126,7 @@ def test_a_failed_capture_leaves_a_runner_that_runs(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_bound_call_costs_what_a_bound_graph_costs() -> None:
-    """Printed, not asserted: -s shows it. `python -m benchmarks.runner` compares whole models."""
+    """Printed, not asserted: -s shows it. `python -m bench.runner` compares whole models."""
     run = onnxfuse.runner(models.chain())
     given = chain_feeds(1)
     bound = run.bind(given)

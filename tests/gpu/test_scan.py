@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
+from tests.emulator.test_scan import WAYS, plain, running
 from tests.gpu.test_kernels import check, pytestmark
-from tests.kernels import ops
-from tests.kernels.ops import BRAIN, DOUBLE, FLOAT, HALF, INT64
-from tests.kernels.templates.test_scan import WAYS, plain, running
 
 __all__ = ["pytestmark"]
 

@@ -11,7 +11,7 @@ import pytest
 
 import models
 import onnxfuse
-from benchmarks.worker import Worker, build, environment
+from bench.worker import Worker, build, environment
 from onnxfuse import cuda, runtime
 from onnxfuse.files import io
 from tests.gpu.test_programs import CUDA, feeds

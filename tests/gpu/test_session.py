@@ -11,11 +11,11 @@ from onnx import TensorProto
 
 import onnxfuse
 from onnxfuse import runtime
-from tests.rewrite.simplify.test_pad_heads import packed
-from tests.rewrite.small import optimize, parse
-from tests.rewrite.test_pipeline import WRONG
-from tests.runtime import fused_models as models
-from tests.runtime.test_any_shapes import IMAGES, LINEAR
+from tests.support import fused_models as models
+from tests.support.small import optimize, parse
+from tests.unit.passes.alignment.test_pad_heads import packed
+from tests.unit.passes.test_pipeline import WRONG
+from tests.unit.runtime.sessions.test_any_shapes import IMAGES, LINEAR
 
 pytestmark = [
     pytest.mark.gpu,

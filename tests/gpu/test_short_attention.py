@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Queries
+from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.kernels import ops
-from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 
-def check(case: Case, aligned: bool = True, tuning: TileTuning | None = None, *, any_length: bool = False) -> None:
+def check(case: Case, aligned: bool = True, tuning: Variant | None = None, *, any_length: bool = False) -> None:
     """Fresh inputs, poisoned output between guards."""
     inputs = case.inputs(np.random.default_rng(case.keys))
     op = replace(case.op(), open_length=any_length)
-    plan = cuda.plan(op, case.shapes(), aligned, cuda.arch_of(0), tuning or TileTuning())
+    plan = cuda.plan(op, case.shapes(), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     (shape,) = plan.output_shapes
     result = DeviceBuffer(shape, ops.NUMPY[case.dtype], aligned)
@@ -65,4 +65,4 @@ def test_windows_captions_one_query_and_crossed_sequences(case, dtype):
 )  # fmt: skip
 def test_any_short_attention(queries, keys, size, way, bias, aligned, dtype):
     case = Case(2, 3, queries, keys, size, dtype, bias=(2, 1, 1, keys) if bias else None)
-    check(case, aligned, TileTuning(queries=way))
+    check(case, aligned, AttentionVariant(queries=way))

@@ -2,12 +2,13 @@
 
 import pytest
 
+from bench.cases import moved, ops
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from bench.cases.rows import TEMPLATES
 from onnxfuse.cuda.planning import launch_plan
+from tests.emulator.test_whole_kernels import CHAIN, POINTWISE_SHAPES
+from tests.gpu.conftest import MEASURED
 from tests.gpu.test_kernels import check, pytestmark
-from tests.kernels import moved, ops
-from tests.kernels.ops import BRAIN, FLOAT, HALF
-from tests.kernels.rows import TEMPLATES
-from tests.kernels.templates.test_emulated import CHAIN, POINTWISE_SHAPES
 
 __all__ = ["pytestmark"]
 
@@ -15,7 +16,7 @@ __all__ = ["pytestmark"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Plans as they are outside of these tests."""
-    monkeypatch.setattr(launch_plan, "SMALL", 1024)
+    monkeypatch.setattr(launch_plan, "small_costs", MEASURED)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Queries
+from bench.cases.attentions import Case
+from bench.cases.ops import BRAIN, FLOAT, HALF
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from tests.gpu.test_kernels import _gpu
 from tests.gpu.test_short_attention import OF_NETS, check
-from tests.kernels.attentions import Case
-from tests.kernels.ops import BRAIN, FLOAT, HALF
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
@@ -52,7 +51,7 @@ def test_a_product_may_end_behind_a_head(size, dtype, aligned):
     check(
         Case(2, 4, 150, 333, size, dtype, heads_first="qkvy"),
         aligned,
-        TileTuning(queries=WAYS[0] if size < 64 else None),
+        AttentionVariant(queries=WAYS[0] if size < 64 else None),
     )
 
 
@@ -83,4 +82,4 @@ def test_any_attention(queries, keys, size, way, masked, aligned, dtype):
     case = Case(2, 3, queries, keys, size, dtype, bias=bias)
     if masked == "causal":
         case = replace(case, queries=keys, causal=True)
-    check(case, aligned, TileTuning(queries=way), any_length=True)
+    check(case, aligned, AttentionVariant(queries=way), any_length=True)

@@ -7,15 +7,16 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from onnxfuse import runtime, tuning
-from onnxfuse.cuda.planning import measurements
+from onnxfuse import runtime
+from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.files.io import without_weights
+from onnxfuse.measure import tune as tuning
+from onnxfuse.measure.tune import Tuned
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
-from onnxfuse.tuning import Tuned
 from tests.gpu.test_kernels import _gpu
-from tests.tuning.small import block
+from tests.support.tuning import block
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]

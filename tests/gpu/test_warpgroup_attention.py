@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.cases import ops
+from bench.cases.attentions import Case, within_budget
+from bench.cases.ops import BRAIN, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import TileTuning
-from onnxfuse.cuda.planning.launch_plan import Queries
+from onnxfuse.cuda.isa.factors import FLOAT16
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
+from tests.emulator.test_warpgroup_attention import MASKS, hidden, windowed
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
-from tests.kernels import ops
-from tests.kernels.attentions import Case, within_budget
-from tests.kernels.ops import BRAIN, HALF
-from tests.kernels.templates.test_warpgroup_attention import MASKS, hidden, windowed
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 
 
 def _missing() -> str | None:
     reason = _gpu()
-    return reason or (None if cuda.arch_of(0).has_warpgroups else "needs a Hopper GPU")
+    return reason or (None if cuda.arch_of(0).isa.wgmma(FLOAT16) else "needs a Hopper GPU")
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_missing() is not None, reason=_missing() or "")]
@@ -36,7 +36,7 @@ EACH = pytest.mark.parametrize("way", WAYS[:2], ids=str)
 def check(case: Case, way: Queries, inputs: list[np.ndarray] | None = None) -> np.ndarray:
     """Fresh inputs, poisoned output between guards; the second launch finds rooms as the first left them."""
     inputs = case.inputs(np.random.default_rng(case.keys)) if inputs is None else inputs
-    plan = cuda.plan(case.op(), case.shapes(), True, cuda.arch_of(0), TileTuning(queries=way))
+    plan = cuda.plan(case.op(), case.shapes(), True, cuda.arch_of(0), AttentionVariant(queries=way))
     sources = [DeviceBuffer(x.shape, x.dtype, True, x) for x in inputs]
     (shape,) = plan.output_shapes
     result = DeviceBuffer(shape, ops.NUMPY[case.dtype], True)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import models
-from models import race as racing
-from models.race import against, race
-from models.speed import write
+from bench import race as racing
+from bench.race import against, race
+from bench.speed import write
 from onnxfuse import optimize
-from onnxfuse.benchmark import ROUNDS, RUNS
-from onnxfuse.benchmark.compare import Contender
 from onnxfuse.files import io
-from onnxfuse.profiling.bound import bind
-from onnxfuse.profiling.settings import CUDA_GRAPH, Setting
+from onnxfuse.measure.benchmark import ROUNDS, RUNS
+from onnxfuse.measure.benchmark.compare import Contender
+from onnxfuse.measure.timing.binding import bind
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, Setting
 from onnxfuse.support.errors import DeviceError
 
 CPU = ["CPUExecutionProvider"]

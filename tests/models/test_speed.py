@@ -1,4 +1,4 @@
-"""`python -m models.speed`: what it adds to `onnxfuse bench`, on the CPU."""
+"""`python -m bench.speed`: what it adds to `onnxfuse bench`, on the CPU."""
 
 from io import StringIO
 from pathlib import Path
@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 import models
-from models import rivals, vision
-from models.launches import kernels_of
-from models.speed import add_row, compare
+from bench import rivals
+from bench.launches import kernels_of
+from bench.speed import add_row, compare
+from models import vision
 from onnxfuse.support.errors import DeviceError
 
 

@@ -8,7 +8,7 @@ import models
 import onnxfuse
 from onnxfuse.passes import pipeline
 from tests.models import small
-from tests.rewrite.small import ops
+from tests.support.small import ops
 
 
 def loss(model: onnx.ModelProto, feeds: dict[str, np.ndarray], **parameters: np.ndarray) -> float:

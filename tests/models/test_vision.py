@@ -6,8 +6,8 @@ import pytest
 import small
 
 import onnxfuse
+from bench.speed import write
 from models import vision
-from models.speed import write
 from onnxfuse.support.errors import UsageError
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")

@@ -6,9 +6,9 @@ import pytest
 import small
 
 import onnxfuse
-from figures.parts import FLOATS, OTHERS
+from bench.figures.parts import FLOATS, OTHERS
+from bench.speed import write
 from models import vision, workloads
-from models.speed import write
 from onnxfuse.support.errors import UsageError
 
 MADE_BY_TORCH = ("bilstm", "dlrm")

@@ -17,8 +17,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.runtime import fused_models as models
 from tests.serving.ports import free_port
+from tests.support import fused_models as models
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="no ray: make test-serving installs it")
 ROOT = Path(__file__).parents[2]

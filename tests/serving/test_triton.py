@@ -23,9 +23,9 @@ import onnxfuse
 from onnxfuse import cuda
 from onnxfuse.runtime.packing import packing
 from onnxfuse.support.process_pool import Workers
-from tests.runtime import fused_models as models
-from tests.runtime import serving
 from tests.serving.ports import free_port
+from tests.support import fused_models as models
+from tests.support import serving
 
 MISSING = [n for n in ("pytriton", "tritonclient") if importlib.util.find_spec(n) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: make test-serving installs them")

@@ -23,8 +23,8 @@ from models.survey.checks import (
     planned,
 )
 from models.survey.racing import contenders
-from onnxfuse.profiling.bound import opened
-from onnxfuse.profiling.settings import Setting
+from onnxfuse.measure.timing.binding import opened
+from onnxfuse.measure.timing.settings import Setting
 from onnxfuse.support.isolation import Crash, in_new_process
 from onnxfuse.support.progress import Progress
 from onnxfuse.verification.run import sessions
@@ -146,7 +146,7 @@ def test_outputs_whose_bits_change_are_named(tmp_path: Path) -> None:
 
 def test_an_op_that_would_run_as_its_body_is_found_without_a_gpu(tmp_path: Path) -> None:
     """A session believes no declaration: after the file was changed nothing tells that queries and keys are as many."""
-    from tests.rewrite.test_unproven_ops import CUT
+    from tests.unit.fusion.undo.test_unproven_ops import CUT
 
     one = Examined(tmp_path / "model.onnx", tmp_path, ())
     cut = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {CUT}')

@@ -34,7 +34,7 @@ from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from onnxfuse.support.progress import Steps, silent
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Tuned
+    from onnxfuse.measure.tune import Tuned
 
 
 T = TypeVar("T")

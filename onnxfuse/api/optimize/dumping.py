@@ -13,8 +13,8 @@ from typing import Any
 import onnx
 
 from onnxfuse.api.request.options import Dump
-from onnxfuse.cuda.dispatch.dump import H200, Dumped, dump, phases
-from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.dispatch.dump import Dumped, dump, phases
+from onnxfuse.cuda.planning.arch import H200, Arch
 from onnxfuse.files.atomic_write import as_model_error, at_failure
 from onnxfuse.graph.graph import Graph
 from onnxfuse.passes.manager import GraphPass, observing

@@ -38,7 +38,7 @@ from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Tuned
+    from onnxfuse.measure.tune import Tuned
     from onnxfuse.verification import RealInputs
     from onnxfuse.verification.localize.guard import Guarded
 

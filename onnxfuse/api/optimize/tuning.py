@@ -10,14 +10,13 @@ import onnx
 from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.request.options import Options, TuningOptions
-from onnxfuse.cuda.planning import measurements as times
-from onnxfuse.cuda.planning.launch_plan import DEFAULT
-from onnxfuse.cuda.planning.measurements import MeasuredVariants, Timed
+from onnxfuse.cuda.dispatch import measurements as times
+from onnxfuse.cuda.dispatch.measurements import MeasuredVariants, Timed
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.support.progress import Steps, silent
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Decided, Tuned
+    from onnxfuse.measure.tune import Decided, Tuned
 
 VERDICTS = {"fused": "kernel", "library": "library's op", "split": "other rules", "alone": "left alone"}
 
@@ -40,7 +39,7 @@ def find(model: onnx.ModelProto, options: TuningOptions, rules: Sequence[Rule], 
 
     The file is written after each measurement, so that an interrupted run can be resumed.
     """
-    from onnxfuse import tuning  # ONNX Runtime is imported only when needed.
+    from onnxfuse.measure import tune as tuning  # ONNX Runtime is imported only when needed.
 
     sizes = tuple(dict(one) for one in options.sizes)
     if not options.measure:
@@ -60,7 +59,7 @@ def carried(model: onnx.ModelProto, rules: Sequence[Rule], progress: Steps = sil
     book = times.of_model(model)
     if not book:
         return None
-    from onnxfuse import tuning
+    from onnxfuse.measure import tune as tuning
 
     return tuning.reuse(model, rules, book, (), progress)
 
@@ -104,7 +103,7 @@ class TuningCounts:
 def counts(tuned: "Tuned") -> TuningCounts:
     """Count the decisions by outcome."""
     decided = tuned.decisions.decided
-    other = sum(d.verdict == "fused" and any(times.variant(m) != DEFAULT for m in d.measured) for d in decided)
+    other = sum(d.verdict == "fused" and any(times.variant(m) is not None for m in d.measured) for d in decided)
     return TuningCounts({v: sum(d.verdict == v for d in decided) for v in VERDICTS}, other)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.profiling import traffic
-from onnxfuse.profiling.traffic import NodeTraffic
+from onnxfuse.measure.profile import traffic
+from onnxfuse.measure.profile.traffic import NodeTraffic
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import agreeing, plural
 

@@ -9,8 +9,8 @@ import onnx
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.reasons.costs import costs, dimensions, launches
 from onnxfuse.cuda import LAUNCH
+from onnxfuse.measure.profile.traffic import NodeTraffic
 from onnxfuse.model.fused import DOMAIN
-from onnxfuse.profiling.traffic import NodeTraffic
 from onnxfuse.rules.match.report import Near, OptimizeReport
 from onnxfuse.support.errors import ModelError
 

@@ -15,7 +15,7 @@ from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.progress import Steps
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Tuned
+    from onnxfuse.measure.tune import Tuned
     from onnxfuse.verification.localize.bisect import Reoptimize
 
 

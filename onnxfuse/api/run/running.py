@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from onnxfuse import benchmark, profiling
 from onnxfuse.api.optimize.optimizing import optimize
 from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.model_source import Model, Origin, Source, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
-from onnxfuse.benchmark.leaving_out import raced
 from onnxfuse.files import io
+from onnxfuse.measure import benchmark
+from onnxfuse.measure import profile as profiling
+from onnxfuse.measure.benchmark.leaving_out import raced
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.rules.language import pack
 from onnxfuse.support import isolation
@@ -27,8 +28,8 @@ from onnxfuse.support.isolation import Crash, isolated
 from onnxfuse.support.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from onnxfuse.benchmark import BenchmarkReport as BenchReport
-    from onnxfuse.profiling import Profile
+    from onnxfuse.measure.benchmark import BenchmarkReport as BenchReport
+    from onnxfuse.measure.profile import Profile
     from onnxfuse.verification import RealInputs, VerifyReport
     from onnxfuse.verification.localize.crashes import ChildRun
 
@@ -180,17 +181,17 @@ def bench(
     plot: Path | None = None,
     progress: Progress | None = None,
 ) -> Benched:
-    """Time `fused` (by default the optimized original); see `onnxfuse.benchmark.bench`.
+    """Time `fused` (by default the optimized original); see `onnxfuse.measure.benchmark.bench`.
 
     A setting at which the original crashes, or does not respond for `patience` seconds, is skipped and reported; a
     crash of the fused model, or at the default setting, is a CrashError that names the op at fault. `plot`: a .png,
     .svg or .pdf for latency by shape and the roofline.
     """
-    from onnxfuse.benchmark import bench as compare
+    from onnxfuse.measure.benchmark import bench as compare
     from onnxfuse.verification.localize.crashes import ChildRun, result_or_crash_error
 
     if plot is not None:
-        from onnxfuse.benchmark.plot import check
+        from onnxfuse.measure.benchmark.plot import check
 
         check(plot)
         writable(plot)
@@ -207,7 +208,7 @@ def bench(
     run = ChildRun(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules)
     report = result_or_crash_error(outcome, run, progress or silent)
     if plot is not None:
-        from onnxfuse.benchmark.plot import draw
+        from onnxfuse.measure.benchmark.plot import draw
 
         draw(report, plot)
     return Benched(report, after)
@@ -236,12 +237,12 @@ def profile(
     trace: Path | None = None,
     progress: Progress | None = None,
 ) -> Profiled:
-    """Return how bytes, operations and time of a run are distributed; see `onnxfuse.profiling.profile`.
+    """Return how bytes, operations and time of a run are distributed; see `onnxfuse.measure.profile.profile`.
 
     Unless `alone`, a model without fused ops is also optimized, and compared with the result. `trace`: a file for one
     run as a Chrome trace. Raises CrashError that names the op at fault.
     """
-    from onnxfuse.profiling import profile as look
+    from onnxfuse.measure.profile import profile as look
     from onnxfuse.verification.localize.crashes import ChildRun, run_naming_crashes
 
     if trace is not None:
@@ -269,8 +270,8 @@ def _light(source: Source) -> onnx.ModelProto:
 
 
 def _write_trace(report: "Profile", trace: Path) -> None:
-    from onnxfuse.profiling.cupti import HINT
-    from onnxfuse.profiling.trace import chrome_trace
+    from onnxfuse.measure.profile.cupti import HINT
+    from onnxfuse.measure.profile.trace import chrome_trace
 
     if report.untimed:
         raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)

@@ -23,8 +23,8 @@ from onnxfuse.support.isolation import Crash
 from onnxfuse.support.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from onnxfuse.benchmark import BenchmarkReport as BenchReport
-    from onnxfuse.profiling import Profile
+    from onnxfuse.measure.benchmark import BenchmarkReport as BenchReport
+    from onnxfuse.measure.profile import Profile
 
 T = TypeVar("T")
 

@@ -23,12 +23,12 @@ from onnxfuse.cli.base.parameters import (
 )
 from onnxfuse.cli.base.report_files import Outputs, output_options
 from onnxfuse.files.atomic_write import together
-from onnxfuse.profiling.report import flops_text, size_text
+from onnxfuse.measure.profile.report import flops_text, size_text
 from onnxfuse.support.errors import EXPECTATION_NOT_MET
 from onnxfuse.support.plurals import plural
 
 if TYPE_CHECKING:
-    from onnxfuse.benchmark import BenchmarkReport, FusedOps, ReportBlock
+    from onnxfuse.measure.benchmark import BenchmarkReport, FusedOps, ReportBlock
 
 LEFT_OUT = {"refused": "refused", "crashed": "crashed", "hangs": "no answer"}
 """Text shown instead of times, by the kind of `Refused`."""

@@ -17,7 +17,7 @@ from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError
 from onnxfuse.support.plurals import plural
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Tuned
+    from onnxfuse.measure.tune import Tuned
 
 WORST = (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET)
 """Exit codes by precedence."""

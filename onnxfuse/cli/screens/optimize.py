@@ -17,7 +17,7 @@ from onnxfuse.model.custom_ops import custom_ops_arguments
 from onnxfuse.support.plurals import agreeing, plural
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Tuned
+    from onnxfuse.measure.tune import Tuned
 
 OPERATORS, REMAINING = 6, 3
 """Maximum rows of each table, so that everything fits one screen."""

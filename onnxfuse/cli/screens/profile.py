@@ -8,13 +8,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.cli.base.console import plain_table
+from onnxfuse.measure.profile.report import size_text
+from onnxfuse.measure.profile.traffic import TrafficRow
 from onnxfuse.model.display_names import plain_name
-from onnxfuse.profiling.report import size_text
-from onnxfuse.profiling.traffic import TrafficRow
 from onnxfuse.support.plurals import agreeing, plural
 
 if TYPE_CHECKING:
-    from onnxfuse.profiling import KindTime, ModelProfile, Profile
+    from onnxfuse.measure.profile import KindTime, ModelProfile, Profile
 
 
 def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
@@ -32,7 +32,7 @@ def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
     console.print()
     _show_work(report, console, top, nodes=nodes)
     if report.untimed:
-        from onnxfuse.profiling.cupti import HINT
+        from onnxfuse.measure.profile.cupti import HINT
 
         console.print()
         console.print(f"[bold yellow]not timed:[/] {escape(report.untimed)}: {escape(HINT)}", soft_wrap=True)

@@ -11,7 +11,7 @@ from onnxfuse.cli.base.console import print_rows
 from onnxfuse.support.plurals import agreeing, plural
 
 if TYPE_CHECKING:
-    from onnxfuse.tuning import Tuned
+    from onnxfuse.measure.tune import Tuned
 
 
 def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:

@@ -5,6 +5,7 @@ Both alternatives are estimated by it alike.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from onnxfuse.codegen.emit import index_maps
 from onnxfuse.codegen.emit.lower_movement import MAX_CASES, LoweredProgram, Read, lower
 from onnxfuse.codegen.program.program import Apply, BodyProgram
+from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.cuda.templates.pointwise import transpose_tile
 from onnxfuse.model.fused import FusedOp
@@ -20,8 +22,26 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape, vector_width
 
-LAUNCH = 8_000_000
-"""Launch overhead as bytes of memory traffic: 2 us at 4.2 TB/s (H200)."""
+
+@dataclass(frozen=True)
+class TrafficCosts:
+    """What a launch, an evaluation and an access cost."""
+
+    launch: float
+    bandwidth: float
+    cheap: float
+    dear: float
+    narrow: float
+
+    @property
+    def launch_bytes(self) -> int:
+        """Launch overhead as bytes of memory traffic."""
+        return round(self.launch * self.bandwidth * 1e6)
+
+
+TRAFFIC = tables.section(tables.REFERENCE, "traffic", TrafficCosts)
+LAUNCH = TRAFFIC.launch_bytes
+"""Launch overhead as bytes of memory traffic, while a model is optimized for any GPU."""
 
 SECTOR = 32
 """Bytes of a memory sector, the smallest unit of a transfer."""
@@ -31,13 +51,6 @@ BLOCK = 2048
 
 SAMPLED = 5
 """Number of blocks that are sampled, from the first to the last one."""
-
-CHEAP, DEAR = 0.5, 4.0
-"""Cost of one more evaluation in bytes of traffic: an H200 issues 7 instructions of a thread per byte of memory; a sum
-is 1 or 2 instructions with its address, an erf 25."""
-
-NARROW = 0.6
-"""Cost of one access in bytes of traffic: about 4 instructions."""
 
 
 def estimate(op: FusedOp, input_shapes: tuple[Shape, ...]) -> float:
@@ -61,7 +74,7 @@ def _own(program: BodyProgram, shapes: tuple[Shape, ...]) -> float:
 def _evaluations(program: BodyProgram, counts: list[int]) -> float:
     live = program.live()
     return sum(
-        (CHEAP if v.op.cheap else DEAR) * n
+        (TRAFFIC.cheap if v.op.cheap else TRAFFIC.dear) * n
         for i, (v, n) in enumerate(zip(program.values, counts, strict=True))
         if i in live and isinstance(v, Apply)
     )
@@ -90,7 +103,7 @@ def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[
             wanted = min(math.prod(input_shapes[position]) * size, distinct * share * size)
             waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR / (distinct * size))
             traffic.setdefault(position, []).append(wanted * waste)
-            total += NARROW * touched * share / run if along else 0.0
+            total += TRAFFIC.narrow * touched * share / run if along else 0.0
     return total + sum(max(t) + (sum(t) - max(t)) / 4 for t in traffic.values())
 
 

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.program import BodyProgram
@@ -15,11 +16,13 @@ from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents, Planner, Running
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.general import plan as general_plan
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.errors import NoPlanError
+from onnxfuse.support.json_fields import JsonObject
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
@@ -33,7 +36,7 @@ def is_template(name: str) -> bool:
     return name in TEMPLATES and TEMPLATES[name].planner is not None
 
 
-def planner_of(op: FusedOp) -> Planner:
+def planner_of(op: FusedOp) -> Planner[Any]:
     """Return the planner of `op`; raises `UnsupportedError` if there is no kernel of that name."""
     planner = TEMPLATES[op.template].planner if op.template in TEMPLATES else None
     if planner is None:
@@ -102,7 +105,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def plan(
-    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning = DEFAULT
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Variant | None = None
 ) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes.
 
@@ -129,13 +132,13 @@ def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Launch
     return _within_limits(op, general_plan.plan(op.name, program, running, input_shapes, arch), arch)
 
 
-def _general_program(op: FusedOp, planner: Planner | None) -> tuple[BodyProgram, Running | None]:
+def _general_program(op: FusedOp, planner: Planner[Any] | None) -> tuple[BodyProgram, Running | None]:
     if planner is not None and planner.running is not None:
         return planner.running(op)
     return (read.library_program if reads_library_form(op.template) else read.program)(op), None
 
 
-def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: TileTuning = DEFAULT) -> Family:
+def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: Variant | None = None) -> Family:
     """Return an empty launch program of `op` for shapes of one family, to be recorded."""
     return Family(key, lambda shapes: _launchable(op, shapes, aligned, arch, tuning))
 
@@ -153,7 +156,7 @@ def keep_family(op: FusedOp, family: Family, aligned: bool, arch: Arch) -> None:
 
 
 def _launchable(
-    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: Variant | None
 ) -> LaunchPlan:
     """Return the template's plan; raises `UnsupportedError` if `arch` cannot launch it."""
     mine = planner_of(op)
@@ -161,6 +164,8 @@ def _launchable(
         outputs = mine.output_shapes(op, input_shapes)
         if not any(math.prod(s) for s in outputs):
             return launch_plan.nothing(op, outputs)
+    if tuning is not None and not isinstance(tuning, mine.variants):
+        raise UnsupportedError(f"{tuning}, which is no variant of template {op.template}")
     return _within_limits(op, mine.plan(op, input_shapes, aligned, arch, tuning), arch)
 
 
@@ -171,14 +176,14 @@ def _within_limits(op: FusedOp, launch: LaunchPlan, arch: Arch) -> LaunchPlan:
     return launch
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Variant | None, ...]:
     """Return the kernel variants to measure on inputs of these shapes, the plan's own choice first.
 
     Each makes a plan of its own; variants without a plan are included, so that their failure is reported.
     """
     mine = _guarded(op, input_shapes, lambda: planner_of(op))
-    first_of: dict[object, TileTuning] = {}
-    for tuning in (DEFAULT, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
+    first_of: dict[object, Variant | None] = {}
+    for tuning in (None, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
         try:
             launch = _launchable(op, input_shapes, True, arch, tuning)
             what = (launch.kernel, launch.grid, launch.block, launch.shared_bytes, launch.parameters)
@@ -195,10 +200,32 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
             yield _launchable(op, input_shapes, aligned, arch, tuning)
 
 
-def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: TileTuning) -> bool:
+def variant_of(facts: JsonObject) -> Variant | None:
+    """Return the variant in untrusted JSON, of the first kind that has all its fields; None for the plan's own choice.
+
+    Raises ValueError that names the location.
+    """
+    kinds = variant_kinds()
+    kind = next((k for k in kinds if k.accepts(facts.all)), None)
+    if kind is None:
+        known = dict.fromkeys(f.name for k in kinds for f in fields(k))
+        partly = next((k for k in kinds if any(k.accepts({name: None}) for name in facts.all)), None)
+        facts.only(*known if partly is None else (f.name for f in fields(partly)))
+        return None
+    variant = kind.of_json(facts)
+    return variant if variant.changed else None
+
+
+def variant_kinds() -> tuple[type[Variant], ...]:
+    """Return the kinds of variants of all templates."""
+    planners = [t.planner for t in TEMPLATES.values() if t.planner is not None]
+    return tuple(dict.fromkeys(kind for planner in planners for kind in planner.variants))
+
+
+def is_candidate(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, tuning: Variant | None) -> bool:
     """Return whether `tuning` is among the variants measured on such inputs; no other one may make a kernel."""
     measured = _guarded(op, input_shapes, lambda: planner_of(op).candidates(op, input_shapes, arch))
-    return tuning in (DEFAULT, *measured)
+    return tuning in (None, *measured)
 
 
 def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:

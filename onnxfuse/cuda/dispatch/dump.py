@@ -12,7 +12,7 @@ from onnx import NodeProto
 
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch.dispatch import is_template, plan, supports
-from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.arch import H200, Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.files.atomic_write import check_no_links
 from onnxfuse.graph import concrete_shapes
@@ -22,9 +22,6 @@ from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_info
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.strides import Shape
-
-H200 = Arch("sm_90a", sm_count=132)
-"""Default architecture without a GPU."""
 
 WITHOUT_BODIES = "attach bodies"
 """The phase before which the model cannot be read: its fused ops have no bodies yet."""

@@ -77,8 +77,12 @@ def _restored(nodes: list[list[Any]]) -> list[Expression]:
 
 
 def key_of(op: FusedOp, key: Key, aligned: bool, arch: Arch) -> str:
-    """Return the SHA-256 in hex of all that determines a family, including the planners' sources and constants."""
-    facts = (*_facts(op), asdict(key), aligned, asdict(arch), planners(), launch_plan.constants())
+    """Return the SHA-256 in hex of all that determines a family, including the planners' sources.
+
+    Of the costs also those of this process: tests plan small tensors as large ones are planned.
+    """
+    small = asdict(launch_plan.small_costs(arch))
+    facts = (*_facts(op), asdict(key), aligned, asdict(arch), planners(), small)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -98,14 +102,14 @@ def _facts(op: FusedOp) -> tuple[object, ...]:
 
 @cache
 def planners() -> str:
-    """Return a hash of the source files of all code that a plan may depend on, in hex."""
+    """Return a hash of all code and costs that a plan may depend on, in hex."""
     digest = hashlib.sha256()
     waiting = [resources.files(f"onnxfuse.{package}") for package in PLANNERS]
     while waiting:
         at: Traversable = waiting.pop()
         if at.is_dir():
             waiting.extend(sorted(at.iterdir(), key=lambda f: f.name))
-        elif at.name.endswith((".py", ".cu", ".cuh")):
+        elif at.name.endswith((".py", ".cu", ".cuh", ".toml")):
             digest.update(at.name.encode() + b"\0" + at.read_bytes())
     return digest.hexdigest()
 

@@ -136,7 +136,9 @@ def _index_bytes(index: PackIndex) -> bytes:
     for t in index.targets:
         out.blob(t.name.encode())
         out.blob(t.arch.name.encode())
-        out.u32(t.kind, t.arch.number, t.arch.sm_count, t.arch.threads_per_sm, t.arch.shared_bytes, t.arch.starts_early)
+        out.u32(
+            t.kind, t.arch.number, t.arch.sm_count, t.arch.threads_per_sm, t.arch.shared_bytes, t.arch.isa.starts_early
+        )
     out.u32(len(index.kernels))
     for k in index.kernels:
         out.blob(k.entry.encode())
@@ -278,7 +280,12 @@ def _target(reader: _PackReader) -> Target:
     if not any(c.isdigit() for c in arch) or not 0 < sm_count < 2**16 or not 0 < threads < 2**16:
         raise PackError(f"is for a GPU that there is not, {arch!r}")
     read = Target(Arch(arch, sm_count, threads), kind)
-    if (read.name, read.arch.number, read.arch.shared_bytes, read.arch.starts_early) != (name, number, shared, early):
+    if (read.name, read.arch.number, read.arch.shared_bytes, read.arch.isa.starts_early) != (
+        name,
+        number,
+        shared,
+        early,
+    ):
         raise PackError(f"contradicts itself about the GPU {name!r}")
     return read
 

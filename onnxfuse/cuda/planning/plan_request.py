@@ -1,15 +1,18 @@
 """Input of the planners of the templates `pointwise` and `row`."""
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import TileTuning
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.symbolic.strides import Shape
+
+V = TypeVar("V", bound=Variant)
 
 
 @dataclass(frozen=True)
-class PlanRequest:
+class PlanRequest(Generic[V]):
     """A program, the sizes to run it on, and the GPU."""
 
     entry: str
@@ -20,4 +23,4 @@ class PlanRequest:
     aligned: bool
     """Whether every pointer is a multiple of 16 bytes."""
     arch: Arch
-    tuning: TileTuning
+    tuning: V

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Generic, TypeVar
 
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
+
+V = TypeVar("V", bound=Variant)
 
 Extents = Sequence[object]
 """A shape whose dimensions may be integers or names; a name denotes the same size everywhere."""
@@ -58,11 +62,11 @@ class Growth(StrEnum):
     """Fused ops whose outputs are concatenated become one op."""
 
 
-def _none(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def _none(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[()]:
     return ()
 
 
-def _nothing(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[TileTuning, ...]:
+def _nothing(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[()]:
     return ()
 
 
@@ -80,7 +84,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Planner:
+class Planner(Generic[V]):
     """The functions that plan a template's fused ops.
 
     All except `refuses` and `inplace` raise `UnsupportedError` with a one-line reason if they do not support the op.
@@ -90,8 +94,9 @@ class Planner:
     """Whether a kernel can be generated for the body, irrespective of shapes."""
     output_shapes: Callable[[FusedOp, tuple[Shape, ...]], tuple[Shape, ...]]
     """The shape of each output for these shapes of the inputs."""
-    plan: Callable[[FusedOp, tuple[Shape, ...], bool, Arch, TileTuning], LaunchPlan]
-    """The launch plan for inputs of these shapes; the flag: every pointer is a multiple of 16 bytes."""
+    plan: Callable[[FusedOp, tuple[Shape, ...], bool, Arch, V | None], LaunchPlan]
+    """The launch plan for inputs of these shapes; the flag: every pointer is a multiple of 16 bytes. Without a variant
+    the plan chooses one."""
     refuses: Callable[[FusedOp, Arch], str | None] | None = None
     """Why the body is preferred on this GPU; None if the kernel is; absent: never."""
     fits: Callable[[FusedOp, Sequence[Extents | None], Arch], str | None] | None = None
@@ -99,18 +104,20 @@ class Planner:
     have."""
     inplace: Callable[[FusedOp], tuple[tuple[int, int], ...]] = _nowhere
     """The (input, output) pairs that may alias, for all shapes, provided that their types and shapes agree."""
-    candidates: Callable[[FusedOp, tuple[Shape, ...], Arch], tuple[TileTuning, ...]] = _none
+    candidates: Callable[[FusedOp, tuple[Shape, ...], Arch], tuple[V, ...]] = _none
     """The variants worth measuring on inputs of these shapes, in addition to the plan's own choice; absent: none.
 
     Those with equal plans are measured once. One whose `plan` raises `UnsupportedError` is reported as failed.
     """
-    stand_ins: Callable[[FusedOp, tuple[Shape, ...], bool, Arch], tuple[TileTuning, ...]] = _nothing
+    stand_ins: Callable[[FusedOp, tuple[Shape, ...], bool, Arch], tuple[V, ...]] = _nothing
     """The bit-identical variants of the plan's own choice, fastest first, usable as fallback while that compiles;
     absent: none."""
     running: Callable[[FusedOp], tuple[BodyProgram, Running]] | None = None
     """The body's program with its running sum represented as a reduction; absent: there are none."""
     general: Callable[[FusedOp, tuple[Shape, ...], Arch], LaunchPlan] | None = None
     """The plan for all shapes and alignments, if the template has one; absent: that of the general kernel."""
+    variants: tuple[type[Variant], ...] = ()
+    """The kinds of its variants, which tuning files and benchmarks name by their fields; empty: there are none."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ class Template:
     """Priority by which fuse rules take their nodes, highest first."""
     summary: str
     """What its kernels compute, in a few words for the reference of rules."""
-    planner: Planner | None
+    planner: Planner[Any] | None
     """None: there are no kernels, and a rule's `realize` supplies the implementation."""
     growth: frozenset[Growth] = frozenset()
     """The steps by which its ops may grow."""

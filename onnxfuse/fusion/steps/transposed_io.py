@@ -4,7 +4,6 @@ Kernels that reduce rows read their inputs that way, too.
 """
 
 from onnxfuse import cuda, ops
-from onnxfuse.cuda import Arch
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.region.make_op import make_op
 from onnxfuse.fusion.steps.movement import not_movement, read_as_it_stands, sampled
@@ -12,7 +11,7 @@ from onnxfuse.fusion.steps.pointwise import MAX_NODES, convex
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.support.errors import KernelError
 
-ANY_GPU = Arch("sm_80", 108)
+ANY_GPU = cuda.SUPPORTED[0]
 """GPU for row plans: whether the axes are compatible is the same on all of them."""
 
 SAMPLE = 120

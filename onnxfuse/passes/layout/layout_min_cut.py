@@ -12,7 +12,7 @@ input, one of its weight and one of its output. Fused ops and the library's own 
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
-from onnxfuse import ops
+from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import (
     LAST_ROW,
     ROW,
@@ -36,8 +36,8 @@ from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
 from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim
 
-LAUNCH = 2_000_000
-"""Elements read and written in the time of one launch, 2 us at 4 TB/s, in 16 bit: the fixed cost of any Transpose."""
+LAUNCH = cuda.LAUNCH // (2 * 2)
+"""Elements read and written in the time of one launch, in 16 bit: the fixed cost of any Transpose."""
 
 UNKNOWN_EXTENT = 32
 """Assumed value of a dynamic extent: costs are only compared with each other, so any value works."""

@@ -342,9 +342,6 @@ def _ending(reader: Reader, table: dict[str, Any]) -> Anchor:
 
 def _common_input(reader: Reader, table: dict[str, Any], key: str, anchors: tuple[Anchor, ...]) -> str:
     name: str = reader.optional(table, key, str, "")
-    if key == "prologue" and name == "pointwise":
-        now = "joins wherever the template allows it; delete the line"
-        raise RuleError(f"{reader.place(key)}: `prologue` names an input: what is pointwise before the anchor {now}")
     if name and not (anchors and all(name in a.pattern.inputs for a in anchors)):
         raise RuleError(f"{reader.place(key)}: `{key}` is '{name}', which is not an input of every anchor")
     return name

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from onnxfuse.graph.graph import Graph
 from onnxfuse.model import schema
 from onnxfuse.rules.language.unify import unify
-from onnxfuse.rules.language.vocabulary import DTYPES, FORMERLY, Value, Values
+from onnxfuse.rules.language.vocabulary import DTYPES, Value, Values
 from onnxfuse.rules.language.vocabulary import TERMS as TERMS
 from onnxfuse.rules.language.vocabulary import TESTS as TESTS
 from onnxfuse.rules.match.cause import Cause
@@ -209,8 +209,6 @@ def _check_word(call: Call, *, test: bool) -> None:
     if name not in known:
         if name in TESTS:
             raise RuleError(f"'{name}' wants no comparison, got '{call}'", SEE)
-        if name in FORMERLY:
-            raise RuleError(f"'{name}' is not a predicate any more: {FORMERLY[name]}", SEE)
         raise RuleError(f"'{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", SEE)
     wanted = _wanted(call)
     if len(wanted) != len(call.arguments):

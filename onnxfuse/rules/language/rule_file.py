@@ -28,18 +28,6 @@ TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 FORMS = "forms"
 """Category of the normal forms, which are passes of the pipeline."""
 
-FORMERLY = {
-    "define": "a part is written [[part.NAME]], without `name`",
-    "part": "a part is written [[part.NAME]], beside [fuse]",
-    "epilogue": "pointwise nodes behind the anchor join wherever the template allows it; delete the line",
-    "library": "an anchor that the template does not compute stays a plain node by itself; delete the line",
-    "terms_last": "a template that wants them so stores weights of float32 so by itself; delete the line",
-    "broadcast": "`prologue` names the input",
-    "realize_where": "[fuse.anchor.realize] has `pattern` and `where`",
-    "layout": 'channels_last = ["float16", "bfloat16"], beside `summary`',
-}
-"""Removed keys, and their replacements."""
-
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -354,8 +342,6 @@ class Reader:
     def keys(self, table: dict[str, Any], allowed: set[str], what: str) -> None:
         for key in table:
             if key not in allowed:
-                if key in FORMERLY:
-                    raise RuleError(f"{self.place(key)}: '{key}' is not a key any more: {FORMERLY[key]}")
                 near = did_you_mean(key, allowed) or f" It may have: {', '.join(sorted(allowed))}."
                 raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See rules/README.md.")
 

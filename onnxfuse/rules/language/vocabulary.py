@@ -249,25 +249,6 @@ TERMS: dict[str, VocabularyEntry] = {
 }
 """Words that are operands of a comparison: the meaning returns None if the model does not determine the value."""
 
-FORMERLY = {
-    "covers": "until(mask, s) and after(mask, s) ask it, too",
-    "trailing": "value(axis) in (-1, rank(x) - 1)",
-    "fixes_last": "value(perm)[-1] == rank(x) - 1",
-    "nonzero": "value(shape)[0] != 0",
-    "channels": "size(m) == 1 or size(m) == dim(m, 1 - rank(c)) == dim(c, 1)",
-    "extents": "value(kernel) == shape(w)[2:]",
-    "lowest": "value(c) == -inf",
-    "causal": "until(mask, s) == 0 and after(mask, s) <= -30000",
-    "lower": "until(keep, s) == 1 and after(keep, s) == 0",
-    "upper": "until(hide, s) == 0 and after(hide, s) == 1",
-    "zeros": "everywhere(mask) == 0",
-    "ones": "everywhere(keep) == 1",
-    "leading": "shape(x)[:-1] == shape(y)[:-1]",
-    "same": "shape(x) == shape(y)",
-    "alike": "not shape(x) != shape(y)",
-}
-"""Removed words, and their replacements."""
-
 
 def shape_of(graph: Graph, value: Bound) -> Shape:
     """Return the shape of the value that a pattern name is bound to."""

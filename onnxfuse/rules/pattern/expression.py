@@ -325,14 +325,8 @@ def _parsed(text: str) -> ast.expr:
         raise RuleError(f"an expression of {plural(text, 'character')}, at most {LONGEST} are read", SEE)
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval").body
-    except (
-        SyntaxError,
-        ValueError,
-        RecursionError,
-        MemoryError,
-    ):  # ValueError: a NUL; the last two: thousands of signs
-        now = ": what was `unless A: why` is `not (A)`" if text.startswith("unless ") else ""
-        raise RuleError(f"'{text}' is not an expression{now}", SEE) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a NUL; the last two: thousands of signs
+        raise RuleError(f"'{text}' is not an expression", SEE) from None
     level, depth = [tree], 0
     while level:
         level, depth = [c for t in level for c in ast.iter_child_nodes(t) if isinstance(c, ast.expr)], depth + 1

@@ -17,8 +17,9 @@ from functools import partial
 import onnx
 
 from onnxfuse import cuda
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
-from onnxfuse.cuda.planning.measurements import key, variant_name
+from onnxfuse.cuda.dispatch.measurements import key, variant_name
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Shape
@@ -38,7 +39,7 @@ BERT-base."""
 MOST_JOBS = 128
 """Largest number of speculative plans; launch programs cover most shapes anyway."""
 
-Asked = tuple[str, tuple[Shape, ...], bool, int, TileTuning]
+Asked = tuple[str, tuple[Shape, ...], bool, int, Variant | None]
 """Plan request: op, input shapes, all pointers aligned?, device, variant."""
 Places = Mapping[str, list[tuple[tuple[Dim, ...] | None, ...]]]
 """Known input shapes of each op, one entry per node."""
@@ -92,7 +93,7 @@ class AheadOfTime:
             self.jobs.clear()
 
     def plan(
-        self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: TileTuning
+        self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: Variant | None
     ) -> LaunchPlan:
         """Return the plan of `op`, possibly with its kernels already compiled; raises what the planner raises."""
         self.start(device)
@@ -107,7 +108,7 @@ class AheadOfTime:
         return cuda.plan(op, shapes, aligned, cuda.arch_of(device), tuning)
 
     def compiled(
-        self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: TileTuning
+        self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: Variant | None
     ) -> Future[LaunchPlan | None]:
         """Return the plan of `op`, planned and compiled on another thread."""
         request = (op.name, shapes, aligned, device, tuning)
@@ -163,7 +164,7 @@ class AheadOfTime:
         variants = self.variants(device)
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(shapes_by_op.get(name, ())):
-                tuning = variants.get(key(name, shapes), DEFAULT)
+                tuning = variants.get(key(name, shapes))
                 request = (name, shapes, True, device, tuning)
                 if self.packed is not None and self.packed.answers(name, shapes, True, device, variant_name(tuning)):
                     continue

@@ -4,7 +4,8 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from onnxfuse import cuda
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import LaunchArguments, Shape
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
@@ -28,7 +29,7 @@ class FallbackKernels:
         launch, compiled = self.serving.get(request, (None, None))
         return None if compiled is None or compiled.done() else launch
 
-    def instead(self, plan: LaunchPlan, request: Asked, tuning: TileTuning) -> LaunchArguments | None:
+    def instead(self, plan: LaunchPlan, request: Asked, tuning: Variant | None) -> LaunchArguments | None:
         """Return a launch to use while another thread compiles the kernels of `plan`; None if no fallback exists."""
         shapes, aligned, device = request
         compiled = self.compiling.get((plan.kernel, device))

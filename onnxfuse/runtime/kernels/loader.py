@@ -7,10 +7,10 @@ from dataclasses import replace
 from onnx import NodeProto
 
 from onnxfuse import cuda, ops
+from onnxfuse.cuda.dispatch.measurements import extents, key, variant_name
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
-from onnxfuse.cuda.planning.measurements import changed, extents, key, variant_name
 from onnxfuse.cuda.planning.template import Extents
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops.inputs import BroadcastShape, TargetShape
 from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, Planner, Shape, Varied
@@ -90,9 +90,9 @@ def planner(
             return serving
         arch = cuda.arch_of(device)
         tunings, mine = variants(device), key(op.name, tuple(map(tuple, input_shapes)))
-        tuning = tunings.get(mine, DEFAULT)
+        tuning = tunings.get(mine)
         tuned_shapes = tuple(
-            shapes for (digest, shapes), best in tunings.items() if digest == mine[0] and best != DEFAULT
+            shapes for (digest, shapes), best in tunings.items() if digest == mine[0] and best is not None
         )
         if packed is not None:
             if ahead_of_time is not None:
@@ -100,9 +100,9 @@ def planner(
             packed_kernel = packed.program(op.name, input_shapes, aligned, device, tuned_shapes, variant_name(tuning))
             if packed_kernel is not None:
                 return packed_kernel
-        if tuning != DEFAULT and not cuda.is_candidate(op, input_shapes, arch, tuning):
+        if tuning is not None and not cuda.is_candidate(op, input_shapes, arch, tuning):
             warnings.warn(_no_variant(op, input_shapes, tuning), stacklevel=1)
-            tuning = DEFAULT
+            tuning = None
         try:
             if ahead_of_time is None:
                 plan = cuda.plan(op, input_shapes, aligned, arch, tuning)
@@ -118,15 +118,15 @@ def planner(
             if packed is None:
                 raise
             return general(op, input_shapes, device, packed, why)
-        if varied is None or tuning != DEFAULT:
+        if varied is None or tuning is not None:
             return loaded
         return replace(loaded, program=programs.learn(input_shapes, aligned, device, varied, plan, tuned_shapes))
 
     return launch
 
 
-def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: TileTuning) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in changed(tuning).items())
+def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: Variant) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in tuning.changed.items())
     shapes = extents(input_shapes)
     return f"tuning not used: {settings} is no variant of {op.name} for {shapes}; tune again: optimize --tune"
 

@@ -209,7 +209,7 @@ class LoadedPack:
         mine = {
             name: [(p, next_number()) for p in entry.programs if p.target == target] for name, entry in self.ops.items()
         }
-        return _Here(mine, targets[target].arch.starts_early)
+        return _Here(mine, targets[target].arch.isa.starts_early)
 
     def _loaded(self, device_state: _Here, kernel_indices: Sequence[int], device: int) -> bool:
         """Return whether these kernels are loaded; the first failure is reported and ends the use of the pack."""

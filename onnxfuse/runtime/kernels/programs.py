@@ -94,7 +94,7 @@ class Programs:
         )
 
     def _kernel(self, source: cuda.KernelSource, device: int) -> LoadedKernel:
-        early = cuda.arch_of(device).starts_early
+        early = cuda.arch_of(device).isa.starts_early
         if not cuda.is_compiled(source, device):  # compiled on demand: the planner is asked again
             return LoadedKernel(0, early, None)
         function = cuda.load(source, device)

@@ -9,14 +9,14 @@ from pathlib import Path
 import onnx
 import onnxruntime
 
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.launch_plan import TileTuning
-from onnxfuse.cuda.planning.measurements import Book, Key, Machine, Section
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.measurements import Book, Key, Machine, Section
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 
-Variants = Callable[[int], Mapping[Key, TileTuning]]
+Variants = Callable[[int], Mapping[Key, Variant | None]]
 """Variants by GPU index."""
 
 
@@ -69,7 +69,7 @@ def variants_of(model: onnx.ModelProto) -> Variants:
     book = measurements.of_model(model)
 
     @cache
-    def on(device: int) -> Mapping[Key, TileTuning]:
+    def on(device: int) -> Mapping[Key, Variant | None]:
         on_device, stale = section(book, device)
         if stale:
             warnings.warn(stale, stacklevel=1)

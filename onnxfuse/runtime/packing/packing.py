@@ -12,12 +12,12 @@ import numpy as np
 import onnx
 
 from onnxfuse import cuda
+from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.launch_programs.cover import Covered, Domain, cover
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.pack.layout import CUBIN, PackEntry, StoredProgram, Target, packed, sizes
-from onnxfuse.cuda.planning import measurements
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, TileTuning
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.kernels.loader import may_alias, on_host
@@ -84,7 +84,7 @@ class _Task:
     domain: Domain
     aligned: bool
     target: Target
-    tuning: TileTuning = DEFAULT
+    tuning: Variant | None = None
     general: bool = False
     """Whether the program is that of the general kernel, of which only ranks are fixed."""
 
@@ -197,7 +197,7 @@ def _measured(
         for section in measurements.of_model(model).values()
         for (digest, shapes), tuning in measurements.variants(section).items()
         for name, op in ops.items()
-        if tuning != DEFAULT and measurements.key(name, ())[0] == digest and len(shapes) == len(op.inputs)
+        if tuning is not None and measurements.key(name, ())[0] == digest and len(shapes) == len(op.inputs)
     }
     tasks = []
     for (name, shapes, tuning), op in required.items():

@@ -1,7 +1,7 @@
 """Own reference operators where onnx's are wrong, incomplete, round internally, or are Python loops.
 
 Each implements every opset: differences are resolved by the opset of the node. All are compared with ONNX Runtime by
-`tests/verification/test_operators.py`.
+`tests/unit/verification/reference/test_operators.py`.
 """
 
 import math

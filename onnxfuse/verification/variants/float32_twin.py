@@ -6,7 +6,7 @@ from others were rounded once more. The effect of that is measured on the origin
 half a rounding step, each independently.
 
 Where a sound file stays below a fifth of what is allowed, the weights of a small network times 1.01 reach twice that
-and more (`tests/verification/scaled.py`).
+and more (`tests/support/verification/scaled.py`).
 """
 
 import math

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from onnx import TensorProto
-
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.node import reduced
 from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
 from onnxfuse.codegen.program.program import Apply, Attend, BodyProgram, Constant, Input, Move, Value
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, Rounding, factors_of
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops import scalar
 from onnxfuse.ops.reduction import softmax
@@ -23,7 +22,7 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+FACTORS = (FLOAT16, BFLOAT16, TF32)
 SWAPPED = Transposed((0, 2, 1, 3))
 """Permutation between [sequence, heads] and [heads, sequence]."""
 MERGED = Reshaped((0, 0, -1), True)
@@ -78,7 +77,12 @@ class AttentionBody:
     scale: float
     """Scale of the scores; 0 = 1 / sqrt(size)."""
     causal: bool
-    dtype: int
+    factors: FactorType
+
+    @property
+    def dtype(self) -> int:
+        """Element type of queries, keys and values."""
+        return self.factors.left
 
     @property
     def grows(self) -> bool:
@@ -88,12 +92,12 @@ class AttentionBody:
     @property
     def to_tf32(self) -> bool:
         """Whether the factors of products are rounded to TF32."""
-        return self.dtype == TensorProto.FLOAT
+        return self.factors.rounding is Rounding.TF32
 
     @property
     def element_bytes(self) -> int:
         """Bytes of an element in memory."""
-        return element_types.TYPES[self.dtype].size
+        return self.factors.bytes
 
 
 def parse_op(op: FusedOp) -> AttentionBody:
@@ -115,7 +119,8 @@ def _parse(program: BodyProgram) -> AttentionBody:
     heads_first, target = _result(program, end)
     read = [q.position, *(p for o in (k, v) for p in o.positions), *biases]
     read_types = {program.inputs[i] for i in read}
-    if attend.dtype not in TYPES or read_types != {attend.dtype}:
+    factors = factors_of(attend.dtype, attend.dtype)
+    if factors not in FACTORS or read_types != {attend.dtype}:
         raise UnsupportedError(
             f"attention on {element_types.name(attend.dtype)}, expected float16, bfloat16 or float32 throughout"
         )
@@ -131,7 +136,7 @@ def _parse(program: BodyProgram) -> AttentionBody:
         )
     return AttentionBody(
         q, k, v, AttentionOperand(result[0], heads_first), biases, windows, target, safe, attend.heads, attend.scale,
-        attend.causal, attend.dtype,
+        attend.causal, factors,
     )  # fmt: skip
 
 

@@ -8,8 +8,10 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from onnxfuse.cuda.templates.attention.streamed import MOST
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -24,11 +26,6 @@ STEP = 16
 """Keys per step of a warp."""
 TOGETHER = 8
 """Cluster size in blocks; they combine their results through distributed shared memory."""
-TOGETHER_KEYS = 2048
-"""Maximum keys processed by a single cluster. LLaMA, four layers, a text and 1023 cached tokens: 196 us instead
-of 208."""
-TOGETHER_SHARE = 7 / 8
-"""Share of the multiprocessors that clusters can occupy: some remain unused."""
 WARPS = 8
 """Warps per multiprocessor: in one block, or in blocks of 4 or 2."""
 
@@ -47,7 +44,7 @@ def can(mine: AttentionProblem) -> bool:
     )  # fmt: skip
 
 
-def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVariant) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     if not can(mine):
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
@@ -93,7 +90,7 @@ def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
     memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
     23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
     """
-    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= TOGETHER_KEYS:
+    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= costs_of(arch).together_keys:
         return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
     all_of_them, several = (
         next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0) for ways in ((WARPS,), (4, 2))
@@ -106,7 +103,8 @@ def _clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch:
     """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
     fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
-    return arch.cluster >= TOGETHER and fits and bool(heads * TOGETHER <= arch.sm_count * TOGETHER_SHARE)
+    small = bool(heads * TOGETHER <= arch.sm_count * costs_of(arch).together_share)
+    return arch.isa.cluster >= TOGETHER and fits and small
 
 
 def _wanted(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:

@@ -7,7 +7,8 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -40,7 +41,7 @@ def too_many(keys: int, size: int, arch: Arch) -> str | None:
     )
 
 
-def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVariant) -> LaunchPlan:
     """Return the launch plan; raises `UnsupportedError` if the keys do not fit."""
     if mine.parts.to_tf32:
         raise UnsupportedError("keys of float32 go by step by step, expected a way that is streamed")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
+from onnxfuse.cuda.templates.attention.costs import costs_of
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
-
-OLDEST = 80
-"""Minimum architecture: mma.m16n8k16, TF32, ldmatrix and cp.async came with sm_80."""
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -22,8 +22,11 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     return work(op, input_shapes).output_shapes
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: AttentionVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
+    tuning = variant or AttentionVariant()
     mine = work(op, input_shapes)
     split = tuning.queries
     if few.takes(mine) if split is None else split.parts:
@@ -34,16 +37,13 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
     return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
 
 
-SHORT = 256
-"""Maximum keys for the kernel with resident keys, if they fit."""
-
-
 def _is_long(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether Hopper's kernel supports the attention and is the faster one."""
+    cost = costs_of(arch)
     if not bool(mine.queries > few.QUERIES):
         return False
     return _streams(mine, arch) or (
-        bool(mine.keys > SHORT) and bool(mine.batch * mine.parts.heads * mine.queries > FEW_ROWS)
+        bool(mine.keys > cost.short) and bool(mine.batch * mine.parts.heads * mine.queries > cost.few_rows)
     )
 
 
@@ -62,21 +62,22 @@ def _fit(mine: AttentionProblem, arch: Arch) -> bool:
     )
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[AttentionVariant, ...]:
     """Return other partitions of the queries among blocks and warps, for each kernel."""
     mine = work(op, input_shapes)
     shared = few.candidates(mine, arch) if few.takes(mine) else ()
     short = kept.candidates(mine) if _fit(mine, arch) else ()
     long = sm90.ways(mine) if sm90.takes(mine, True, arch) else ()
     others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine))
-    return tuple(TileTuning(queries=split) for split in (*shared, *others))
+    return tuple(AttentionVariant(queries=split) for split in (*shared, *others))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
-    if arch.number < OLDEST:
-        return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
-    if parse_op(op).to_tf32 and not op.tf32:
+    parts = parse_op(op)
+    if arch.isa.mma(parts.factors) is None:
+        return f"the kernel needs {SM_80.name}, this is {arch.name}"
+    if parts.to_tf32 and not op.tf32:
         return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     return None
 
@@ -96,27 +97,24 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
         return "a bias that may have more rows or columns than the scores"
     if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
         by_query = sum(_is_by_query(shapes[i]) for i in parts.biases)
-        ours = arch.has_warpgroups and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
-        if not ours and not _are_few(parts, shapes, queries) and (size > 64 or keys > SHORT):
+        ours = sm90.multiplies(parts, arch) and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
+        if not ours and not _are_few(parts, shapes, queries, arch) and (size > 64 or keys > costs_of(arch).short):
             return f"a mask of {keys} keys of {size} elements, which the library's op takes in less time"
     return None
 
 
-def _are_few(parts: AttentionBody, shapes: Sequence[Extents | None], queries: object) -> bool:
+def _are_few(parts: AttentionBody, shapes: Sequence[Extents | None], queries: object, arch: Arch) -> bool:
     """Return whether queries are so few that a kernel of the template is the faster one on any GPU."""
     shape = shapes[parts.q.position]
     batch = None if shape is None else shape[0]
     if not isinstance(queries, int):
         return False
-    return queries <= few.QUERIES or (isinstance(batch, int) and batch * parts.heads * queries <= FEW_ROWS)
+    most = costs_of(arch).few_rows
+    return queries <= few.QUERIES or (isinstance(batch, int) and batch * parts.heads * queries <= most)
 
 
 def _is_by_query(bias: Extents | None) -> bool:
     return bias is not None and len(bias) > 1 and bias[-2] != 1
-
-
-FEW_ROWS = 4608
-"""Maximum query rows of all heads that are resident at once, so that even for long keys the library's op is slower."""
 
 
 def _fits_bias(bias: Extents | None, queries: object, keys: object) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onnxfuse.codegen.emit import access, warpgroup
+from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
+from onnxfuse.cuda.isa import wgmma
+from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TensorMapSpec, TileTuning
-from onnxfuse.cuda.templates.attention.body import AttentionOperand
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
+from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from onnxfuse.cuda.templates.attention.streamed import MOST
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import smaller
@@ -23,14 +27,20 @@ from onnxfuse.symbolic.traced_numbers import selected
 
 PANEL, ROW_BYTES = 64, 128
 """Columns of 16 bits in a TMA box, and their bytes: a row of a panel."""
-SHARED = 228 * 1024
+SHARED = SM_90A.shared_bytes + 1024
 """Shared memory of a multiprocessor in bytes, of which each block uses 1 KB more than it requests."""
+
+
+def multiplies(parts: AttentionBody, arch: Arch) -> bool:
+    """Return whether warpgroups of `arch` multiply such factors, values without a transposition."""
+    instruction = arch.isa.wgmma(parts.factors)
+    return instruction is not None and not instruction.k_major
 
 
 def takes(mine: AttentionProblem, aligned: bool, arch: Arch) -> bool:
     """Return whether the kernel supports this attention on `arch`."""
     return (
-        arch.has_warpgroups and aligned and not mine.parts.to_tf32 and not mine.parts.grows
+        multiplies(mine.parts, arch) and aligned and not mine.parts.grows
         and bool(mine.keys > 0) and bool(mine.queries > 0) and _reads(mine)
     )  # fmt: skip
 
@@ -48,7 +58,7 @@ def _by_key(mine: AttentionProblem) -> Shape | None:
 
 
 def plan(
-    mine: AttentionProblem, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning
+    mine: AttentionProblem, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: AttentionVariant
 ) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):
@@ -116,10 +126,6 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
     return tuple(Queries(4 * w, 1, 1, step, warpgroups=1, ahead=1) for w, step in shared)
 
 
-LONG = 1024
-"""Number of keys from which larger steps outweigh fewer resident blocks."""
-
-
 SHARED_WIDELY = Queries(8, 1, 1, 128, warpgroups=1, ahead=1)
 """Partitions for heads of no multiple of 16, whose panels are partly empty: loads are the bottleneck, and are shared by
 two warpgroups.
@@ -134,7 +140,7 @@ def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     splits = ways(mine)
     if mine.size != mine.padded and SHARED_WIDELY in splits:
         return SHARED_WIDELY
-    return splits[1] if len(splits) > 1 and bool(mine.keys >= LONG) else splits[0]
+    return splits[1] if len(splits) > 1 and bool(mine.keys >= costs_of(arch).long) else splits[0]
 
 
 def resident_blocks(mine: AttentionProblem, split: Queries) -> int:
@@ -211,7 +217,7 @@ def _map(pointer: int, dtype: int, extents: tuple[int, ...], box: tuple[int, ...
 
 
 def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen: bool, resident: int) -> KernelSource:
-    entry, dtype = identifier(mine.op.name), element_types.TYPES[mine.parts.dtype].stored
+    entry, factors = identifier(mine.op.name), mine.parts.factors
     facts = {
         "WARPGROUPS": split.warps // 4, "TILES": 1, "STEP": split.step, "THREADS": _threads(split), "STAGES": ring[0],
         "QUERY_PLACES": ring[1], "HELD": False, "AHEAD": bool(split.ahead), "SEEN": seen,
@@ -227,8 +233,8 @@ def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen:
             "}\n",
             "DEVICE const TensorMap* bias_map(const TensorMaps& maps) { return "
             f"{'&maps.bias' if 'bias' in names else 'nullptr'}; }}\n",
-            warpgroup.product("multiply_key", split.step, dtype, right_rows=False, fours=True),
-            warpgroup.product("multiply_value", mine.size, dtype, right_rows=True, regs=True, fours=True),
+            wgmma.product("multiply_key", split.step, factors, right_rows=False, fours=True),
+            wgmma.product("multiply_value", mine.size, factors, right_rows=True, regs=True, fours=True),
         ]
     )
     end = entries.kernel(
@@ -256,7 +262,7 @@ def _seen_kernel(mine: AttentionProblem, split: Queries) -> KernelSource:
     entry = identifier(mine.op.name)
     bias = Pointer("const E", "bias", f"in{mine.biases[0]}")
     fields = (bias, access.scratch(used=True))
-    text = f"using E = {element_types.TYPES[mine.parts.dtype].stored};\n"
+    text = f"using E = {mine.parts.factors.stored};\n"
     text += f"constexpr int STEP = {split.step}, THREADS = {SEEN_WARPS * 32};\n" + access.pointers(fields)
     return KernelSource(
         entry,

@@ -7,7 +7,8 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Queries, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -16,7 +17,7 @@ MOST = 2**31
 """Maximum queries, keys and blocks, which the kernel counts with 32 bits."""
 
 
-def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVariant) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     queries = tuning.queries or choose(mine, arch)
     if queries.step % 16 or queries.passes != 1:

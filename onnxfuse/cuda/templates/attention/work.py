@@ -152,7 +152,7 @@ def common_constants(mine: AttentionProblem, facts: dict[str, bool | int]) -> st
         both[f"{name}_ROW"] = mine.size * (1 if operand.heads_first else parts.heads // operand.group)
     scale = parts.scale or mine.size**-0.5
     return (
-        f"using E = {element_types.TYPES[parts.dtype].stored};\n"
+        f"using E = {parts.factors.stored};\n"
         + constants(both)
         + f"constexpr float PLAIN_SCALE = {element_types.literal(scale, TensorProto.FLOAT)};\n"
         + f"constexpr float SCALE = {element_types.literal(scale * LOG2_E, TensorProto.FLOAT)};\n"

@@ -6,6 +6,7 @@ Inputs that other nodes also read are copied.
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.read import SubOp
@@ -17,8 +18,9 @@ from onnxfuse.codegen.program.slices import between
 from onnxfuse.codegen.program.window import Sliding
 from onnxfuse.cuda import templates
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Planner
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.graph.channels import FIRST, LAST
 from onnxfuse.model.fused import FusedOp, Slot
@@ -59,7 +61,7 @@ def _copy(program: BodyProgram, copied: Input) -> BodyProgram:
     return BodyProgram(tuple(builder.values), (output,), program.inputs)
 
 
-def _writers() -> dict[str, Planner]:
+def _writers() -> dict[str, Planner[Any]]:
     """Return the templates that can write a channel slice, in the order in which they are tried for a part."""
     return {t.name: t.planner for t in templates.every().values() if t.writes_slots and t.planner is not None}
 
@@ -114,13 +116,15 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     return ((*shapes[0][:-1], sum(s[-1] for s in shapes)),)
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: Variant | None = None
+) -> LaunchPlan:
     """Return the plan that runs the parts one after the other; each selects its own variant."""
     shapes, (whole,) = _shapes(op, input_shapes), output_shapes(op, input_shapes)
     first, launches = 0, []
     for part, shape in zip(parts(op), shapes, strict=True):
         fitted = replace(_suited(part, input_shapes), slot=Slot(first, whole[-1]))
-        launches.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, DEFAULT))
+        launches.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, None))
         first += shape[-1]
     return replace(launches[0], output_shapes=(whole,), then=tuple(launches[1:]))
 

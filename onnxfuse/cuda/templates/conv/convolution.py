@@ -7,21 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from onnx import TensorProto
-
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import LAST, ImageProblem, image_problem, image_works
 from onnxfuse.codegen.program.movement import Concatenated, Squeezed
 from onnxfuse.codegen.program.program import BodyProgram, Contraction, Input, Move, Reduce, Resample
 from onnxfuse.codegen.program.slices import between
 from onnxfuse.codegen.program.window import Along, Pair, Resizing, Sliding, WindowGeometry
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, factors_of
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
+FACTORS = (FLOAT16, BFLOAT16, TF32)
 """Supported element types."""
 MOST_TAPS = 81
 """Maximum elements of a window: the source unrolls each for every output of a thread."""
@@ -99,6 +98,14 @@ class ConvolutionProblem:
     """Shape of the outputs."""
 
 
+def factors(op: FusedOp, parts: Convolution) -> FactorType:
+    """Return the type of the images and filters of a parsed body."""
+    dtype = op.inputs[parts.x]
+    row = factors_of(dtype, dtype)
+    assert row is not None
+    return row
+
+
 def parse_op(op: FusedOp) -> Convolution:
     """Parse the body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     return _parse(read.program(op))
@@ -118,7 +125,7 @@ def _parse(program: BodyProgram) -> Convolution:
     if len(inputs) < len(images) or not isinstance(w, Input | None):
         raise UnsupportedError("a convolution of values that the body computes")
     x, *others = inputs
-    if x.dtype not in TYPES:
+    if factors_of(x.dtype, x.dtype) not in FACTORS:
         by = "" if w is None else f" by {element_types.name(w.dtype)}"
         raise UnsupportedError(f"a {_KIND[type(work.core)]} of {element_types.name(x.dtype)}{by}")
     mean = _mean(program) if work.channels_last and work.rank == 4 else None

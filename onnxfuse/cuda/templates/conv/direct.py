@@ -4,22 +4,20 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from onnxfuse.cuda.isa.factors import Rounding
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Area, LaunchPlan, TileTuning
-from onnxfuse.cuda.templates.conv import convolution, direct_cpp, halo
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.conv import convolution, costs, direct_cpp, halo
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, DirectSource, Group, Slab
-from onnxfuse.cuda.templates.gemm.sm80 import OTHER
+from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-LEAST = 80
-"""Minimum compute capability, times ten, for the asynchronous copies and tensor-core products of the kernel."""
 LEAST_SHARED = 160 * 1024
 """Minimum shared memory in bytes, below which the weights of too many layers would not fit: sm_80, sm_87 and Hopper."""
 SUMS = 16
@@ -28,8 +26,11 @@ CHANNELS = 128
 """Maximum channels of x that a block with several groups loads at a time."""
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: DirectVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
+    tuning = variant or DirectVariant()
     parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -66,9 +67,9 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if the kernel is."""
-    if arch.number < LEAST or arch.number in OTHER or arch.shared_bytes < LEAST_SHARED:
+    parts, isa = parse_op(op), arch.isa
+    if isa.mma(convolution.factors(op, parts)) is None or isa.unused or arch.shared_bytes < LEAST_SHARED:
         return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
-    parts = parse_op(op)
     if precise(op, parts) and halo.slides(parts):
         return "the kernel of windows that slide by one pixel rounds float32 to TF32, and use_tf32 is 0"
     return None
@@ -76,7 +77,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
 
 def precise(op: FusedOp, parts: Convolution) -> bool:
     """Return whether the factors are float32 and must not be rounded."""
-    return element_types.TYPES[op.inputs[parts.x]].size == 4 and not op.tf32
+    return convolution.factors(op, parts).rounding is Rounding.TF32 and not op.tf32
 
 
 # ---- the body and its sizes
@@ -93,7 +94,7 @@ def parse_op(op: FusedOp) -> Convolution:
         raise UnsupportedError("weights that lie as those of depthwise convolutions do")
     if not parts.images_last and parts.groups > 1:
         raise UnsupportedError("groups of images that have their channels first")
-    if element_types.TYPES[op.inputs[parts.x]].size == 2 and not parts.images_last and parts.sliding.dilations[1] > 1:
+    if convolution.factors(op, parts).bytes == 2 and not parts.images_last and parts.sliding.dilations[1] > 1:
         raise UnsupportedError("columns further apart, of 16-bit images that have their channels first")
     return parts
 
@@ -113,11 +114,11 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def _group(op: FusedOp, parts: Convolution, size: ConvolutionProblem, aligned: bool) -> Group:
-    element = element_types.TYPES[op.inputs[parts.x]]
+    element = convolution.factors(op, parts)
     filters = size.full[-1] // parts.groups
     channels = size.window.shape[3] // parts.groups
     vector = direct_cpp.vector(op, filters, aligned)
-    terms, planes = 4 // element.size, not parts.images_last
+    terms, planes = element.per_word, not parts.images_last
     if not aligned or (planes and terms > 1 and size.window.strides[1] % 2) or (not planes and channels % terms):
         read = 1
     elif planes:
@@ -222,27 +223,25 @@ def _workers(tiles: int, shares: int, resident: int, arch: Arch) -> int:
 
 def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
     """Estimate the cycles of the convolution: a scheduler issues one warp instruction per cycle."""
+    cost = costs.direct(arch)
     area, resident = slab.area, _resident(slab.shared_words(group) * 4, arch)
     tiles = _tiles(group, slab)
     rounds = -(-tiles // max(_workers(tiles, slab.blocks[0], resident, arch), 1))
     # If there are more shares than resident blocks, they run in several waves.
     rounds *= max(-(-slab.blocks[0] // (arch.sm_count * resident)), 1)
-    pick = 4 * area.stack * (2 if group.masked else 1)
-    # A product of 16-bit elements occupies a multiprocessor's quarter for about 3 tensor-core cycles. Three products of
-    # TF32 take 3 times 6 cycles, additions and splitting of the factors the rest.
-    once, each = (8, 22) if group.precise else (1, 3)
-    convolve = group.steps * (2 + pick + slab.tiles * (once + each * area.stack))
-    finish = area.stack * 2 * slab.tiles // group.bundle * (10 + 4 * group.vector)
+    pick = cost.pick * area.stack * (2 if group.masked else 1)
+    once, each = cost.exact if group.precise else cost.rounded
+    convolve = group.steps * (cost.step + pick + slab.tiles * (once + each * area.stack))
+    store_once, store_each = cost.finish
+    finish = area.stack * 2 * slab.tiles // group.bundle * (store_once + store_each * group.vector)
     units = -(-slab.units // WARPS) * WARPS
-    work = slab.fills * (16 if slab.read > 1 else 22) + units * (convolve + finish)
-    # A single resident block leaves schedulers idle. Weights are loaded at one word per cycle: 28x28x448 in groups of
-    # 56, batch 1, takes 24.3 us with two groups in a block, 15.8 with one (H200, 2026-11).
-    waiting = 1.5 if resident == 1 else 1.0
+    work = slab.fills * (cost.read_wide if slab.read > 1 else cost.read_single) + units * (convolve + finish)
+    waiting = cost.waiting if resident == 1 else 1.0
     blocks = -(-slab.blocks[0] * _workers(tiles, slab.blocks[0], resident, arch) // arch.sm_count)
-    return rounds * (work * resident / 4 * waiting + 1000) + slab.weight_words * blocks
+    return rounds * (work * resident / 4 * waiting + cost.start) + slab.weight_words * blocks
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[DirectVariant, ...]:
     """Return the eight areas of the least estimated time, and tiles with channel slices if those are supported."""
     parts = parse_op(op)
     size = problem(parts, input_shapes)
@@ -252,4 +251,4 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
         return tuple(tiles)
     group = _group(op, parts, size, True)
     slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
-    return (*tiles, *(TileTuning(area=s.area) for s in slabs[:8]))
+    return (*tiles, *(DirectVariant(area=s.area) for s in slabs[:8]))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from onnxfuse.codegen.emit.source import KernelSource, constants
 from onnxfuse.codegen.program.window import WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
-from onnxfuse.cuda.planning.launch_plan import Area
 from onnxfuse.cuda.templates.conv import stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
+from onnxfuse.cuda.templates.conv.variant import Area
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.strides import divisors

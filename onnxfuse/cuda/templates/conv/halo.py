@@ -3,15 +3,16 @@
 import itertools
 from collections.abc import Iterator
 
+from onnxfuse.cuda.isa.factors import Rounding
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Halo, LaunchPlan, TileTuning
-from onnxfuse.cuda.templates.conv import direct_cpp, halo_cpp
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.conv import convolution, costs, direct_cpp, halo_cpp
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.halo_cpp import LINE, HaloSource, Slices, Tiling
+from onnxfuse.cuda.templates.conv.variant import DirectVariant, Halo
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least, settled
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -22,16 +23,8 @@ MOST_TAPS = 25
 """Maximum elements of a window, which determine the length of the source."""
 WARPS = (4, 7, 8)
 """Warps per block: 7 for images of 7, 14, 28 or 56 rows."""
-ARRIVAL = 1200
-"""Latency of a slice's copy in cycles."""
-FEW_TOGETHER, MOST_TOGETHER, SUMS_TOGETHER = 16, 64, 128
-"""Filters for which warpgroup products are used (more than the first, at most the second), and accumulator registers
-per lane.
-
-By warpgroups and by single warps, us, float16, H200, 2026-11: 8 x 128x128, 160 channels of four images to 32 filters
-28.5 and 32.7, 192 of five to 64 54.9 and 68.9, 64 to 32 16.3 and 17.7, to 16 13.0 and 12.6; 32 images of 128 channels
-to 32, 56x56 21.6 and 26.6, 28x28 8.0 and 9.1, 14x14 4.7 and 5.3, 7x7 4.5 and 5.1.
-"""
+SUMS_TOGETHER = 128
+"""Maximum accumulator registers per lane of warpgroup products."""
 THREADS = 512
 """Threads per multiprocessor by register use, in two blocks or more: one multiplies while another waits, or stores."""
 
@@ -43,7 +36,7 @@ def takes(op: FusedOp, parts: Convolution, size: ConvolutionProblem) -> bool:
     one-row windows have no reuse of loaded pixels.
     """
     window = size.window
-    slice_of_them = window.shape[3] * element_types.TYPES[op.inputs[parts.x]].size >= LINE
+    slice_of_them = window.shape[3] * convolution.factors(op, parts).bytes >= LINE
     return (
         slides(parts)
         and (len(parts.images) > 1 or (slice_of_them and window.kernel[0] > 1))
@@ -59,7 +52,7 @@ def slides(parts: Convolution) -> bool:
 
 def plan(
     op: FusedOp, parts: Convolution, size: ConvolutionProblem, input_shapes: tuple[Shape, ...], aligned: bool,
-    bits: int, outputs: tuple[Shape, ...], arch: Arch, tuning: TileTuning,
+    bits: int, outputs: tuple[Shape, ...], arch: Arch, tuning: DirectVariant,
 ) -> LaunchPlan | None:  # fmt: skip
     """Return the launch plan of `op`; None if no tile fits the shared memory."""
     slices = slices_of(op, parts, size, input_shapes, aligned)
@@ -88,19 +81,21 @@ def slices_of(
     op: FusedOp, parts: Convolution, size: ConvolutionProblem, input_shapes: tuple[Shape, ...], aligned: bool
 ) -> Slices:
     """Return the channel slices of the convolution."""
-    element, filters = element_types.TYPES[op.inputs[parts.x]].size, settled(size.full[-1])
+    factors, filters = convolution.factors(op, parts), settled(size.full[-1])
+    element = factors.bytes
     channels = tuple(settled(input_shapes[i][-1]) for i in parts.images)
     height, width = size.window.kernel
     rows, columns = size.window.out
     return Slices(
-        (settled(height), settled(width)), (rows, columns), size.window.shape[0], channels, filters, element,
+        (settled(height), settled(width)), (rows, columns), size.window.shape[0], channels, filters, factors,
         direct_cpp.vector(op, filters, aligned), gcd(16, *(n * element for n in channels)) if aligned else element,
     )  # fmt: skip
 
 
 def _multiplies_together(slices: Slices, arch: Arch) -> bool:
     """Return whether warpgroup products support such elements: float32 must be rounded before the products."""
-    return arch.has_warpgroups and slices.size == 2
+    instruction = arch.isa.wgmma(slices.factors)
+    return instruction is not None and slices.factors.rounding is Rounding.NONE
 
 
 def _tiling(slices: Slices, halo: Halo) -> Tiling:
@@ -126,8 +121,8 @@ def _tiling(slices: Slices, halo: Halo) -> Tiling:
 
 def _tiles_together(slices: Slices, arch: Arch) -> Iterator[Halo]:
     """Yield candidate tiles of one or two warpgroups."""
-    filters = slices.filters
-    if not _multiplies_together(slices, arch) or not FEW_TOGETHER < filters <= MOST_TOGETHER:
+    filters, cost = slices.filters, costs.halo(arch)
+    if not _multiplies_together(slices, arch) or not cost.few_together < filters <= cost.most_together:
         return
     for columns, stack, warps, stage in itertools.product((16, 32), (1, 2, 4, 7, 8), (4, 8), (2, 3, 4)):
         if 4 * stack * -(-filters // 8) <= SUMS_TOGETHER:
@@ -153,10 +148,10 @@ def choose(slices: Slices, arch: Arch) -> Tiling | None:
     return least(_fitting(slices, arch), lambda t: _cycles(slices, t, arch))
 
 
-def candidates(slices: Slices, arch: Arch) -> list[TileTuning]:
+def candidates(slices: Slices, arch: Arch) -> list[DirectVariant]:
     """Return the six tiles of the least estimated time."""
     fastest = sorted(_fitting(slices, arch), key=lambda t: _cycles(slices, t, arch))
-    return [TileTuning(halo=t.halo) for t in fastest[:6]]
+    return [DirectVariant(halo=t.halo) for t in fastest[:6]]
 
 
 def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:
@@ -177,25 +172,27 @@ def _resident(tiling: Tiling, arch: Arch) -> int:
 
 def _cycles(slices: Slices, tiling: Tiling, arch: Arch) -> float:
     """Estimate the GPU cycles of the convolution."""
+    cost = costs.halo(arch)
     stack, warps, resident = tiling.halo.stack, tiling.warps, _resident(tiling, arch)
     blocks = tiling.blocks[0] * tiling.blocks[1] * tiling.blocks[2] * slices.images
     height, width = slices.kernel
     products = height * stack * tiling.tiles
-    # Per warp step: 4 cycles of shared memory to load the fragments of 16 rows, 1.6 of the tensor cores for a product;
-    # a single warp also waits for fragments. L2 delivers 24 bytes a cycle per multiprocessor.
-    step = max(4 * (stack + height - 1 + height * -(-tiling.tiles // 2)), 1.6 * products)
-    alone = width * 2 * (6.4 * products + 40)
+    # Per warp step: shared memory loads the fragments of 16 rows, or the tensor cores multiply.
+    step = max(cost.load * (stack + height - 1 + height * -(-tiling.tiles // 2)), cost.product * products)
+    alone = width * 2 * (cost.alone_product * products + cost.alone_step)
     if tiling.halo.together:
         # Per warpgroup: the tensor cores, and shared memory, from which each product reads the filters.
         multiplied, across = height * stack, 8 * tiling.tiles
         step = max(multiplied * across / 2, 16 * (stack + height - 1) + multiplied * across / 4) / 4
-        alone = width * 2 * (4 * step + 60)
-    fill = (tiling.patch_bytes + tiling.weight_bytes) / 24
+        alone = width * 2 * (4 * step + cost.together_step)
+    fill = (tiling.patch_bytes + tiling.weight_bytes) / cost.fetch
 
     def wave(count: int) -> float:
         """Return the cycles of so many resident blocks of a multiprocessor, including their first copy."""
         busy = count * max(width * 2 * warps * step, fill)
-        return slices.count * max(busy, alone, ARRIVAL / (tiling.halo.stages - 1)) + fill + ARRIVAL + 1000
+        return (
+            slices.count * max(busy, alone, cost.arrival / (tiling.halo.stages - 1)) + fill + cost.arrival + cost.start
+        )
 
     full = blocks // (arch.sm_count * resident)
     rest = -(-(blocks - full * arch.sm_count * resident) // arch.sm_count)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnx import TensorProto
-
-from onnxfuse.codegen.emit import warpgroup
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource, constants
-from onnxfuse.cuda.planning.launch_plan import Halo
+from onnxfuse.cuda.isa import wgmma
+from onnxfuse.cuda.isa.factors import FactorType
 from onnxfuse.cuda.templates.conv import stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
+from onnxfuse.cuda.templates.conv.variant import Halo
 from onnxfuse.symbolic import element_types
 
 LINE = 64
@@ -27,12 +26,16 @@ class Slices:
     channels: tuple[int, ...]
     """Channels of each concatenated input."""
     filters: int
-    size: int
-    """Bytes per element."""
+    factors: FactorType
     vector: int
     """Adjacent filters that a lane stores at once."""
     piece: int
     """Bytes per copy."""
+
+    @property
+    def size(self) -> int:
+        """Bytes per element."""
+        return self.factors.bytes
 
     @property
     def count(self) -> int:
@@ -97,11 +100,8 @@ def _constants(work: HaloSource) -> str:
 
 def _warpgroup_product(work: HaloSource) -> str:
     """Return the wrapper around `wgmma` of pixels in registers and a block's filters."""
-    kind = _KINDS[work.op.inputs[work.parts.x]]
-    return warpgroup.product("warpgroup_product", 8 * work.tiling.tiles, kind, right_rows=False, regs=True, fours=True)
-
-
-_KINDS: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16"}
+    columns, factors = 8 * work.tiling.tiles, work.slices.factors
+    return wgmma.product("warpgroup_product", columns, factors, right_rows=False, regs=True, fours=True)
 
 
 def _runs(work: HaloSource) -> str:

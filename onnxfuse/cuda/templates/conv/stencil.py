@@ -1,16 +1,17 @@
 """Launch plans of the depthwise template: depthwise convolution or pooling, with a pointwise epilogue."""
 
 import math
-import re
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
+from onnxfuse.cuda.isa.factors import FactorType
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Band, LaunchPlan, Patch, TileTuning
-from onnxfuse.cuda.templates.conv import convolution, stencil_cpp
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.conv import convolution, costs, stencil_cpp
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS, Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.stencil_cpp import Patches, StencilSource, Strips
+from onnxfuse.cuda.templates.conv.variant import Band, DepthwiseVariant, Patch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
@@ -18,8 +19,11 @@ from onnxfuse.symbolic.element_types import ElementType, UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: DepthwiseVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes: on tensor cores where they support it."""
+    tuning = variant or DepthwiseVariant()
     parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -27,12 +31,14 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         raise UnsupportedError(f"a kernel of {math.prod(size.window.kernel)} elements, expected at most {MOST_TAPS}")
     element = element_types.TYPES[op.inputs[parts.x]]
     scratch = 0
-    tile = strips(parts, size, element, arch, tuning) if aligned and tuning.patch is None else None
+    tile = (
+        strips(parts, size, convolution.factors(op, parts), arch, tuning) if aligned and tuning.patch is None else None
+    )
     if tile is None:
         patch = tuning.patch or choose(parts, size, element, arch)
         # Vectors of channels are aligned: use a power of 2 that divides all of them.
         channels = gcd(patch.channels, size.window.shape[3]) if aligned and parts.channels_last else 1
-        laid = _patches(parts, size, replace(patch, channels=channels))
+        laid = _patches(parts, size, replace(patch, channels=channels), arch)
         layout: Patches | Strips = laid
         grid = size.window.shape[0] * math.prod(laid.blocks)
         if parts.mean is not None and laid.sharing > 1:
@@ -91,36 +97,26 @@ RESIDENT = 3
 """Resident blocks per multiprocessor."""
 MOST_BANDS = 18
 """Maximum products of 16 columns for a strip of one row: each holds two registers of weights."""
-FEW_TAPS = 25
-"""Elements of a window up to which CUDA cores are faster.
-
-Batch 32, float16, H200, 2026-11, microseconds, CUDA and tensor cores: 7 x 7 over 96 x 56 x 56 37.1 and 28.8, over 192 x
-28 x 28 20.8 and 19.5, over 384 x 14 x 14 12.3 and 13.2; 5 x 5 over 240 x 28 x 28 19.0 and 20.9; 3 x 3 over 144 x 56 x
-56 24.2 and 35.2.
-"""
-SMALL = 24
-"""Output rows or columns below which CUDA cores are faster, because strips would be partly empty."""
 
 
 def strips(
-    parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch, tuning: TileTuning
+    parts: Convolution, size: ConvolutionProblem, factors: FactorType, arch: Arch, tuning: DepthwiseVariant
 ) -> Strips | None:
     """Return the tiles on the tensor cores; None if CUDA cores are faster or tensor cores cannot be used."""
-    window = size.window
+    window, cost = size.window, costs.depthwise(arch)
     channels = window.shape[3]
     if (
         parts.pooling is not None
         or parts.mean is not None
         or not parts.channels_last
-        or element.size != 2
+        or factors.bytes != 2
         or channels % 8
         or not math.prod(size.full)
     ):
         return None
-    # mma.m16n8k16 came with sm_80.
-    if int(re.sub(r"\D", "", arch.name)) < 80 or window.kernel[0] * _span(window) > MOST_BANDS * 16:
+    if arch.isa.mma(factors) is None or window.kernel[0] * _span(window) > MOST_BANDS * 16:
         return None
-    if tuning.band is None and (math.prod(window.kernel) <= FEW_TAPS or min(window.out) < SMALL):
+    if tuning.band is None and (math.prod(window.kernel) <= cost.few_taps or min(window.out) < cost.small):
         return None
     block_channels = 16 if channels > 8 else 8
     bands = _bands(window) if tuning.band is None else (tuning.band,)
@@ -184,16 +180,10 @@ def _workers(size: ConvolutionProblem, tile: Strips, arch: Arch) -> int:
 
 # ---- CUDA cores
 
-ENOUGH = {FEW_TAPS: 512, MOST_TAPS: 256}
-"""Threads per multiprocessor below which a thread computes fewer outputs, keyed by the maximum elements of the window.
-
-Batch 1, float16, H200, 2026-11: 144 x 56 x 56, 3 x 3, 1 x 2 outputs 3.5 us, 2 x 2 4.0; 96 x 56 x 56, 7 x 7, 2 x 2
-outputs 4.2 us, 1 x 2 6.0.
-"""
-
 
 def choose(parts: Convolution, size: ConvolutionProblem, element: ElementType, arch: Arch) -> Patch:
     """Return the outputs per thread: many, to reuse inputs, but with enough threads for the GPU."""
+    cost = costs.depthwise(arch)
     down, across = size.window.out
     taps = math.prod(size.window.kernel)
     channels = 1
@@ -214,15 +204,15 @@ def choose(parts: Convolution, size: ConvolutionProblem, element: ElementType, a
     else:
         # 7 x 7 over 96 x 56 x 56, batch 32: float16 2 x 7 x 2 37.1 us, 4 x 4 x 2 38.1; float32 4 x 4 x 1 40.1, with 2
         # channels 61.3.
-        channels = 2 if size.window.shape[3] % 2 == 0 and (taps <= FEW_TAPS or element.size == 2) else 1
-        rows, columns = (2, 7) if taps > FEW_TAPS and element.size == 2 else (4, 4)
+        channels = 2 if size.window.shape[3] % 2 == 0 and (taps <= cost.few_taps or element.size == 2) else 1
+        rows, columns = (2, 7) if taps > cost.few_taps and element.size == 2 else (4, 4)
         rows, columns = min(rows, down), min(columns, across)
-        many = math.prod(size.full) >= arch.sm_count * MEAN_ENOUGH
-        if parts.mean is not None and element.size == 2 and taps <= MEAN_TAPS and many:
-            channels = gcd(MEAN_CHANNELS, size.window.shape[3])
-    enough = arch.sm_count * next(threads for most, threads in ENOUGH.items() if taps <= most)
+        many = math.prod(size.full) >= arch.sm_count * cost.mean_enough
+        if parts.mean is not None and element.size == 2 and taps <= cost.mean_taps and many:
+            channels = gcd(cost.mean_channels, size.window.shape[3])
+    enough = arch.sm_count * next(threads for most, threads in cost.enough.items() if taps <= most)
     while rows * columns > 1 and math.prod(size.full) // (rows * columns * channels) < enough:
-        if parts.mean is not None and rows * columns <= MEAN_PATCH:
+        if parts.mean is not None and rows * columns <= cost.mean_patch:
             break
         if rows >= columns:
             rows = -(-rows // 2)
@@ -231,39 +221,12 @@ def choose(parts: Convolution, size: ConvolutionProblem, element: ElementType, a
     return Patch(max(rows, 1), max(columns, 1), channels, 128)
 
 
-MEAN_PATCH = 4
-"""Minimum outputs of a patch if a mean is computed: smaller ones have more partial sums.
-
-The sixteen layers of EfficientNet-B0, batch 1, float16, H200, 2026-11: 2 x 2 outputs 70 us, patches that leave enough
-threads 82, without the means 44, with a kernel for each mean 100.
-"""
-MEAN_CHANNELS, MEAN_TAPS, MEAN_ENOUGH = 4, 9, 180_000
-"""Channels of a 4 x 4 patch with a mean, for windows of at most so many elements and at least so many outputs per
-multiprocessor.
-
-3 x 3, batch 32, float16, H200, 2026-11, us, of 2 channels and of 4: 256 x 56 x 56 48.0 and 40.0, 384 x 56 x 56 71.2 and
-56.7; 768 x 28 x 28 33.8 and 37.7, 384 x 28 x 28 19.3 and 21.9.
-"""
-MEAN_THREADS = 512
-"""Maximum threads per block with a mean and small patches, so that few blocks share an image."""
-SMALL_PATCH = 8
-"""Patch size up to which the kernel is bound by latency instead of memory, because there are few threads."""
-SEATS = 98
-"""Maximum patches of an image that one block processes entirely, with five or more channel vectors."""
-SECTOR, LINE = 8, 32
-"""Two-channel vectors of 16-bit types that fill a memory sector, and a cache line, which large patches fetch.
-
-3 x 3 with a mean, batch 32, float16, H200, 2026-11, us, a sector and a line: 256 x 56 x 56 58.0 and 48.0, 384 x 56 x 56
-88.5 and 71.2, 768 x 28 x 28 47.3 and 33.8, 384 x 28 x 28 24.9 and 19.3.
-"""
-
-
 def _seats(size: ConvolutionProblem, rows: int, columns: int) -> int:
     """Return the number of patches of an image."""
     return -(-size.window.out[0] // rows) * -(-size.window.out[1] // columns)
 
 
-def _patches(parts: Convolution, size: ConvolutionProblem, patch: Patch) -> Patches:
+def _patches(parts: Convolution, size: ConvolutionProblem, patch: Patch, arch: Arch) -> Patches:
     """Return the block shape: whole sectors of channels, and a nearly square part of the image with few idle
     threads."""
     across = -(-size.window.shape[3] // patch.channels)
@@ -283,16 +246,17 @@ def _patches(parts: Convolution, size: ConvolutionProblem, patch: Patch) -> Patc
         channels = min(across, 32)
     room = max(patch.threads // max(channels, 1), 1)
     if parts.mean is not None:
-        seats, few = _seats(size, patch.rows, patch.columns), patch.rows * patch.columns <= SMALL_PATCH
-        alone = seats <= SEATS if few else seats * SECTOR <= 2 * patch.threads
-        sector = SECTOR if few or alone else LINE
-        most = (MEAN_THREADS if few else 2 * patch.threads) // seats if alone else sector
+        cost = costs.depthwise(arch)
+        seats, few = _seats(size, patch.rows, patch.columns), patch.rows * patch.columns <= cost.small_patch
+        alone = seats <= cost.seats if few else seats * cost.sector <= 2 * patch.threads
+        sector = cost.sector if few or alone else cost.line
+        most = (cost.mean_threads if few else 2 * patch.threads) // seats if alone else sector
         even = [c for c in range(1, min(most, 32) + 1) if across % c == 0]
         sectors = [c for c in even if c % sector == 0] or [c for c in even if c > sector // 2] or [min(across, most)]
         channels = next((c for c in sectors if c * seats >= patch.threads), sectors[-1])
         if alone:
             return block(max(channels, 1), around, down)
-        room = max((MEAN_THREADS if few else patch.threads) // max(channels, 1), 1)
+        room = max((cost.mean_threads if few else patch.threads) // max(channels, 1), 1)
     candidates = [block(max(channels, 1), c, r) for c in range(1, room + 1) for r in range(1, room // c + 1)]
     return least(candidates, lambda b: _cost(size, b)) or candidates[0]
 

@@ -13,8 +13,8 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.program.window import Resizing, WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
-from onnxfuse.cuda.planning.launch_plan import Band, Patch
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
+from onnxfuse.cuda.templates.conv.variant import Band, Patch
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd

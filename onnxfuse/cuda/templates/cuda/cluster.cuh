@@ -1,5 +1,5 @@
 // Memory that the threads of a block share, and on Hopper the blocks of a cluster: each can read what the others have.
-// tests/kernels/host.cuh is the same list for the CPU.
+// tests/emulator/host.cuh is the same list for the CPU.
 
 #define CLUSTER_KERNEL(blocks, ...) \
   extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(__VA_ARGS__)

@@ -1,5 +1,5 @@
 // What only the GPU can do, behind plain functions: half-precision conversion in PTX (so that no CUDA header is
-// needed), bit casts, warp exchange, the block's barrier. tests/kernels/host.cuh is the same list for the CPU.
+// needed), bit casts, warp exchange, the block's barrier. tests/emulator/host.cuh is the same list for the CPU.
 
 struct f16;
 struct bf16;

@@ -1,5 +1,5 @@
 // What sm_80 and every later GPU has for matrix products, as plain functions over PTX: copies into shared memory that run
-// beside the threads, fragments that a warp loads at once. tests/kernels/host.cuh has the same list for the CPU.
+// beside the threads, fragments that a warp loads at once. tests/emulator/host.cuh has the same list for the CPU.
 
 // A place in shared memory.
 using SharedAddress = unsigned;

@@ -25,6 +25,7 @@ from onnxfuse.codegen.program.program import (
 from onnxfuse.codegen.program.rounding import rounded_once
 from onnxfuse.codegen.program.slices import between, canonical, operands_last
 from onnxfuse.codegen.program.window import Sliding
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, Rounding, factors_of
 from onnxfuse.cuda.templates.gemm.output_layout import Moves
 from onnxfuse.graph.channels import to_first
 from onnxfuse.model.fused import FusedOp
@@ -32,8 +33,8 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-TYPES: dict[int, str] = {TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16", TensorProto.FLOAT: "tf32"}
-"""Element types of factors, with their names in PTX. For float32 the tensor cores read TF32."""
+FACTORS = (FLOAT16, BFLOAT16, TF32)
+"""Types of factors; for float32 the rounded one, unless the op asks for all digits."""
 STORED_BYTES = (2, 4)
 """Element sizes of outputs that TMA can store."""
 ROW_BYTES = 128
@@ -146,22 +147,29 @@ class Anatomy:
     products: tuple[Product, ...]
     epilogues: tuple[Epilogue, ...]
     """One that reads every product, or one for each product: equal except for their operands."""
-    dtype: int
-    """Element type of the factors."""
+    factors: FactorType
     prologue: Prologue | None = None
     """Producer of the left factor, if that is not an input of the op."""
-    precise: bool = False
-    """Whether float32 factors are not rounded: each is split into a sum of two TF32 numbers."""
+
+    @property
+    def dtype(self) -> int:
+        """Element type of the left factor."""
+        return self.factors.left
 
     @property
     def to_tf32(self) -> bool:
         """Whether the factors are rounded to TF32 before the tensor cores."""
-        return self.dtype == TensorProto.FLOAT and not self.precise
+        return self.factors.rounding is Rounding.TF32
+
+    @property
+    def precise(self) -> bool:
+        """Whether float32 factors are not rounded: each is split into a sum of two TF32 numbers."""
+        return self.factors.rounding is Rounding.SPLIT
 
     @property
     def terms(self) -> int:
         """Terms per row of a factor's tile, the swizzle width of TMA."""
-        return ROW_BYTES // element_types.TYPES[self.dtype].size
+        return ROW_BYTES // self.factors.bytes
 
 
 def anatomy(op: FusedOp) -> Anatomy:
@@ -186,7 +194,8 @@ def _anatomy(program: BodyProgram) -> Anatomy:
     if len({(p.sliding, p.groups) for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
     dtype = program.values[heads[0].result].dtype
-    if dtype not in TYPES:
+    factors = factors_of(dtype, dtype)
+    if factors not in FACTORS:
         raise UnsupportedError(f"products of {element_types.name(dtype)}")
     for output in program.outputs:
         if element_types.TYPES[output.dtype].size not in STORED_BYTES or output.dtype == TensorProto.BOOL:
@@ -195,7 +204,7 @@ def _anatomy(program: BodyProgram) -> Anatomy:
     epilogues = _epilogues(program, heads)
     if len({canonical(e.program) for e in epilogues}) > 1:
         raise UnsupportedError("products side by side with different bodies")
-    return Anatomy(products, epilogues, dtype, prologue)
+    return Anatomy(products, epilogues, factors, prologue)
 
 
 @dataclass(frozen=True)

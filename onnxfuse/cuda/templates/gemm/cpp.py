@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
-from onnxfuse.cuda.planning.launch_plan import Block
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic import element_types
 
 
 def plain(work: GemmSource, threads: int) -> KernelSource:
@@ -58,7 +57,7 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
 
 def right_factors(work: GemmSource) -> str:
     """Return the type of the factors' elements, and the right factors by product index."""
-    stored = element_types.TYPES[work.parts.dtype].stored
+    stored = work.parts.factors.stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
     return (
         f"using Factor = {stored};\n"

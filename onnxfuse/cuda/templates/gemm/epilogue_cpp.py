@@ -76,7 +76,7 @@ def _operands(work: GemmSource, stored: dict[int, str]) -> str:
 def _factors(work: GemmSource) -> str:
     """Return the members that expose the factors to the plain kernel by their types."""
     products = work.parts.products
-    stored = element_types.TYPES[work.parts.dtype].stored
+    stored = work.parts.factors.stored
     choices = "".join(
         f"    if (NUMBER == {k}) return (const {stored}*)in{p.b};\n" for k, p in list(enumerate(products))[1:]
     )

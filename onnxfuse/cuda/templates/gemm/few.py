@@ -1,16 +1,16 @@
 """The gemm template's kernel for skinny products: where it is used, its strip of columns per block, the launch."""
 
-from onnx import TensorProto
-
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, Strip
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
-from onnxfuse.cuda.templates.gemm import sm80
+from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd
 
+FACTORS = (FLOAT16, BFLOAT16)
 MOST_ROWS = 8
 """Maximum rows, which the lanes of a warp cover. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
 TERMS = 32
@@ -24,8 +24,6 @@ STRIPS = (Strip(32), Strip(16))
 2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
 columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
 all."""
-LEAST_SHARE = 3 / 8
-"""Minimum share of the multiprocessors with a strip for which a wider one is chosen."""
 MOST_COLUMNS = 64
 """Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
@@ -36,8 +34,8 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
     """Return whether the kernel supports products of this size, layout and number."""
     parts, size = work.parts, work.size
     if (
-        arch.number < sm80.LEAST
-        or parts.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+        parts.factors not in FACTORS
+        or arch.isa.mma(parts.factors) is None
         or not aligned
         or size.window is not None
         or size.batch is not None
@@ -63,7 +61,7 @@ def choose(work: GemmSource, arch: Arch) -> Strip:
     """Return the widest strip that occupies enough multiprocessors; the narrowest if none does."""
     strips = fitting(work, arch)
     for strip in strips[:-1]:
-        if _count(work, strip) >= arch.sm_count * LEAST_SHARE:
+        if _count(work, strip) >= arch.sm_count * costs.skinny(arch).least_share:
             return strip
     return strips[-1]
 
@@ -74,7 +72,7 @@ def _count(work: GemmSource, strip: Strip) -> int:
 
 def _step_bytes(work: GemmSource, strip: Strip) -> int:
     """Return the bytes that all warps of a block load per step."""
-    return strip.warps * work.first_operand * TERMS * strip.columns * element_types.TYPES[work.parts.dtype].size
+    return strip.warps * work.first_operand * TERMS * strip.columns * work.parts.factors.bytes
 
 
 def _stages(work: GemmSource, strip: Strip) -> int:

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, Block, GemmTile, LaunchPlan, Strip, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
+from onnxfuse.cuda.templates.gemm import costs, few, sm80, sm90
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
-from onnxfuse.cuda.templates.gemm import few, sm80, sm90, sm90_costs
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     GemmProblem,
@@ -19,6 +20,7 @@ from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     problem,
     product_kind,
 )
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -29,12 +31,15 @@ MOST = 2**31
 does."""
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: GemmVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for these shapes: on tensor cores if sizes and alignment permit."""
+    tuning = variant or GemmVariant()
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
     if parts.precise:
-        tuning = _valid(tuning, parts)
+        tuning = _valid(tuning, parts, arch)
     chosen = tuning.block
     if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
         return few.plan(work, tuning.strip or few.choose(work, arch))
@@ -43,7 +48,7 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
         if isinstance(of_work, GemmTile):
             return sm90.plan(work, of_work, arch)
         chosen = of_work
-    if arch.number >= sm80.LEAST and sm80.takes(size):
+    if sm80.takes(parts, size, arch):
         return sm80.plan(work, aligned, chosen, arch)
     product = parts.products[0]
     if size.batch is not None or product.a_transposed or product.terms is not None or parts.prologue is not None:
@@ -54,7 +59,8 @@ def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch
 def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     outputs = output_shapes(op, input_shapes)
     parts = placed(anatomy(op), op, input_shapes)
-    parts = replace(parts, precise=parts.to_tf32 and not op.tf32)
+    if parts.to_tf32 and not op.tf32:
+        parts = replace(parts, factors=SPLIT_FLOAT32)
     size = problem(parts, input_shapes)
     if parts.prologue is not None and parts.prologue.joined and size.batch is not None:
         raise UnsupportedError("a batch of products by matrices side by side")
@@ -66,19 +72,19 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     return GemmSource(op, parts, size, _kinds(parts, size, input_shapes), outputs)
 
 
-def _valid(tuning: TileTuning, parts: Anatomy) -> TileTuning:
+def _valid(tuning: GemmVariant, parts: Anatomy, arch: Arch) -> GemmVariant:
     """Return the tuning if it names a kernel for unrounded float32, else the default."""
     tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
-    tiles = (*sm90_costs.costs_of(parts), *sm90.shared(parts))
+    tiles = (*costs.WGMMA.tiles(parts), *sm90.shared(parts))
     if tile is not None and replace(tile, n=tile.n * together) in tiles:
         return tuning
-    measured = block is not None and replace(block, n=block.n * together) in sm80.PRECISE_PACES
-    return tuning if measured else DEFAULT
+    measured = block is not None and replace(block, n=block.n * together) in costs.mma(arch).exact
+    return tuning if measured else GemmVariant()
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body of `op` is preferred on `arch`; None if the kernel is."""
-    return sm80.refuses(arch)
+    return sm80.refuses(anatomy(op), arch)
 
 
 def reads(shape: Extents, full: Extents) -> str | None:
@@ -122,11 +128,6 @@ def _plain(work: GemmSource) -> LaunchPlan:
 # ---- kernel selection
 
 
-FEW_ROWS = 128
-"""Rows up to which the sm_80 kernel, with blocks of 16 rows, may be faster: 1x768x768 3.3 us, 4.0 by a tile;
-128x768x768 3.3 and 4.2; 16x5632x2048 6.0 and 6.9; 128x3072x768 5.6 and 4.4."""
-
-
 def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[GemmTile]:
     """Return the tiles supported for `op`, with the columns of each product."""
     work = _work(op, input_shapes)
@@ -142,13 +143,13 @@ def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> GemmTile
 def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     """Return the tile with the least estimated time; for few rows the other kernel's block if that takes less."""
     tile, time = sm90.choose(work, arch)
-    if not work.parts.precise and (work.size.m > FEW_ROWS or work.size.window is not None):
+    if not work.parts.precise and (work.size.m > costs.mma(arch).few_rows or work.size.window is not None):
         return tile
     block = sm80.choose(work.parts, work.size, arch)
     return block if sm80.microseconds(block, work.parts, work.size, arch) < time else tile
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[GemmVariant, ...]:
     """Return the tiles and sm_80 blocks whose estimate is near the best; all split-K factors if tiles are few."""
     work = _work(op, input_shapes)
     hopper = sm90.takes(work, arch)
@@ -156,13 +157,13 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     tiles = sm90.worth_measuring(work, arch) if hopper else []
     strips = few.fitting(work, arch) if few.takes(work, True, arch) else []
     return (
-        *(TileTuning(tile=tile) for tile in tiles),
-        *(TileTuning(block=block) for block in blocks),
-        *(TileTuning(strip=strip) for strip in strips),
+        *(GemmVariant(tile=tile) for tile in tiles),
+        *(GemmVariant(block=block) for block in blocks),
+        *(GemmVariant(strip=strip) for strip in strips),
     )
 
 
-def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[TileTuning, ...]:
+def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[GemmVariant, ...]:
     """Return the tiles (or blocks) with the summation order of the chosen one, fastest first."""
     work = _work(op, input_shapes)
     # Tiles of other row counts reduce in another order; for few rows the warps share the terms.
@@ -171,8 +172,8 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
     hopper = aligned and sm90.takes(work, arch)
     chosen = _choose(work, arch) if hopper else sm80.choose(work.parts, work.size, arch)
     if isinstance(chosen, GemmTile):
-        return tuple(TileTuning(tile=tile) for tile in sm90.adding_alike(work, chosen, arch))
-    return tuple(TileTuning(block=block) for block in sm80.adding_alike(work.parts, work.size, chosen, arch))
+        return tuple(GemmVariant(tile=tile) for tile in sm90.adding_alike(work, chosen, arch))
+    return tuple(GemmVariant(block=block) for block in sm80.adding_alike(work.parts, work.size, chosen, arch))
 
 
 def _kinds(parts: Anatomy, size: GemmProblem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:

@@ -202,7 +202,7 @@ def placed(parts: Anatomy, op: FusedOp, input_shapes: tuple[Shape, ...]) -> Anat
     prologue = replace(prologue, kinds=named, group=groups[0] if groups else 0)
     if not prologue.cells:
         raise UnsupportedError("a left factor that is computed from vectors alone")
-    size = element_types.TYPES[parts.dtype].size
+    size = parts.factors.bytes
     sizes = [element_types.TYPES[t].size for t in prologue.cell_types]
     in_place = next((i for i, s in zip(prologue.cells, sizes, strict=True) if s == size), None)
     terms = tuple(settled(input_shapes[i][-1]) for i in prologue.joined)

@@ -3,6 +3,8 @@
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.body import JOINED, ROW_BYTES, Anatomy, Prologue
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
@@ -14,15 +16,10 @@ PIECE_BYTES = 16
 SHORT = frozenset({
     "add", "sub", "mul", "neg", "abs", "relu", "max", "min", "at_least", "at_most", "clip", "cast", "where", "pow_2",
 })  # fmt: skip
-"""Single-instruction operations; others count as LONG."""
-LONG = 8
-AROUND = 3
-"""Instructions to load, unpack and pack an element, per matrix or vector read and for the result."""
-RATE = 128 * 1700.0
-"""Lane instructions per microsecond of a multiprocessor, as achieved at 1.7 GHz."""
+"""Single-instruction operations; others count as several."""
 
 
-def microseconds(parts: Anatomy, rows: int) -> float:
+def microseconds(parts: Anatomy, rows: int, arch: Arch) -> float:
     """Estimate the microseconds for a multiprocessor to compute so many rows and 128 bytes of terms of the left
     factor."""
     prologue = parts.prologue
@@ -30,8 +27,10 @@ def microseconds(parts: Anatomy, rows: int) -> float:
         return 0.0
     program = prologue.program
     ops = [v.op for i in program.live() if isinstance(v := program.values[i], Apply)]
-    each = sum(1 if op in SHORT else LONG for op in ops) + AROUND * (len(expressions.live_inputs(program)) + 1)
-    return rows * parts.terms * each / RATE
+    cost = costs.prologue(arch)
+    each = sum(1 if op in SHORT else cost.long for op in ops)
+    each += cost.around * (len(expressions.live_inputs(program)) + 1)
+    return rows * parts.terms * each / cost.rate
 
 
 def none() -> str:
@@ -86,7 +85,7 @@ def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
 
 
 def _wide(parts: Anatomy) -> int:
-    return PIECE_BYTES // element_types.TYPES[parts.dtype].size
+    return PIECE_BYTES // parts.factors.bytes
 
 
 def _cells(op: FusedOp, prologue: Prologue) -> list[tuple[int, str, int]]:
@@ -144,9 +143,7 @@ def _struct(op: FusedOp, parts: Anatomy, prologue: Prologue, along: int, cells: 
     row = group("Rows", "row", "row", "uniform", "group")
     values = cell.values() | column.values() | row.values()
     element = ", ".join(values[_name(i)] for i, _ in live)
-    packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(
-        element_types.TYPES[parts.dtype].stored, "packed<Factor, W>"
-    )
+    packed = {"f16": "packed_f16<W>", "bf16": "packed_bf16<W>"}.get(parts.factors.stored, "packed<Factor, W>")
     word = "round_to_tf32(pack.word(i))" if parts.to_tf32 else "pack.word(i)"
     return (
         f"namespace left_factor {{\n{expressions.source(prologue.program)}}}\nstruct Prologue {{\n"

@@ -2,25 +2,23 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import Block, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
-from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-LEAST = 80
-"""Minimum compute capability, times ten, for the asynchronous copies and tensor-core products of the kernel."""
-OTHER = range(100, 120)
-"""Data center Blackwell: the kernel runs there, but its tensor cores reach full speed only with other instructions."""
 MOST_ELEMENTS = 2**31
 """Maximum image elements for implicit GEMM, which the kernel counts with 32 bits."""
 STAGES = range(6, 1, -1)
@@ -30,69 +28,24 @@ PADDING = 8
 """Padding between the rows of sums in shared memory, in columns."""
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Speed of one kind of block, in microseconds."""
-
-    resident: int
-    """Intended resident blocks per multiprocessor."""
-    alone: float
-    """Per 128 bytes of terms, for a single resident block."""
-    together: float
-    """The same for all resident blocks together."""
-    finish: float
-    """Epilogue time per block."""
-    start: float
-    """Before the first product and after the last one."""
-
-
-PACES = {
-    Block(192, 192, 4, 2): Pace(1, 1.197, 1.197, 5.3, 1.9),
-    Block(128, 192, 2, 4): Pace(1, 0.889, 0.889, 3.9, 1.3),
-    Block(128, 256, 2, 4): Pace(1, 1.100, 1.100, 4.8, 0.0),
-    Block(128, 128, 2, 2): Pace(2, 0.590, 1.245, 1.7, 2.2),
-    Block(64, 128, 2, 2): Pace(2, 0.399, 0.791, 0.9, 2.1),
-    Block(128, 64, 2, 2): Pace(2, 0.391, 0.880, 0.3, 2.4),
-    Block(64, 64, 2, 2): Pace(3, 0.254, 0.674, 0.4, 2.0),
-    Block(64, 64, 2, 2, 2): Pace(2, 0.457, 0.886, 0.8, 1.7),
-    Block(32, 64, 1, 2, 2): Pace(3, 0.286, 0.808, 0.3, 1.9),
-    Block(16, 64, 1, 2, 4): Pace(2, 0.391, 0.865, 1.0, 1.3),
-}
-"""The block shapes, by rows and total columns of a gate's products.
-
-Fitted to 23 sizes from 1 x 768 x 768 to 16384 x 3072 x 768 with bias and GELU (benchmarks/products.py), float16, H200,
-2026-11: the choice takes 0.6% more time than the best block of each size, 2.4% in float32 (geometric means).
-"""
-PRECISE_PACES = {
-    Block(128, 128, 4, 2): Pace(1, 2.34, 2.34, 4.9, 3.6),
-    Block(64, 128, 2, 2): Pace(2, 1.52, 2.31, 1.9, 2.8),
-    Block(128, 64, 4, 2): Pace(2, 1.43, 2.48, 1.3, 3.1),
-    Block(64, 64, 2, 2): Pace(3, 0.77, 1.77, 0.8, 4.0),
-    Block(64, 64, 2, 2, 2): Pace(2, 1.43, 2.50, 1.1, 2.2),
-    Block(32, 64, 1, 2, 2): Pace(4, 0.92, 2.50, 0.3, 1.9),
-    Block(16, 64, 1, 2, 4): Pace(2, 0.96, 1.44, 1.0, 1.3),
-}
-"""The same for unrounded float32: fitted to ResNet-50's layers with 32 images and to products of BERT-base (H200,
-2026-11-26); the blocks of 32 and 16 rows to few of them."""
 SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
 """Fallback if none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not
 timed."""
-NEAR = 1.5
-"""Estimates were at most 0.18 off: a block beyond this multiple of the least estimate should not be the fastest."""
 
 
-def refuses(arch: Arch) -> str | None:
+def refuses(parts: Anatomy, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if a tensor-core kernel is."""
-    if arch.number < LEAST:
-        return f"the product's kernels are made for sm_{LEAST} and later, this GPU is {arch.name}"
-    if arch.number in OTHER:
+    if arch.isa.mma(parts.factors) is None:
+        return f"the product's kernels are made for {SM_80.name} and later, this GPU is {arch.name}"
+    if arch.isa.unused:
         return f"the library multiplies by instructions of {arch.name} that the product's kernels do not use"
     return None
 
 
-def takes(size: GemmProblem) -> bool:
-    """Return whether the kernel can count the elements of these images with 32 bits, for implicit GEMM."""
-    return size.window is None or math.prod(size.window.shape) < MOST_ELEMENTS
+def takes(parts: Anatomy, size: GemmProblem, arch: Arch) -> bool:
+    """Return whether `arch` multiplies such factors by warps, and 32 bits count the elements of implicit GEMM."""
+    counted = size.window is None or math.prod(size.window.shape) < MOST_ELEMENTS
+    return arch.isa.mma(parts.factors) is not None and bool(counted)
 
 
 def plan(work: GemmSource, aligned: bool, block: Block | None, arch: Arch) -> LaunchPlan:
@@ -138,7 +91,7 @@ def choose(parts: Anatomy, size: GemmProblem, arch: Arch) -> Block:
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
     """Return the timed block shapes that fit `arch` with the body's products and layouts."""
-    return _fitting(_paces(parts), parts, arch)
+    return _fitting(costs.mma(arch).blocks(parts), parts, arch)
 
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
@@ -160,11 +113,11 @@ def adding_alike(parts: Anatomy, size: GemmProblem, chosen: Block, arch: Arch) -
 
 
 def worth_measuring(parts: Anatomy, size: GemmProblem, arch: Arch) -> list[Block]:
-    """Return the block shapes whose estimated time is near the least one; none before sm_80."""
-    if arch.number < LEAST:
+    """Return the block shapes whose estimated time is near the least one; none without an instruction."""
+    if arch.isa.mma(parts.factors) is None:
         return []
     estimates = {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
-    return [block for block, time in estimates.items() if time <= NEAR * min(estimates.values())]
+    return [block for block, time in estimates.items() if time <= costs.mma(arch).near * min(estimates.values())]
 
 
 def _tiles(block: Block, size: GemmProblem) -> int:
@@ -175,19 +128,15 @@ def _steps(block: Block, parts: Anatomy, size: GemmProblem) -> int:
     return -(-size.k // (parts.terms * block.warps_k))
 
 
-def _paces(parts: Anatomy) -> dict[Block, Pace]:
-    return PRECISE_PACES if parts.precise else PACES
-
-
-def _pace(block: Block, parts: Anatomy) -> Pace:
-    return _paces(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
+def _pace(block: Block, parts: Anatomy, arch: Arch) -> costs.Pace:
+    return costs.mma(arch).blocks(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
 
 
 def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch) -> float:
     """Return the estimated time of a block."""
-    pace, (_, resident) = _pace(block, parts), _ring(parts, block, arch)
+    pace, (_, resident) = _pace(block, parts, arch), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
-    computed = prologue_cpp.microseconds(parts, block.m * block.warps_k)
+    computed = prologue_cpp.microseconds(parts, block.m * block.warps_k, arch)
     rounds, rest = divmod(_tiles(block, size), arch.sm_count * resident)
 
     def among(count: int) -> float:
@@ -211,7 +160,7 @@ def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
 def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
     """Return the stages of the longest ring that does not reduce the resident blocks, and their number."""
     accumulated = len(parts.epilogues[0].products)
-    kind, paces = replace(block, n=block.n * accumulated), _paces(parts)
+    kind, paces = replace(block, n=block.n * accumulated), costs.mma(arch).blocks(parts)
     for resident in range(paces[kind].resident if kind in paces else 1, 0, -1):
         # A block uses a kilobyte more than it requests; a multiprocessor has one more than a block may request.
         limit = (arch.shared_bytes + 1024) // resident - 1024
@@ -230,7 +179,7 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )
     stages, resident = _ring(parts, block, arch)
-    item = element_types.TYPES[parts.dtype].size
+    item = parts.factors.bytes
     product = parts.products[0]
     along_b = size.k if product.transposed else gcd(*size.widths)
     a_piece = _piece(size.pitch, item, aligned)

@@ -3,31 +3,33 @@
 import math
 from dataclasses import replace
 
-from onnx import TensorProto
-
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.isa.isa import Copy
+from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import GemmTile, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.cuda.templates.gemm.costs import WGMMA
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
-from onnxfuse.cuda.templates.gemm.sm90_costs import costs_of
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-SHARED_LIMIT = 227 * 1024
-"""Maximum shared memory per block on Hopper, in bytes."""
+SHARED_LIMIT = SM_90A.shared_bytes
 
 
 def takes(work: GemmSource, arch: Arch) -> bool:
     """Return whether Hopper's kernel supports products of this size, layout and number on `arch`."""
     parts, size = work.parts, work.size
+    instruction = arch.isa.wgmma(parts.factors)
     if (
-        not arch.has_warpgroups
+        instruction is None
+        or Copy.TMA not in arch.isa.copies
         or tensor_maps.count(work) > limits.TENSOR_MAPS
         or gcd(8, *size.widths) != 8
         or 0 in (size.m, size.k, *size.widths)
@@ -36,7 +38,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
     ):
         return False
-    if parts.dtype == TensorProto.FLOAT and not parts.products[0].transposed:
+    if instruction.k_major and not parts.products[0].transposed:
         return False
     if parts.prologue is not None and not _fetched_alike(parts):
         return False
@@ -50,7 +52,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
 
 def _fetched_alike(parts: Anatomy) -> bool:
     """Return whether TMA can lay out the prologue's inputs like the left factor itself."""
-    size = element_types.TYPES[parts.dtype].size
+    size = parts.factors.bytes
     return parts.prologue is not None and all(element_types.TYPES[t].size == size for t in parts.prologue.cell_types)
 
 
@@ -167,27 +169,6 @@ def _stages(work: GemmSource, tile: GemmTile) -> int:
 LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least", "at_most", "clip"})
 """Epilogue operations that the compiler schedules well in addition to 192 accumulators per thread. With GELU it
 computes the elements sequentially: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
-LIGHT_SAVES = 0.5
-"""Microseconds saved by a light epilogue, if a multiprocessor processes one tile."""
-LAUNCH = 2.4
-"""Microseconds before the first product and after the last one, if there are several tiles."""
-SHARE, BESIDE = 30_000, 0.1
-"""Bytes per microsecond that a multiprocessor stores, and loads of a residual, while all do (4 TB/s in total), and the
-additional time per tile: with few terms the products take less. 64 terms, 32x56x56 rows, 256 columns, a residual:
-128x192 40.0 us, 128x128 33.0."""
-SHARED_FROM = 4
-"""Tiles per multiprocessor from which TMA multicast between two blocks pays: 4096x4096x4096 (eight) 223 us, 245
-without; 6304x768x768 (three) 20.3 and 19.0."""
-NEAR = 1.6
-"""The fastest tile of each of 61 products and convolutions had an estimate of at most 1.51 times the least."""
-SPLIT_FROM = 24
-"""Steps of 64 terms from which split-K is tried: 1x768x768 (twelve) 4.0 us, split or not."""
-CLUSTERED = 7 / 8
-"""Share of the multiprocessors usable by split-K clusters: clusters of more than two leave some idle. 49x2048x1024 of
-float32, 32 tiles: in two 6.6 us, in three 6.6, in four, 128 blocks on 132 multiprocessors, 9.9."""
-GATHER = (0.8, 0.08)
-"""Microseconds of the split-K reduction: once, and per chunk of a warp that each block finishes. Tiles of 64x64,
-768x3072: 16 rows 5.2 us in four, 8.6 whole; 128 rows 6.4 and 8.7. With the cluster barrier 4.8 and 6.0."""
 
 
 def _light(parts: Anatomy) -> bool:
@@ -206,7 +187,7 @@ def _tiles(work: GemmSource) -> list[GemmTile]:
     narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
     return [
         tile
-        for tile in costs_of(work.parts)
+        for tile in WGMMA.tiles(work.parts)
         if _takes_columns(work, tile)
         and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
         and _has_registers(work.parts, tile, tile.n)
@@ -272,66 +253,46 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch) -> float:
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
     moved = output_bytes(parts) + work.staged_bytes
-    cost, rounds = costs_of(parts)[_whole(parts, tile)], 1
+    cost, rounds = WGMMA.tiles(parts)[_whole(parts, tile)], 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
-    if tile.cluster > 1 and rounds < SHARED_FROM:
+    if tile.cluster > 1 and rounds < WGMMA.shared_from:
         return math.inf
-    computed = prologue_cpp.microseconds(parts, left_rows(size, tile))
+    computed = prologue_cpp.microseconds(parts, left_rows(size, tile), arch)
     if rounds > 1:
         one = steps * larger(cost.several, computed) + (cost.light if light else cost.finish)
         # One team alternates between stores and products; two teams overlap them.
         behind = 0.0 if tile.teams > 1 else steps * cost.several
-        return LAUNCH + rounds * larger(one, behind + BESIDE + tile.m * tile.n * moved / SHARE)
-    once, each = GATHER
+        return WGMMA.launch + rounds * larger(one, behind + WGMMA.beside + tile.m * tile.n * moved / WGMMA.store)
     added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
-    gather = once + each * added if tile.split > 1 else 0.0
-    return (
-        cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - (LIGHT_SAVES if light else 0.0)
-    )
-
-
-LONG = 4.0
-"""Estimated microseconds above which a kernel triggers its dependent launch only after its last products.
-
-None, 6 and 4, us, H200, 2026-11-24: BERT-base 4x128 502, 466, 469; 8x128 642, 614, 592; ViT-B/16 with 1 image 425, 442,
-402; ResNet-50 with 1 image, whose convolutions take 3 to 7, 224, 223, 225, and 247 if all of them do.
-"""
+    gather = WGMMA.gather_once + WGMMA.gather_each * added if tile.split > 1 else 0.0
+    saved = WGMMA.light_saves if light else 0.0
+    return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - saved
 
 
 def _is_long(work: GemmSource, tile: GemmTile, arch: Arch) -> bool:
     """Return whether a launch with this timed tile is long enough for a late dependent launch."""
     whole = replace(tile, n=tile.n * work.first_operand)
-    timed = whole in costs_of(work.parts) or whole in shared(work.parts)
-    return timed and bool(merged(lambda: _microseconds(work, whole, arch)) > LONG)
-
-
-SPLITS = {
-    GemmTile(64, 64, 1, teams=1): (2, 3, 4, 6),
-    GemmTile(128, 96, 1, warpgroups=2, teams=1): (2,),
-    GemmTile(128, 128, 1, warpgroups=2, teams=1): (2,),
-}
-"""Split-K factors. 1024 rows of 640 filters, 5760 terms: 128x96 in two 19.1 us, 128x128 in two 19.8, 64x128 whole 19.9;
-11520 terms 32.7, 34.5 and 36.1. None is faster by 128x64, 128x160 or 128x192, or by more blocks."""
-SPLIT = tuple(replace(tile, split=s) for tile, blocks in SPLITS.items() for s in blocks)
+    timed = whole in WGMMA.tiles(work.parts) or whole in shared(work.parts)
+    return timed and bool(merged(lambda: _microseconds(work, whole, arch)) > WGMMA.long)
 
 
 def _whole(parts: Anatomy, tile: GemmTile) -> GemmTile:
     """Return the unsplit tile with the cost of a split one's products."""
     whole = replace(tile, split=1)
-    return whole if whole in costs_of(parts) else replace(whole, teams=2)
+    return whole if whole in WGMMA.tiles(parts) else replace(whole, teams=2)
 
 
 def shared(parts: Anatomy) -> list[GemmTile]:
     """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried."""
-    return [tile for tile in SPLIT if not parts.precise or (tile.m, tile.n) == (64, 64)]
+    return [tile for tile in WGMMA.split if not parts.precise or (tile.m, tile.n) == (64, 64)]
 
 
 def _splits(work: GemmSource, arch: Arch, tile: GemmTile) -> bool:
     """Return whether tiles are so few that split-K may be faster."""
-    if work.first_operand > 1 or _steps(work.size, work.parts.terms) < SPLIT_FROM:
+    if work.first_operand > 1 or _steps(work.size, work.parts.terms) < WGMMA.split_from:
         return False
-    share = 1.0 if tile.split == 2 else CLUSTERED
+    share = 1.0 if tile.split == 2 else WGMMA.clustered
     return (
         _takes_columns(work, tile)
         and _has_registers(work.parts, tile, tile.n)
@@ -352,6 +313,6 @@ def adding_alike(work: GemmSource, chosen: GemmTile, arch: Arch) -> list[GemmTil
 def worth_measuring(work: GemmSource, arch: Arch) -> list[GemmTile]:
     """Return the tiles whose estimate is near the best, and all split-K factors if they are few."""
     estimated = _estimated(work, arch)
-    tiles = [t for t in fitting(work) if estimated[t] <= NEAR * min(estimated.values())]
+    tiles = [t for t in fitting(work) if estimated[t] <= WGMMA.near * min(estimated.values())]
     tiles += [tile for tile in shared(work.parts) if _splits(work, arch, tile)]
     return [replace(t, n=t.n // work.first_operand) for t in tiles]

@@ -1,15 +1,14 @@
 """Source generation of the Hopper kernel: tensor maps, products, and stores of result chunks."""
 
 from onnxfuse.codegen.emit import entry as entries
-from onnxfuse.codegen.emit import warpgroup
 from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
-from onnxfuse.cuda.planning.launch_plan import GemmTile
+from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.templates.gemm import prologue_cpp
-from onnxfuse.cuda.templates.gemm.body import TYPES
 from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, settled, smaller
@@ -52,14 +51,14 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         + ("" if work.stored else _store_chunk(work))
         + _store_moved(work)
     )
-    width, dtype = work.first_operand * tile.n, TYPES[work.parts.dtype]
+    width, factors = work.first_operand * tile.n, work.parts.factors
     right_rows = not work.parts.products[0].transposed
-    middle += warpgroup.product("warpgroup_product", width, dtype, right_rows=right_rows)
+    middle += wgmma.product("warpgroup_product", width, factors, right_rows=right_rows)
     if work.parts.precise:
-        middle += warpgroup.product("warpgroup_product", smaller(FEW, width), dtype, right_rows=False, regs=True)
+        middle += wgmma.product("warpgroup_product", smaller(FEW, width), factors, right_rows=False, regs=True)
     prologue = work.parts.prologue
     middle += _fetch_left(work)
-    middle += f"using Factor = {element_types.TYPES[work.parts.dtype].stored};\n"
+    middle += f"using Factor = {work.parts.factors.stored};\n"
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
     if work.parts.precise:
         middle += (
@@ -119,7 +118,7 @@ def piece_bytes(work: GemmSource) -> int:
     prologue = work.parts.prologue
     if prologue is None or not prologue.joined:
         return 0
-    wide = prologue_cpp.PIECE_BYTES // element_types.TYPES[work.parts.dtype].size
+    wide = prologue_cpp.PIECE_BYTES // work.parts.factors.bytes
     columns = (i for i, kind in zip(prologue.inputs, prologue.kinds, strict=True) if kind == "column")
     return 16 + larger(16, sum(-(-wide * element_types.TYPES[work.op.inputs[i]].size // 16) * 16 for i in columns))
 

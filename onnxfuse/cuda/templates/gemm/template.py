@@ -13,11 +13,14 @@ from onnxfuse.cuda.templates.gemm.plan import (
     stand_ins,
 )
 from onnxfuse.cuda.templates.gemm.problem import output_shapes
+from onnxfuse.cuda.templates.gemm.variant import GemmVariant
 
 TEMPLATES = (
     Template(
         "gemm", 40, "matrix products and convolutions on the tensor cores",
-        Planner(anatomy, output_shapes, plan, refuses, candidates=candidates, stand_ins=stand_ins),
+        Planner(
+            anatomy, output_shapes, plan, refuses, candidates=candidates, stand_ins=stand_ins, variants=(GemmVariant,),
+        ),
         growth=frozenset({
             Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,
             Growth.PADDED_ROWS, Growth.JOINED_INPUT,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
-from onnxfuse.cuda.planning.launch_plan import GemmTile, PixelWindow, TensorMapSpec
+from onnxfuse.cuda.planning.launch_plan import PixelWindow, TensorMapSpec
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import Slot
 from onnxfuse.symbolic import element_types

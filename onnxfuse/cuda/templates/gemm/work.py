@@ -6,10 +6,10 @@ from functools import cached_property
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import identifier
 from onnxfuse.codegen.program.program import BodyProgram
-from onnxfuse.cuda.planning.launch_plan import Block, Strip
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.output_layout import Stored, stored
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
+from onnxfuse.cuda.templates.gemm.variant import Block, Strip
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.strides import Shape

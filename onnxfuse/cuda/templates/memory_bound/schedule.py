@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import TypeVar
 
 from onnxfuse.codegen.emit import lower_movement
 from onnxfuse.codegen.emit.expressions import live_inputs, phases
@@ -13,14 +14,19 @@ from onnxfuse.codegen.program.program import BodyProgram, broadcast
 from onnxfuse.codegen.program.recentre import centred
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, mapped
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.cuda.templates.reduction import plan as reduction
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
+
+MemoryBoundVariant = PointwiseVariant | RowVariant
+Kind = TypeVar("Kind", PointwiseVariant, RowVariant)
 
 
 def program(op: FusedOp) -> BodyProgram:
@@ -38,19 +44,36 @@ def _scheduled(body: BodyProgram, template: str) -> BodyProgram:
     return built
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: MemoryBoundVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
     built = program(op)
     outputs = output_shapes(op, input_shapes)
     if not any(math.prod(s) for s in outputs):
         return launch_plan.nothing(op, outputs)
-    make = reduction.plan if phases(built) else mapped.plan if built.moves() else dense.plan
-    launch = make(PlanRequest(identifier(op.name), built, input_shapes, outputs, aligned, arch, tuning))
+    entry = identifier(op.name)
+    if phases(built):
+        row = _of_kind(RowVariant, variant)
+        launch = reduction.plan(PlanRequest(entry, built, input_shapes, outputs, aligned, arch, row))
+    else:
+        make = mapped.plan if built.moves() else dense.plan
+        pointwise = _of_kind(PointwiseVariant, variant)
+        launch = make(PlanRequest(entry, built, input_shapes, outputs, aligned, arch, pointwise))
     if launch.grid[0] == 0 and any(math.prod(s) for s in outputs):
         raise UnsupportedError("an empty input beside an output that is not empty")
     if launch.grid[0] >= 2**31:
         raise UnsupportedError(f"{launch.grid[0]} blocks, expected fewer than 2^31")
     return launch
+
+
+def _of_kind(kind: type[Kind], variant: MemoryBoundVariant | None) -> Kind:
+    """Return the variant, which must be of this kind; without one the plan's own choice."""
+    if variant is None:
+        return kind()
+    if not isinstance(variant, kind):
+        raise UnsupportedError(f"{variant}, expected a {kind.__name__}")
+    return variant
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -98,16 +121,16 @@ def _reads_elementwise(built: BodyProgram, index: int) -> frozenset[int]:
 
 
 POINTWISE_VARIANTS = (
-    TileTuning(bytes_in_flight=32), TileTuning(bytes_in_flight=64), TileTuning(pointwise_threads=128),
-    TileTuning(pointwise_threads=512),
+    PointwiseVariant(bytes_in_flight=32), PointwiseVariant(bytes_in_flight=64), PointwiseVariant(pointwise_threads=128),
+    PointwiseVariant(pointwise_threads=512),
 )  # fmt: skip
 ROW_VARIANTS = (
-    TileTuning(row_threads=64), TileTuning(row_threads=256), TileTuning(row_segment=512), TileTuning(warp_elements=20),
-    TileTuning(block_elements=8), TileTuning(long_elements=0), TileTuning(shifted=0),
+    RowVariant(row_threads=64), RowVariant(row_threads=256), RowVariant(row_segment=512), RowVariant(warp_elements=20),
+    RowVariant(block_elements=8), RowVariant(long_elements=0), RowVariant(shifted=0),
 )  # fmt: skip
-"""Values of each constant of `TileTuning` that lead to other plans, varied one at a time."""
+"""Values of each constant of the variants that lead to other plans, varied one at a time."""
 
 
-def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TileTuning, ...]:
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[MemoryBoundVariant, ...]:
     """Return the variants of the kernel worth measuring."""
     return ROW_VARIANTS if phases(program(op)) else POINTWISE_VARIANTS

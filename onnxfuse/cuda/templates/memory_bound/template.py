@@ -2,8 +2,12 @@
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.memory_bound.schedule import candidates, inplace, output_shapes, plan, program
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 
-PLANNER = Planner(program, output_shapes, plan, inplace=inplace, candidates=candidates)
+PLANNER = Planner(
+    program, output_shapes, plan, inplace=inplace, candidates=candidates, variants=(PointwiseVariant, RowVariant)
+)
 
 TEMPLATES = (
     Template(

@@ -10,8 +10,9 @@ from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, templa
 from onnxfuse.codegen.program.program import broadcast
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, divisors, rows, slots, strides_in, vector_width
 
 
@@ -29,7 +30,7 @@ class DenseOperand:
     """Index of its stride row among the parameters; -1 if it needs none."""
 
 
-def plan(request: PlanRequest) -> LaunchPlan:
+def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     """Return the launch plan of a program without reductions."""
     program, arch, tuning = request.program, request.arch, request.tuning
     operands = access.operands(program, request.input_shapes)
@@ -72,7 +73,7 @@ def plan(request: PlanRequest) -> LaunchPlan:
     )
 
 
-def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch, tuning: TileTuning) -> int:
+def _width(operands: tuple[Operand, ...], count: int, aligned: bool, arch: Arch, tuning: PointwiseVariant) -> int:
     if not aligned:
         return 1
     widest = vector_width(tuple(o.size for o in operands if math.prod(o.shape) == count))

@@ -13,10 +13,11 @@ from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, lower
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, sources, transpose_tile
 from onnxfuse.cuda.templates.pointwise.sources import Fetch
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
 
@@ -40,7 +41,7 @@ SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%;
 """
 
 
-def plan(request: PlanRequest) -> LaunchPlan:
+def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     """Return the launch plan of a program with data movement."""
     lowered = lower(request.program, request.input_shapes)
     small = launch_plan.is_small(math.prod(request.output_shapes[0]), request.arch)
@@ -48,7 +49,7 @@ def plan(request: PlanRequest) -> LaunchPlan:
     return _direct(request, lowered) if tile is None else transpose_tile.plan(request, lowered, tile)
 
 
-def _direct(request: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
+def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> LaunchPlan:
     """Return the plan in which every thread loads the operands of a vector of outputs directly."""
     entry, arch, tuning = request.entry, request.arch, request.tuning
     count = math.prod(lowered.extents)
@@ -90,7 +91,7 @@ def _direct(request: PlanRequest, lowered: LoweredProgram) -> LaunchPlan:
     )
 
 
-def _width(tensors: tuple[Operand, ...], lowered: LoweredProgram, aligned: bool, tuning: TileTuning) -> int:
+def _width(tensors: tuple[Operand, ...], lowered: LoweredProgram, aligned: bool, tuning: PointwiseVariant) -> int:
     """Return the elements of a vector."""
     if not aligned:
         return 1

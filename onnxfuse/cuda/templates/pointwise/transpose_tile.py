@@ -12,6 +12,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import dense, sources
 from onnxfuse.cuda.templates.pointwise.sources import Fetch
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
 
@@ -157,7 +158,7 @@ def _side(extent: int, limit: int, step: int, waste: float) -> int:
     return side(parts // 2) if parts == 4 and wasted > waste * extent else side(parts)
 
 
-def plan(request: PlanRequest, lowered: LoweredProgram, tile: TransposeTile) -> LaunchPlan:
+def plan(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram, tile: TransposeTile) -> LaunchPlan:
     """Return the plan in which a block stages the transposed inputs through a tile."""
     entry, aligned, tuning = request.entry, request.aligned, request.tuning
     tensors = sources.operands(request.program, lowered, request.input_shapes)

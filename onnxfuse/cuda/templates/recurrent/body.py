@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import onnx
-from onnx import TensorProto
 
 from onnxfuse import ops
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, FactorType, factors_of
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.ops.registry import Cell
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-"""Supported element types."""
+FACTORS = (FLOAT16, BFLOAT16)
+"""Supported types of factors."""
 
 
 DIRECTIONS = {"forward": (1, False), "reverse": (1, True), "bidirectional": (2, False)}
@@ -34,7 +34,7 @@ class Layer:
     """A parsed body: the locations of its tensors among the op's, and its configuration."""
 
     operator: ops.Operator
-    dtype: int
+    factors: FactorType
     hidden: int
     """Hidden size per direction."""
     ways: int
@@ -88,14 +88,15 @@ def _parse(meaning: Meaning) -> Layer:
     if x is None or w is None or r is None:
         raise UnsupportedError(f"{node.op_type} without its weights")
     dtype = meaning.inputs[x]
-    if dtype not in TYPES or {*meaning.inputs, *meaning.outputs} != {dtype}:
+    factors = factors_of(dtype, dtype)
+    if factors not in FACTORS or {*meaning.inputs, *meaning.outputs} != {dtype}:
         raise UnsupportedError(f"{node.op_type} of {element_types.name(dtype)}, expected float16 or bfloat16")
     outputs_at = [outputs.index(name) if name in outputs else None for name in node.output] + [None] * 3
     hidden = int(attributes.get("hidden_size", 0))
     if hidden < 1:
         raise UnsupportedError(f"{node.op_type} without hidden_size")
     states, results = (slots[H], slots[C])[: entry.cell.states], tuple(outputs_at[: 1 + entry.cell.states])
-    return Layer(entry, dtype, hidden, ways, reverse, x, w, r, slots[BIAS], states, results)
+    return Layer(entry, factors, hidden, ways, reverse, x, w, r, slots[BIAS], states, results)
 
 
 def _direction(attributes: dict[str, object]) -> tuple[int, bool]:

@@ -25,9 +25,11 @@ from onnxfuse.codegen.emit.source import (
 )
 from onnxfuse.codegen.program.builder import Builder
 from onnxfuse.codegen.program.program import BodyProgram, Input, Output
+from onnxfuse.cuda.isa.sm_90 import SM_90
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import DEFAULT, LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm import sm80
 from onnxfuse.cuda.templates.gemm.body import Anatomy, Epilogue, Product
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
@@ -36,13 +38,10 @@ from onnxfuse.cuda.templates.recurrent.body import Layer, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-OLDEST = 90
-"""Minimum architecture: clusters with distributed shared memory came with sm_90."""
 CLUSTERS = (1, 2, 4, 8)
 """Possible cluster sizes per direction; 8 is supported by every GPU with clusters."""
 IN_TILE = 4
@@ -111,8 +110,8 @@ def check(op: FusedOp) -> Layer:
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on this GPU."""
-    if arch.number < OLDEST:
-        return f"the kernel needs sm_{OLDEST}, this is {arch.name}"
+    if arch.isa.cluster < CLUSTERS[-1]:
+        return f"the kernel needs the clusters of {SM_90.name}, this is {arch.name}"
     needed = partition(parse_op(op).hidden).shared_bytes(SEQUENCES[0])
     if needed > arch.shared_bytes:
         return f"the weights of a block take {needed} bytes of shared memory, {arch.name} has {arch.shared_bytes}"
@@ -162,10 +161,12 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
     """Return the plan of `op` for inputs of any extents and alignment: the source depends on the layer alone."""
-    return plan(op, input_shapes, False, arch, DEFAULT)
+    return plan(op, input_shapes, False, arch)
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: Variant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
     outputs, layer = output_shapes(op, input_shapes), parse_op(op)
     size = _size(layer, input_shapes)
@@ -186,8 +187,8 @@ def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) 
     whole = replace(op, outputs=(*op.outputs, int(TensorProto.FLOAT)))
     parts = Anatomy(
         (Product(layer.x, layer.w, transposed=True),),
-        (Epilogue((0,), (), (len(op.outputs),), _as_float(layer.dtype)),),
-        layer.dtype,
+        (Epilogue((0,), (), (len(op.outputs),), _as_float(layer.factors.left)),),
+        layer.factors,
     )
     full = (size.steps, size.batch, columns)
     problem = GemmProblem(size.steps * size.batch, columns, size.terms, full)
@@ -226,7 +227,7 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
         "SHARED_BYTES": shared.shared_bytes(sequences), "HIDDEN": layer.hidden, "GATES": layer.cell.gates,
         "WAYS": layer.ways, "REVERSE": layer.reverse, "PAIRED": aligned and layer.hidden % 2 == 0,
     }  # fmt: skip
-    stored, entry, fields = element_types.TYPES[layer.dtype].stored, identifier(op.name), _pointers(layer)
+    stored, entry, fields = layer.factors.stored, identifier(op.name), _pointers(layer)
     text = f"using Factor = {stored};\n" + constants(facts) + access.pointers(fields)
     kernel = KernelSource(
         entry,
@@ -246,7 +247,7 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
 
 def _pointers(layer: Layer) -> tuple[access.Pointer, ...]:
     """Return the fields of the kernel's `Pointers`; tensors absent from the layer are null."""
-    stored = element_types.TYPES[layer.dtype].stored
+    stored = layer.factors.stored
     read = {"r": layer.r, "bias": layer.bias, **dict(zip(("h", "c"), (*layer.states, None), strict=False))}
     outputs = dict(zip(("y", "last_h", "last_c"), (*layer.outputs, None), strict=False))
     return (

@@ -11,9 +11,10 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.cuda.templates.reduction.vector_operands import VectorOperand, pointers_at, space_words
 from onnxfuse.symbolic.branching import gcd, larger, most, settled, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -173,7 +174,7 @@ def share_out(
     inner: int,
     again: bool,
     results: Results,
-    request: PlanRequest,
+    request: PlanRequest[RowVariant],
 ) -> ColumnPartition:
     """Return the partition of [outer, count, inner] elements.
 
@@ -185,7 +186,7 @@ def share_out(
         width //= 2
     vectors = max(1, -(-inner // width))
     size = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
-    stages = max(1, min(8, tuning.bytes_in_flight * 8 // size))
+    stages = max(1, min(8, tuning.column_in_flight // size))
     # Softmax over 21 channels reaches 87% of a copy by blocks of 128 threads, 76% by 256.
     threads_first = tuning.column_threads or 128
     if not again:
@@ -231,7 +232,7 @@ def _walk(
     stages: int,
     results: Results,
     arch: Arch,
-    tuning: TileTuning,
+    tuning: RowVariant,
 ) -> ColumnPartition:
     """Return the partition for a single iteration along the reduced axis; several blocks share it if there are too few
     otherwise."""
@@ -259,7 +260,7 @@ def _ways(threads: int, arch: Arch) -> Iterator[Way]:
     """Return the candidate block and cluster shapes."""
     for across in (64, 32, 16, 8, 4, 2, 1):
         for several in (max(threads, 32), *([512] if threads < 512 else [])):
-            yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.cluster)
+            yield from (Way(across, several, c) for c in (1, 2, 4, 8) if c <= arch.isa.cluster)
 
 
 def _size(placed: tuple[VectorOperand, ...]) -> int:
@@ -268,7 +269,7 @@ def _size(placed: tuple[VectorOperand, ...]) -> int:
 
 
 def _width(
-    placed: tuple[VectorOperand, ...], spaces: ColumnSpaces, inner: int, aligned: bool, tuning: TileTuning
+    placed: tuple[VectorOperand, ...], spaces: ColumnSpaces, inner: int, aligned: bool, tuning: RowVariant
 ) -> int:
     """Return the vector width: whole, aligned vectors along `inner`."""
     if not aligned:

@@ -15,6 +15,7 @@ from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constant
 from onnxfuse.codegen.program.moments import Moments, moments
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.vector_operands import VectorOperand, pointers_at, space_words
 from onnxfuse.symbolic.branching import gcd, larger, least, settled, smaller
@@ -41,17 +42,6 @@ RESERVED_BYTES = 1024
 """Shared memory of a multiprocessor reserved per block (CUDA C++ programming guide)."""
 KEPT_BYTES_IN_FLIGHT = 128
 """Input bytes in flight per thread, if the input is resident."""
-LEAST_KEPT = 2
-"""Positions per thread from which twice as many threads are faster, float16, H200, 2026-11, us: 1x64x64x320 with four
-10.0, by half the threads 11.8; 8x32x32x640 with eight 14.5 and 22.5; 1x32x32x640 with one 14.2 and 7.5."""
-MOST_KEPT = 80 * 1024
-"""Maximum resident bytes per block of a cluster: it reads everything before it writes, without overlap with another
-block.
-
-In one launch and in two, us: 1x16x16x1280 6.6 and 10.4, 1x32x32x640 7.5 and 11.2, 1x64x64x320 (40 KB) 10.0 and 11.9,
-8x32x32x640 (80 KB, no cluster) 14.5 and 16.4, 8x32x32x1280 (160 KB, no cluster) 22.9 and 24.3, 1x64x64x960 (125 KB)
-16.6 and 16.0, 8x64x64x320 (160 KB) 27.6 and 25.0; of clusters in several waves at least 33.8.
-"""
 HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
 """Minimum contiguous bytes per block of the column template, its threads, and the bytes each of them holds."""
 
@@ -147,7 +137,7 @@ def pays(norm: Norm) -> bool:
     if launch_plan.is_small(math.prod(work.full), arch):
         return False
     size = math.prod(norm.spaces.positions.extents) * HELD_SEGMENT
-    return norm.spaces.groups != norm.split.columns or size > arch.cluster * HELD_THREADS * HELD_BYTES
+    return norm.spaces.groups != norm.split.columns or size > arch.isa.cluster * HELD_THREADS * HELD_BYTES
 
 
 def plan(norm: Norm) -> LaunchPlan:
@@ -185,8 +175,10 @@ def _resident(norm: Norm) -> GroupPartition | None:
         for across in range(unit, all_columns.across + 1, unit)
         for threads in (THREADS, BLOCKS * THREADS)
         for cluster in (1, 2, 4, 8)
-        if all_columns.across % across == 0 and across <= threads and cluster <= arch.cluster
+        if all_columns.across % across == 0 and across <= threads and cluster <= arch.isa.cluster
     ]
+
+    cost = costs.group(arch)
 
     def blocks(split: GroupPartition) -> int:
         return images * (all_columns.across // split.across) * split.cluster
@@ -195,15 +187,15 @@ def _resident(norm: Norm) -> GroupPartition | None:
         # All blocks resident, on the most multiprocessors; then small clusters, and many threads if each has enough
         # positions.
         each = -(-_each(split, positions) // split.rows)
-        threads = split.threads if each < LEAST_KEPT else -split.threads
-        return (blocks(split) > arch.sm_count, -blocks(split), split.cluster, each < LEAST_KEPT, threads)
+        threads = split.threads if each < cost.least_kept else -split.threads
+        return (blocks(split) > arch.sm_count, -blocks(split), split.cluster, each < cost.least_kept, threads)
 
     def fits(split: GroupPartition) -> bool:
         if blocks(split) > arch.sm_count:  # without a cluster two blocks of a multiprocessor overlap
             room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if split.cluster == 1 else 0
         else:
             room = arch.shared_bytes
-        enough = split.cluster == 1 or _resident_bytes(norm, split, positions) <= MOST_KEPT
+        enough = split.cluster == 1 or _resident_bytes(norm, split, positions) <= cost.most_kept
         return enough and _shared_bytes(norm, split, positions) <= room
 
     return least(ways, order, fits)

@@ -16,6 +16,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction import column, group, row
 from onnxfuse.cuda.templates.reduction.problem import Reduced
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
@@ -32,7 +33,7 @@ class ReductionAxes:
     """The reduced axes, the same for all reductions."""
 
 
-def plan(request: PlanRequest) -> LaunchPlan:
+def plan(request: PlanRequest[RowVariant]) -> LaunchPlan:
     """Return the launch plan of a program with reductions."""
     flat = unify_axes.broadcast_program(request.program, request.input_shapes)
     operands = access.operands(flat.program, flat.input_shapes)

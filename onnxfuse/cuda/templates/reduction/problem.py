@@ -7,6 +7,7 @@ from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.codegen.program.unify_axes import Lookup
 from onnxfuse.cuda.planning.plan_request import PlanRequest
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, strides_by, strides_in
 
 
@@ -14,7 +15,7 @@ from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, strides_by
 class Reduced:
     """A program without movements, whose reductions all run over the same axes."""
 
-    request: PlanRequest
+    request: PlanRequest[RowVariant]
     program: BodyProgram
     """The requested program, with the axes of the index space."""
     operands: tuple[Operand, ...]

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import TileTuning
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
+from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.strides import vector_width
 
@@ -83,7 +83,7 @@ class Choice:
 
 
 def share_out(
-    placed: tuple[RowOperand, ...], rows: int, columns: int, width: int, request: PlanRequest
+    placed: tuple[RowOperand, ...], rows: int, columns: int, width: int, request: PlanRequest[RowVariant]
 ) -> RowPartition:
     """Return the partition of a row: to part of a warp, a warp, a block, several blocks, or an iterating block.
 
@@ -100,7 +100,7 @@ def share_out(
     written = any(p.operand.is_output and p.along != "scalar" for p in placed)
     aside = tuning.row_segment if written or not shifted else tuning.row_segment // READ_SEGMENTS
     segment = min(32, max(1, aside // (width * size)))
-    few = arch.cluster if rows < arch.sm_count else 1
+    few = arch.isa.cluster if rows < arch.sm_count else 1
 
     for choice in _choices(arch, tuning, few > 1, shifted):
         split = RowPartition(
@@ -122,11 +122,11 @@ def share_out(
             blocks = 512 // max(tuning.row_threads, 32) if crowded else split.min_blocks
             return replace(split, items=items, exact=exact, inner_items=inner, min_blocks=blocks)
     # An iterating block reads operands repeatedly: blocks that share a row keep fewer rows in the cache at a time.
-    cluster = max(c for c in (1, 2, 4, 8) if c <= arch.cluster and (c == 1 or vectors >= 4 * LOOP_THREADS * c))
+    cluster = max(c for c in (1, 2, 4, 8) if c <= arch.isa.cluster and (c == 1 or vectors >= 4 * LOOP_THREADS * c))
     return RowPartition(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
 
 
-def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[Choice, ...]:
+def _choices(arch: Arch, tuning: RowVariant, few: bool, shifted: bool) -> tuple[Choice, ...]:
     """Return the candidate partitions with register-resident rows, best first; `few` rows do not saturate the GPU."""
     lanes = (Choice(n, tuning.warp_elements, tuning.held_bytes) for n in (1, 2, 4, 8, 16, 32))
     blocks = (Choice(n, tuning.block_elements, tuning.held_bytes) for n in (64, 128, 256, 512))
@@ -143,7 +143,7 @@ def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[
         LONG_THREADS // 2, tuning.long_elements, min(room, LONG_HELD_BYTES), late=True, min_blocks=2 * LONG_BLOCKS
     )
     pair = Choice(LONG_THREADS, tuning.long_elements, min(room, LONG_HELD_BYTES), late=True, min_blocks=LONG_BLOCKS)
-    several = (replace(pair, threads=LONG_THREADS * n, cluster=n) for n in (2, 4, 8) if n <= arch.cluster)
+    several = (replace(pair, threads=LONG_THREADS * n, cluster=n) for n in (2, 4, 8) if n <= arch.isa.cluster)
     whole = Choice(1024, tuning.block_elements, room)
     last = Choice(1024, max(tuning.block_elements, tuning.long_elements), room, late=True)
     # A cluster's barriers cost more than a second block hides: only for rows that no block can hold.
@@ -158,7 +158,7 @@ def _choices(arch: Arch, tuning: TileTuning, few: bool, shifted: bool) -> tuple[
 
 
 def _width(
-    placed: tuple[RowOperand, ...], columns: int, aligned: bool, small: bool, tuning: TileTuning
+    placed: tuple[RowOperand, ...], columns: int, aligned: bool, small: bool, tuning: RowVariant
 ) -> tuple[int, bool]:
     """Return (elements per vector, whether rows start and end inside vectors).
 

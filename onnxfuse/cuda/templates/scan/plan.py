@@ -19,9 +19,10 @@ from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.program import BodyProgram, Reduce, broadcast
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TileTuning
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.pointwise import dense
+from onnxfuse.cuda.templates.scan.variant import ScanVariant
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
@@ -124,8 +125,11 @@ def inplace(op: FusedOp) -> tuple[tuple[int, int], ...]:
     return tuple((i, n) for n, o in enumerate(program.outputs) for i in inputs if program.inputs[i] == o.dtype)
 
 
-def plan(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, tuning: TileTuning) -> LaunchPlan:
+def plan(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: ScanVariant | None = None
+) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
+    tuning = variant or ScanVariant()
     work = problem(op, input_shapes)
     count, length = math.prod(work.full), work.full[work.axis]
     outputs = (work.full,) * len(op.outputs)
@@ -191,7 +195,7 @@ def _space(work: ScanProblem) -> tuple[StridedLayout, int]:
     return StridedLayout(extents, steps), len(before.extents) if parts[0] is before else 0
 
 
-def _width(work: ScanProblem, neighbours: int, aligned: bool, tuning: TileTuning) -> int:
+def _width(work: ScanProblem, neighbours: int, aligned: bool, tuning: ScanVariant) -> int:
     """Return the vector width: as many elements as divide the contiguous extent."""
     program = work.scan.program
     sizes = [o.size for o in work.operands if o.is_output]

@@ -1,0 +1,1 @@
+"""Fused ops of each template with shapes and inputs: what kernels are tested and timed on."""

@@ -1,0 +1,122 @@
+"""Float32 files of sample models, converted to lower precision and fused, beside ONNX Runtime and the native twin."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy.typing as npt
+
+import models
+import onnxfuse
+from bench import rivals
+from onnxfuse.api.optimize.optimizing import Optimized, optimize
+from onnxfuse.files import io
+from onnxfuse.graph.normalize import normalize
+from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting, cuda_settings
+from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.precision import Lowering, convert
+from onnxfuse.verification.run import sessions
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "resnet50": {"batch": 32}, "efficientnet_b0": {"batch": 32}, "convnext_tiny": {"batch": 32},
+    "bert_base": {"batch": 32, "sequence": 128}, "vit_b_16": {"batch": 32}, "gpt2": {"batch": 8, "sequence": 512},
+    "minilm": {"batch": 32, "sequence": 128},
+}  # fmt: skip
+"""The sizes that are timed."""
+
+SMALL = {"batch": 1, "sequence": 32}
+"""The sizes that are measured in float64: the truth of a run of the sizes above takes minutes."""
+
+ROUNDS, RUNS = 8, 20
+PROVIDERS = [sessions.CUDA, sessions.CPU]
+
+PLAIN, THEIRS, NATIVE, OURS = (f"{n}.onnx" for n in ("plain", "theirs", "native", "ours"))
+TOLD = "told.json"
+"""A `Prepared`, written when all else is there."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The files of a model that are raced, in a folder."""
+
+    seconds: float
+    """That the conversion took."""
+    summary: str
+    kept: int
+    nodes: int
+    """Of the model, and how many of them are kept in float32."""
+
+
+def prepared(name: str, precision: str, folder: Path) -> Prepared:
+    """Write the files of a model that `raced` takes, and return what was done."""
+    folder.mkdir(exist_ok=True)
+    sizes = SIZES[name]
+    io.save(models.build(name, **sizes), folder / PLAIN)
+    rivals.optimized(folder / PLAIN, name, folder / THEIRS)
+    io.save(onnxfuse.optimize(models.build(name, dtype="float16", **sizes)), folder / NATIVE)
+    began = time.perf_counter()
+    made = _converted(name, precision)
+    seconds = time.perf_counter() - began
+    io.save(made.model, folder / OURS)
+    assert made.lowered is not None
+    told = Prepared(seconds, made.lowered.summary, len(made.lowered.kept), made.lowered.nodes)
+    (folder / TOLD).write_text(json.dumps(asdict(told)))
+    return told
+
+
+def raced(name: str, folder: Path) -> tuple[tuple[str, float], float, float]:
+    """Return ONNX Runtime's fastest setting on the float32 file, and the medians of native and converted, in us."""
+    convolves = any(n.op_type == "Conv" for n in io.load(folder / PLAIN, weights=False).graph.node)
+    entries = [
+        (f"{what}: {s.name}", folder / file, s, "float32", False)
+        for what, file in (("plain", PLAIN), ("transformers.optimizer", THEIRS)) if (folder / file).exists()
+        for s in cuda_settings(convolutions=convolves)
+    ]  # fmt: skip
+    entries += [("native", folder / NATIVE, CUDA_GRAPH, "float16", True)]
+    entries += [("ours", folder / OURS, CUDA_GRAPH, "float32", True)]
+    medians = _medians(entries, lambda dtype: models.example_inputs(name, dtype=dtype, **SIZES[name]))
+    best = min(((k, v) for k, v in medians.items() if k not in ("native", "ours")), key=lambda pair: pair[1])
+    return best, medians["native"], medians["ours"]
+
+
+def _converted(name: str, precision: str) -> Optimized:
+    """Return the float32 file of the sizes that are timed, converted by what was measured at small ones, and fused."""
+    small: dict[str, Any] = {k: v for k, v in SMALL.items() if k in SIZES[name]}
+    feeds = tuple(models.example_inputs(name, seed=n, **small) for n in range(2))
+    model = models.build(name)
+    normalize(model)
+    convert(model, Lowering(precision, feeds))
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in SIZES[name]:
+                dim.dim_value = SIZES[name][dim.dim_param]
+    return optimize(model)
+
+
+def _medians(
+    entries: Sequence[tuple[str, Path, Setting, str, bool]], feeds: Callable[[str], Mapping[str, npt.NDArray[Any]]]
+) -> dict[str, float]:
+    """Return the median microseconds of each that runs, timed in turns."""
+    arrays = {dtype: feeds(dtype) for dtype in {e[3] for e in entries}}
+    values = {dtype: ort_values(one) for dtype, one in arrays.items()}
+    ready: dict[str, DeviceBinding] = {}
+    for name, path, setting, dtype, fused in entries:
+        try:
+            plain = opened(path, DEFAULT, PROVIDERS, fused=fused)
+            outputs = outputs_of(plain, values[dtype], name)
+            del plain
+            bound = bind(opened(path, setting, PROVIDERS, fused=fused), values[dtype], outputs)
+            for _ in range(WARM_UP):
+                bound.run()
+        except REFUSALS as error:
+            click.echo(f"{name}: refused: {str(error)[:160]}")
+            continue
+        ready[name] = bound
+    times = interleaved([b.run for b in ready.values()], ROUNDS, RUNS)
+    return {name: 1e6 * median(seconds) for name, seconds in zip(ready, times, strict=True)}

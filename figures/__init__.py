@@ -1,1 +1,0 @@
-"""The figures of the pages: `python -m figures` measures them into docs/figures.json and writes the tables."""

@@ -1,0 +1,1 @@
+"""Measured costs: one TOML file per architecture, and their typed loader."""

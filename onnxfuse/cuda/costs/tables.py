@@ -1,0 +1,155 @@
+"""Typed access to the measured costs of an architecture, `costs/ARCH.toml`.
+
+A template declares a section as a frozen dataclass: fields are numbers, tuples of numbers, other such dataclasses, or
+mappings from integers, or from a part of a variant written as its integers, to one of these. A file says
+`like = "sm_90a"` for all sections that it lacks, a table of rows `like = "float16"` for all rows that it lacks.
+"""
+
+import dataclasses
+import datetime
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from onnxfuse.support.integer_parts import part_of
+
+Section = TypeVar("Section")
+
+REFERENCE = "sm_90a"
+"""The architecture whose costs decide where the GPU is not known: while a model is optimized for any."""
+LIKE = "like"
+
+
+@dataclass(frozen=True)
+class Card:
+    """The GPU on which the costs of a file were measured, or for which they stand."""
+
+    name: str
+    multiprocessors: int
+    bandwidth: float
+    """Memory bandwidth in TB/s: of a copy where it was measured, else the data sheet's."""
+    clock: float
+    """Boost clock in GHz, by the data sheet."""
+    driver: str = ""
+    """Version of the driver; empty if it was not recorded, or nothing was measured."""
+    date: datetime.date | None = None
+    """Date of the last measurement; None if nothing was measured."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether any cost was measured on it."""
+        return self.date is not None
+
+
+class CostError(Exception):
+    """A cost file is not as its readers declare it: a mistake in the package, not in a model."""
+
+
+def card(arch: str) -> Card:
+    """Return the GPU of an architecture's cost file."""
+    name = file_of(arch)
+    return cast(Card, read(_text(name)["card"], Card, f"{name}.toml: card"))
+
+
+def section(arch: str, name: str, kind: type[Section]) -> Section:
+    """Return the section `name`, such as `gemm.wgmma`, of the costs of an architecture; raises CostError."""
+    if (known := _SECTIONS.get((arch, name))) is None:
+        known = _SECTIONS[arch, name] = _section(arch, name, kind)
+    return cast(Section, known)
+
+
+_SECTIONS: dict[tuple[str, str], object] = {}
+"""Sections that were read, by architecture and name."""
+
+
+def _section(arch: str, name: str, kind: type[Any]) -> object:
+    file = file_of(arch)
+    while True:
+        facts = _text(file)
+        table: Any = facts
+        for word in name.split("."):
+            table = table.get(word) if isinstance(table, Mapping) else None
+        if table is not None:
+            return read(table, kind, f"{file}.toml: {name}")
+        if LIKE not in facts:
+            raise CostError(f"{file}.toml: no section {name}")
+        file = facts[LIKE]
+
+
+@cache
+def file_of(arch: str) -> str:
+    """Return the name of an architecture's file, else of that of the highest lower compute capability, else lowest."""
+    files = sorted(arches(), key=_number)
+    if arch in files:
+        return arch
+    return next((f for f in reversed(files) if _number(f) <= _number(arch)), files[0])
+
+
+def _number(arch: str) -> int:
+    return int("".join(c for c in arch if c.isdigit()))
+
+
+@cache
+def arches() -> tuple[str, ...]:
+    """Return the architectures that have a file, by name."""
+    folder = resources.files("onnxfuse.cuda.costs")
+    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+@cache
+def _text(file: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("onnxfuse.cuda.costs") / f"{file}.toml").read_text(encoding="utf-8"))
+
+
+def read(value: object, kind: Any, place: str) -> Any:
+    """Return a value of a cost file as the type that its reader declares; raises CostError with its place."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _row(value, kind, place)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    if get_origin(kind) is tuple and isinstance(value, list):
+        (each, *_) = get_args(kind)
+        return tuple(read(one, each, f"{place}[{n}]") for n, one in enumerate(value))
+    if datetime.date in get_args(kind) and isinstance(value, datetime.date):
+        return value
+    if get_origin(kind) is Mapping and isinstance(value, dict):
+        part, row = get_args(kind)
+        return {_key(part, key, place): read(one, row, f"{place}.{key}") for key, one in value.items()}
+    raise CostError(f"{place} is {value!r}, expected {kind}")
+
+
+def _key(kind: type[Any], text: str, place: str) -> Any:
+    if kind is str:
+        return text
+    try:
+        return int(text) if kind is int else part_of(kind, text)
+    except ValueError as error:
+        raise CostError(f"{place}: {error}") from None
+
+
+def _row(value: object, kind: type[Any], place: str) -> Any:
+    if not isinstance(value, dict):
+        raise CostError(f"{place} is {value!r}, expected a table")
+    hints = get_type_hints(kind)
+    required = {f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING}
+    tables = {name: _with_base(name, value, place) for name in value}
+    unknown, missing = {*value} - {*hints}, required - {*value}
+    if unknown or missing:
+        raise CostError(f"{place}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+    return kind(**{name: read(table, hints[name], f"{place}.{name}") for name, table in tables.items()})
+
+
+def _with_base(name: str, tables: Mapping[str, object], place: str) -> object:
+    """Return a table with the rows of the one that it is like, in that one's order."""
+    table = tables[name]
+    if not isinstance(table, dict) or LIKE not in table:
+        return table
+    base = tables.get(cast(str, table[LIKE]))
+    if not isinstance(base, dict) or base is table:
+        raise CostError(f"{place}.{name} is like {table[LIKE]!r}, which is no table beside it")
+    return {**base, **{key: row for key, row in table.items() if key != LIKE}}

@@ -1,0 +1,122 @@
+"""Measured costs of the gemm template's kernels; their files say what was measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.templates.gemm.body import Anatomy
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
+
+
+@dataclass(frozen=True)
+class TileCost:
+    """Microseconds of a tile."""
+
+    launch: float
+    """For a single tile per multiprocessor: everything except the products."""
+    step: float
+    """For a single tile: 64 terms."""
+    several: float
+    """For several tiles, with the card at its power limit: 64 terms."""
+    finish: float
+    """For several tiles: everything else, per tile."""
+    light: float
+    """The same for an epilogue of few instructions: bias, residual, ReLU."""
+
+
+@dataclass(frozen=True)
+class WgmmaCosts:
+    """Costs of the kernel by warpgroup products. The tiles that are considered and tuned are those that have a cost."""
+
+    light_saves: float
+    launch: float
+    store: int
+    beside: float
+    shared_from: int
+    near: float
+    split_from: int
+    clustered: float
+    gather_once: float
+    gather_each: float
+    long: float
+    splits: Mapping[GemmTile, tuple[int, ...]]
+    float16: Mapping[GemmTile, TileCost]
+    tf32: Mapping[GemmTile, TileCost]
+    exact: Mapping[GemmTile, TileCost]
+
+    def tiles(self, parts: Anatomy) -> Mapping[GemmTile, TileCost]:
+        """Return the tiles available for a body, and the cost of each."""
+        if parts.precise:
+            return self.exact
+        return self.tf32 if parts.to_tf32 else self.float16
+
+    @property
+    def split(self) -> tuple[GemmTile, ...]:
+        """The tiles of which blocks may share the terms."""
+        return tuple(replace(tile, split=s) for tile, blocks in self.splits.items() for s in blocks)
+
+
+WGMMA = tables.section("sm_90a", "gemm.wgmma", WgmmaCosts)
+"""Only this architecture has warpgroup products."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Speed of one kind of block, in microseconds."""
+
+    resident: int
+    """Intended resident blocks per multiprocessor."""
+    alone: float
+    """Per 128 bytes of terms, for a single resident block."""
+    together: float
+    """The same for all resident blocks together."""
+    finish: float
+    """Epilogue time per block."""
+    start: float
+    """Before the first product and after the last one."""
+
+
+@dataclass(frozen=True)
+class MmaCosts:
+    """Costs of the kernel by products of single warps, by rows and total columns of a gate's products."""
+
+    near: float
+    few_rows: int
+    rounded: Mapping[Block, Pace]
+    exact: Mapping[Block, Pace]
+
+    def blocks(self, parts: Anatomy) -> Mapping[Block, Pace]:
+        """Return the block shapes that were measured for a body, and the cost of each."""
+        return self.exact if parts.precise else self.rounded
+
+
+def mma(arch: Arch) -> MmaCosts:
+    """Return the costs of products of single warps on an architecture."""
+    return tables.section(arch.name, "gemm.mma", MmaCosts)
+
+
+@dataclass(frozen=True)
+class SkinnyCosts:
+    """Costs of the kernel for few rows."""
+
+    least_share: float
+
+
+def skinny(arch: Arch) -> SkinnyCosts:
+    """Return the costs of products of few rows on an architecture."""
+    return tables.section(arch.name, "gemm.skinny", SkinnyCosts)
+
+
+@dataclass(frozen=True)
+class PrologueCosts:
+    """Instructions by which a left factor is computed."""
+
+    long: int
+    around: int
+    rate: float
+
+
+def prologue(arch: Arch) -> PrologueCosts:
+    """Return the costs of computed left factors on an architecture."""
+    return tables.section(arch.name, "gemm.prologue", PrologueCosts)

@@ -1,0 +1,295 @@
+"""The result of a benchmark: for each set of shapes the times of each model at each setting, and the speed-up."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from onnxfuse.measure.timing.settings import ModelName
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.text_tables import Table, Tabled
+
+if TYPE_CHECKING:
+    from onnxfuse.measure.benchmark.ceilings import Ceilings
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds per run."""
+
+    p50: float
+    p90: float
+    p99: float
+    min: float
+    low: float
+    """With `high`: 95% confidence interval of the median."""
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float], rounds: int = 1) -> "Timing":
+        """Return the percentiles, interpolated between the two nearest runs, and the interval of the median.
+
+        `seconds` are those of `rounds` consecutive rounds of equally many runs.
+        """
+        samples = np.median(np.reshape(seconds, (rounds, -1)), axis=1) if rounds > 1 else seconds
+        quantiles = (*np.percentile(seconds, (50, 90, 99, 0)), *interval([float(s) for s in samples]))
+        return cls(*(float(p) * 1e6 for p in quantiles))
+
+    def differs(self, other: "Timing") -> bool:
+        """Return whether the intervals of the medians are disjoint: overlap may be chance."""
+        return self.high < other.low or other.high < self.low
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the 95% confidence interval of the median of the distribution of `samples`, whatever it is.
+
+    By order statistics: it is below the k-th of n with the probability of fewer than k heads in n throws. Of fewer than
+    six that is their whole range. With several rounds each is one sample: its runs share the current clock rate.
+    """
+    ordered = sorted(samples)
+    n, k, below = len(ordered), 0, 0.5 ** len(ordered)
+    while below <= 0.025:
+        k += 1
+        below += math.comb(n, k) * 0.5**n
+    k = max(k, 1)
+    return ordered[k - 1], ordered[n - k]
+
+
+MODELS: tuple[ModelName, ModelName] = ("original", "fused")
+
+
+@dataclass(frozen=True)
+class TimingRow:
+    """One model at one setting."""
+
+    model: ModelName
+    setting: str
+    timing: Timing
+    memory: int | None
+    """Increase of the card's memory in use while the session was opened and warmed up; None on the CPU, and if another
+    process freed more of it meanwhile."""
+    launches: int | None = None
+    """Kernels per run, ours and ONNX Runtime's; None if they are not traced."""
+
+
+@dataclass(frozen=True)
+class RefusedRun:
+    """A setting at which a model was not timed."""
+
+    model: ModelName
+    setting: str
+    reason: str
+    kind: Literal["refused", "crashed", "hangs"] = "refused"
+    """ONNX Runtime rejects it; it crashed the process or the GPU; it did not respond in time."""
+
+
+@dataclass(frozen=True)
+class WorkPerRun:
+    """Work of one run of a model, counted from the graph."""
+
+    bytes: int
+    """Device-memory traffic: each node's inputs and outputs once."""
+    flops: int
+    floor: float
+    """Lower bound in microseconds at the device's peak rates."""
+
+
+@dataclass(frozen=True)
+class ReportBlock:
+    """All results for one set of shapes."""
+
+    dimensions: Mapping[str, int]
+    """The dynamic dimensions by name."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """The shape of each input."""
+    items: int
+    """The first extent of the first input that has one, which is the batch: the unit of throughput."""
+    rows: tuple[TimingRow, ...]
+    refused: tuple[RefusedRun, ...]
+    work: Mapping[ModelName, WorkPerRun] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The dynamic dimensions, or the shapes if there are none."""
+        shapes = {n: "x".join(map(str, s)) or "scalar" for n, s in self.shapes.items()}
+        return " ".join(f"{k}={v}" for k, v in (self.dimensions or shapes).items()) or "no inputs"
+
+    @property
+    def speedup(self) -> float:
+        """The original's best median over the fused model's."""
+        return self.best("original").timing.p50 / self.best("fused").timing.p50
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two best medians differ by more than chance."""
+        return self.best("original").timing.differs(self.best("fused").timing)
+
+    @property
+    def verdict(self) -> str:
+        """The speed-up in words, and its baseline."""
+        setting = self.best("original").setting
+        return f"{self.speedup:.2f}x over {setting}" if self.differs else f"no difference to {setting}"
+
+    @property
+    def measured(self) -> str:
+        """The speed-up with both times; one within the spread is reported as none."""
+        times = " -> ".join(f"{self.best(model).timing.p50:.4g}" for model in MODELS)
+        spread = "" if self.differs else ", which is within the spread: no difference"
+        best = self.best("original").setting
+        return f"{self.speedup:.4g}x over {best} at {self.name} (p50 {times} us){spread}"
+
+    def best(self, model: ModelName) -> TimingRow:
+        """Return the model's row with the smallest median."""
+        return min((r for r in self.rows if r.model == model), key=lambda r: r.timing.p50)
+
+    def roofline(self, row: TimingRow) -> float | None:
+        """Return the share of the roofline that a row reaches; above 1 if data stays in a cache between nodes."""
+        traffic = self.work.get(row.model)
+        return traffic.floor / row.timing.p50 if traffic is not None else None
+
+    def throughput(self, row: TimingRow) -> float:
+        """Return items per second."""
+        return self.items / row.timing.p50 * 1e6
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the block's facts as plain data for JSON; times are microseconds."""
+        rows = [
+            {"model": r.model, "setting": r.setting, **asdict(r.timing), "items_per_second": self.throughput(r),
+             "memory_bytes": r.memory, "launches": r.launches, "roofline": self.roofline(r)}
+            for r in self.rows
+        ]  # fmt: skip
+        return {
+            "dimensions": dict(self.dimensions),
+            "shapes": {n: list(s) for n, s in self.shapes.items()},
+            "items": self.items,
+            "speedup": self.speedup,
+            "differs": self.differs,
+            "verdict": self.verdict,
+            "measured": self.measured,
+            "best_setting": self.best("original").setting,
+            "fused_setting": self.best("fused").setting,
+            "rows": rows,
+            "refused": [asdict(r) for r in self.refused],
+            "work": {
+                model: {"bytes": w.bytes, "flops": w.flops, "floor_us": w.floor} for model, w in self.work.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class FusedOps:
+    """How the fused ops of the fused model ran."""
+
+    nodes: int
+    """Number of nodes that are fused ops."""
+    kernels: int
+    """Number of those that run as kernels."""
+    bodies: int
+    """Number of those that run as their bodies; the others run as ONNX Runtime's own ops."""
+    launches: int | None
+    """Kernel launches of fused ops per run, counted; None on the CPU."""
+    reasons: tuple[str, ...]
+    """Why those run as their bodies."""
+
+
+@dataclass(frozen=True, repr=False)
+class BenchmarkReport(Tabled):
+    """The result of `bench`."""
+
+    provider: str
+    """The execution provider of both models."""
+    blocks: tuple[ReportBlock, ...]
+    assumed: tuple[str, ...]
+    """Dynamic dimensions without a given size, which were 1."""
+    nodes: Mapping[ModelName, Mapping[str, int]]
+    """Nodes that one run executes by provider, after ONNX Runtime's own optimization at its default setting."""
+    fused_ops: FusedOps
+    environment: Mapping[str, str]
+    runs: int
+    """Timed runs per round."""
+    rounds: int
+    seconds: float
+    ceilings: "Ceilings | None" = None
+    """Measured peak rates of the device."""
+    peak: float | None = None
+    """FLOPs per second of the element type of most of the original's products; None without products."""
+    uncounted: str = ""
+    """Why launches were not counted on CUDA."""
+
+    @property
+    def speedup(self) -> float:
+        """The smallest speed-up over all shapes."""
+        return min(b.speedup for b in self.blocks)
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        same = [b for b in self.blocks if not b.differs]
+        if len(self.blocks) == 1:
+            best, x = self.blocks[0].best("original").setting, f"{self.speedup:.2f}x"
+            if same:
+                return f"no difference to ONNX Runtime's best ({best}): {x} is within the spread of the rounds"
+            verdict = f"{x} over" if self.speedup >= 1 else f"slower, {x} of"
+            return f"{verdict} ONNX Runtime's best ({best})"
+        if len(same) == len(self.blocks):
+            return f"no difference to ONNX Runtime's best settings at any of {plural(same, 'shape')}"
+        speedups = [b.speedup for b in self.blocks if b not in same]
+        range_ = f"{min(speedups):.2f}x" + (f" to {max(speedups):.2f}x" if len(speedups) > 1 else "")
+        suffix = f"{range_} over ONNX Runtime's best settings, {plural(self.blocks, 'shape')}"
+        return f"{suffix}; no difference at {', '.join(b.name for b in same)}" if same else suffix
+
+    @property
+    def portable(self) -> str:
+        """What was timed where no kernel can run, and how it compares; empty on CUDA, and without fused ops."""
+        if self.provider.startswith("CUDA") or not self.fused_ops.nodes:
+            return ""
+        block = min(self.blocks, key=lambda b: (not b.differs, b.speedup))  # a difference within chance is not reported
+        if not block.differs:
+            comparison = "no faster and no slower than the original"
+        elif block.speedup < 1:
+            comparison = f"{1 / block.speedup:.2f}x as slow as the original at {block.name}"
+        else:
+            comparison = f"{block.speedup:.2f}x as fast as the original at {block.name}"
+        return f"no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: {comparison}"
+
+    def table(self) -> Table:
+        """Return the times of each setting, in microseconds per run, and the interval of each median."""
+        rows = [
+            (b.name, r.model, r.setting, f"{r.timing.p50:.1f}", f"{r.timing.low:.1f}..{r.timing.high:.1f}",
+             b.verdict if r == b.best("fused") else "")
+            for b in self.blocks for r in b.rows
+        ]  # fmt: skip
+        bars = [r.timing.p50 for b in self.blocks for r in b.rows]
+        verdict = f"{self.summary}; {self.portable}" if self.portable else self.summary
+        return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows, bars)
+
+    def missed(self, required: float) -> tuple[ReportBlock, ...]:
+        """Return the shapes whose speed-up is below `required`."""
+        return tuple(b for b in self.blocks if b.speedup < required)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every fact for JSON."""
+        return {
+            "summary": self.summary,
+            "speedup": self.speedup,
+            "provider": self.provider,
+            "blocks": [b.as_dict() for b in self.blocks],
+            "assumed": list(self.assumed),
+            "nodes": {model: dict(counts) for model, counts in self.nodes.items()},
+            "fused_ops": asdict(self.fused_ops),
+            "environment": dict(self.environment),
+            "runs": self.runs,
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "ceilings": None
+            if self.ceilings is None
+            else {
+                "bytes_per_second": self.ceilings.bytes_per_second,
+                "flops_per_second": self.peak,
+                "by_type": dict(self.ceilings.flops_per_second),
+            },
+            "uncounted": self.uncounted,
+            "portable": self.portable,
+        }

@@ -1,5 +1,0 @@
-"""The stand-in CUDA of the runtime's tests, for sessions on CUDA."""
-
-from tests.runtime.conftest import fake_cuda, on_fake_cuda
-
-__all__ = ["fake_cuda", "on_fake_cuda"]

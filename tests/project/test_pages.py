@@ -1,0 +1,121 @@
+"""What the pages for people show is what the commands print."""
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+import pytest
+
+import models
+import onnxfuse
+from models import minilm
+from onnxfuse.cli.main import COMMANDS, group
+from onnxfuse.passes import pipeline
+from onnxfuse.passes.manager import Phase, State, verifying
+from onnxfuse.passes.phases import REWRITE
+from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.match.report import OptimizeReport
+from tests.support.page_runner import BLOCK, run
+from tests.support.small import ops, parse
+from tools.site import pages
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, at the width of the pages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return tmp_path
+
+
+def test_the_fusion_of_your_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the page alone: the model, the rule, its tests, the proof."""
+    assert run(DOCS / "YOUR_FUSION.md", folder, capsys, toml="mine/entropy.toml") == 11
+
+
+def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the model that `make demo` leaves."""
+    (folder / "zoo").mkdir()
+    onnx.save(models.build("minilm"), folder / "zoo" / "minilm.onnx")
+    np.savez(folder / "zoo" / "sentences.npz", **minilm.encode(minilm.sentences()))
+    assert run(DOCS / "TUTORIAL.md", folder, capsys) == 3
+
+
+def test_why_it_was_not_fused_and_what_was_made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the small model that the page makes."""
+    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 7
+
+
+def _recipe(language: str) -> str:
+    """Return the first block of a language on the page of recipes."""
+    found = re.search(rf"^    ```{language}\n(.*?)^    ```", (DOCS / "dev" / "ADDING.md").read_text(), re.M | re.S)
+    assert found is not None
+    return textwrap.dedent(found[1])
+
+
+def test_the_pass_of_the_recipe() -> None:
+    """It removes what it says, and leaves a graph that verifies."""
+    written: dict[str, Any] = {}
+    exec(_recipe("python"), written)
+    one = written["double_negation"]
+    assert (one.name, one.summary) == ("double_negation", "Removes a Neg of a Neg.")
+    model = parse("g (float[N,4] x) => (float[N,4] y) { a = Neg (x) b = Neg (a) y = Exp (b) }")
+    with verifying():
+        Phase("rewrite", (*REWRITE.passes, one), settles=True).run(model, State((), OptimizeReport()))
+    assert ops(model) == ["Exp"]
+
+
+def test_the_rule_of_the_recipe(tmp_path: Path) -> None:
+    """It keeps what its examples promise."""
+    (tmp_path / "spelled_sigmoid.toml").write_text(_recipe("toml"))
+    (one,) = rule_file.load(tmp_path)
+    fits, differs = one.examples
+    model = parse(fits.text)
+    pipeline.run(model, [one])
+    assert ops(model) == list(fits.after)
+    near = pipeline.run(parse(differs.text), [one]).near
+    assert differs.refusal in near[0].refusal.reason
+
+
+def test_the_proof_on_the_front_page_is_the_tutorials() -> None:
+    """Which runs it."""
+    front, tutorial = ((DOCS / name).read_text(encoding="utf-8") for name in ("../README.md", "TUTORIAL.md"))
+    (shown,) = [block for _, block in BLOCK.findall(front) if block.startswith("$ ")]
+    for line in shown.splitlines():
+        assert line in tutorial.splitlines() or line.startswith("["), line
+
+
+def test_every_function_has_a_line_on_the_page_of_python() -> None:
+    """What the reference tells in full stands there at a glance."""
+    text = (DOCS / "PYTHON.md").read_text(encoding="utf-8")
+    for name in onnxfuse.__all__:
+        if name.islower():
+            assert f"`onnxfuse.{name}(" in text or f"`.{name}(" in text, name
+
+
+def test_every_command_has_its_part_of_the_page() -> None:
+    """With what it promises; its options are the reference's."""
+    text = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"## onnxfuse {name}\n" in text, name
+
+
+CALL = re.compile(r"^(?:`|\$ )?onnxfuse ([a-z-]+)([^`\n]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("source", sorted(pages.WRITTEN.values()))
+def test_every_command_on_a_page_has_the_options_that_it_is_given(source: str) -> None:
+    """In prose as in samples; what is run is held to its output besides."""
+    for code in pages.CODE.findall((DOCS.parent / source).read_text(encoding="utf-8")):
+        for name, rest in CALL.findall(code):
+            command = group.get_command(click.Context(group), name)
+            assert command is not None, code
+            known = {opt for p in command.params for opt in (*p.opts, *p.secondary_opts)} | {"--help"}
+            given = re.findall(r"(?<![\w-])--?[a-z][\w-]*", rest.partition(" # ")[0])
+            assert set(given) <= known, f"onnxfuse {name}{rest}"

@@ -1,0 +1,84 @@
+"""What templates ask of an instruction set is looked up: no GPU is recognised by its name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import onnxfuse.cuda.templates
+from onnxfuse.cuda.isa.capabilities import BEFORE, ISAS, isa_of
+from onnxfuse.cuda.isa.factors import (
+    BFLOAT16,
+    E4M3,
+    E5M2,
+    FACTORS,
+    FLOAT16,
+    FLOAT32,
+    INTEGERS,
+    SPLIT_FLOAT32,
+    TF32,
+    factors_of,
+)
+from onnxfuse.cuda.isa.isa import Copy
+from onnxfuse.cuda.isa.sm_90 import SM_90A
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+
+ALL = (BEFORE, *(isa for _, isa in ISAS), SM_90A)
+
+
+@pytest.mark.parametrize(
+    ("name", "kilobytes", "cluster", "early", "unused"),
+    [
+        ("sm_61", 48, 1, False, ""), ("sm_75", 64, 1, False, ""), ("sm_80", 163, 1, False, ""),
+        ("sm_86", 99, 1, False, ""), ("sm_87", 163, 1, False, ""), ("sm_89", 99, 1, False, ""),
+        ("sm_90", 227, 8, True, ""), ("sm_90a", 227, 8, True, ""), ("sm_100", 227, 8, True, "tcgen05"),
+        ("sm_103", 227, 8, True, "tcgen05"), ("sm_110", 227, 8, True, "tcgen05"), ("sm_120", 99, 8, True, ""),
+        ("sm_121", 99, 8, True, ""), ("sm_120a", 99, 8, True, ""),
+    ],
+)  # fmt: skip
+def test_the_instruction_set_of_each_capability(name, kilobytes, cluster, early, unused):
+    isa = isa_of(name)
+    assert (isa.shared_bytes, isa.cluster, isa.starts_early, isa.unused) == (kilobytes * 1024, cluster, early, unused)
+
+
+def test_which_instructions_multiply_which_factors():
+    """mma.sync from sm_80 on, of float8 from sm_89 on; wgmma on sm_90a alone; float32 as it is on the CUDA cores."""
+    sixteen = {FLOAT16, BFLOAT16, TF32, SPLIT_FLOAT32, *INTEGERS}
+    for isa in ALL:
+        number = Arch(isa.name, 1).number
+        warps, warpgroups = ({f for f in FACTORS if multiply(f)} for multiply in (isa.mma, isa.wgmma))
+        assert warps == (sixteen if number >= 80 else set()) | ({E4M3, E5M2} if number >= 89 else set())
+        assert warpgroups == ({*sixteen, E4M3, E5M2} if isa is SM_90A else set())
+        assert (Copy.CP_ASYNC in isa.copies) == (number >= 80)
+        assert (Copy.TMA in isa.copies) == (number >= 90)
+        assert isa.mma(FLOAT32) is None
+
+
+def test_columns_of_warpgroup_products():
+    """Of integers multiples of 16 from 32 columns on, of all else multiples of eight (PTX ISA, wgmma.mma_async)."""
+    integers, halves = SM_90A.wgmma(INTEGERS[0]), SM_90A.wgmma(FLOAT16)
+    assert halves is not None
+    assert halves.n == tuple(range(8, 257, 8))
+    assert integers is not None
+    assert integers.n == (8, 16, 24, *range(32, 257, 16))
+    assert (integers.k, halves.k, integers.k_major, halves.k_major) == (32, 16, True, False)
+
+
+def test_a_pair_of_element_types_is_one_row():
+    rows = [(f.left, f.right) for f in FACTORS if f not in (SPLIT_FLOAT32, FLOAT32)]
+    assert len(set(rows)) == len(rows)
+    assert [factors_of(*pair) for pair in rows] == [f for f in FACTORS if f not in (SPLIT_FLOAT32, FLOAT32)]
+    assert factors_of(FLOAT16.left, TF32.left) is None
+
+
+def test_no_template_recognises_a_gpu_by_its_name():
+    """Nor by its compute capability: a new GPU has an instruction set, and templates read that."""
+    folder = Path(next(iter(onnxfuse.cuda.templates.__path__)))
+    asks = re.compile(r"\barch\.(name|number)\b(?!\})|has_warpgroups|\"sm_\d")
+    for file in folder.rglob("*.py"):
+        found = [line for line in file.read_text(encoding="utf-8").splitlines() if asks.search(line)]
+        assert not found, (file, found)
+
+
+def test_supported_gpus_have_tensor_cores():
+    assert all(arch.isa.mma(FLOAT16) for arch in SUPPORTED)

@@ -1,0 +1,60 @@
+"""Operators that ONNX has withdrawn stand as nodes, where ONNX Runtime runs them, and in no function."""
+
+import warnings
+
+import onnx
+import pytest
+
+from onnxfuse.fusion.region.make_op import make_op
+from onnxfuse.graph.graph import Graph
+from onnxfuse.rules.match.replace import _not_in_opset
+from tests.support.small import fuses, ops, optimize, parse, reasons
+
+NEWEST = onnx.defs.onnx_opset_version()
+WITHDRAWN = sorted({
+    (s.name, opset)
+    for s in onnx.defs.get_all_schemas_with_history()
+    if s.deprecated and not s.domain
+    for opset in (s.since_version, NEWEST)
+    if onnx.defs.get_schema(s.name, opset).deprecated
+})  # fmt: skip
+"""Each with the first and the newest operator set that it is withdrawn from."""
+
+
+def groups(rank: int, element: str, scale: int) -> str:
+    extents = ",".join(["N", "4", *["3"] * (rank - 2)])
+    numbers = ",".join(["1.5", "-0.5", "2", "0.25"][:scale])
+    return f"""g ({element}[{extents}] x, {element}[{extents}] r) => ({element}[{extents}] y)
+    <{element}[{scale}] s = {{{numbers}}}, {element}[{scale}] b = {{{numbers}}}> {{
+      a = Add (x, r) n = GroupNormalization <num_groups = 2> (a, s, b) y = Relu (n) }}"""
+
+
+@pytest.mark.parametrize("element", ["float", "double"])
+@pytest.mark.parametrize("rank", [3, 4, 5])
+@pytest.mark.parametrize("opset", [18, 19, 20])
+def test_a_withdrawn_normalization_stays_a_node(opset: int, rank: int, element: str) -> None:
+    """No fused op holds an operator that is deprecated at the model's operator set, and the report says why."""
+    model = parse(groups(rank, element, scale=2), opset)
+    with warnings.catch_warnings(action="error"):
+        made, _ = optimize(model)
+    assert ops(made) == ["Add", "GroupNormalization", "Relu"]
+    assert f"GroupNormalization is deprecated in ONNX's opset {opset}" in reasons(model, "group_norm")
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_its_successor_is_fused(rank: int) -> None:
+    """The same name, defined anew in opset 21, is fused as any other operator."""
+    assert fuses(groups(rank, "float", scale=4), opset=21) == ["{Add GroupNormalization Relu}"]
+
+
+@pytest.mark.parametrize(("name", "opset"), WITHDRAWN)
+def test_no_withdrawn_operator_is_put_into_a_function(name: str, opset: int) -> None:
+    """Whatever is withdrawn from an operator set, neither a fused op nor what a rule writes has it there."""
+    count = onnx.defs.get_schema(name, opset).max_input
+    inputs = [f"x{i}" for i in range(min(count, 3))]
+    types = [onnx.helper.make_tensor_value_info(v, onnx.TensorProto.FLOAT, [1, 4]) for v in (*inputs, "y")]
+    proto = onnx.helper.make_graph([onnx.helper.make_node(name, inputs, ["y"])], "g", types[:-1], types[-1:])
+    graph = Graph(proto, proto, opset)
+    said = make_op(graph, graph.nodes, "any", "row")
+    assert said == f"{name} is deprecated in ONNX's opset {opset}: it may be a node, not part of a function"
+    assert _not_in_opset(name, "", len(inputs), set(), opset) == f"{name} is deprecated in opset {opset}"

@@ -1,0 +1,99 @@
+"""Kernels that write their channels of a Concat: which become one op, and that nothing else changes."""
+
+import json
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper
+
+import onnxfuse
+from onnxfuse.model.fused import fused_ops
+from tests.support.small import assert_same_numbers, halved, optimize, parse
+
+
+def weights(name: str, *shape: int) -> str:
+    """Return a weight as text, its numbers small."""
+    numbers = ",".join(f"{(n * 7 % 11 - 5) / 40}" for n in range(int(np.prod(shape))))
+    return f"float[{','.join(map(str, shape))}] {name} = {{{numbers}}}"
+
+
+def inception(joined: str = "a, b, c, d", channels: int = 40, rest: str = "z = Conv (d, p)") -> ModelProto:
+    """Return four branches side by side, float16: 1x1, 3x3, a pooling with a 1x1, and one that is read elsewhere."""
+    made = [weights("p", 8, 8, 1, 1), weights("q", 16, 8, 3, 3), weights("r", 8, 8, 1, 1), weights("s", 8, 8, 3, 3)]
+    made += [weights("u", 8, channels, 3, 3), "float half = {0.5}"]
+    model = parse(f"""g (float[2,8,9,7] x) => (float[2,8,9,7] y, float[2,8,9,7] z) <{", ".join(made)}> {{
+      first = Conv <pads = [1,1,1,1]> (x, s)
+      i = Relu (first)
+      e = Conv (i, p)
+      a = Mul (e, half)
+      f = Conv <pads = [1,1,1,1]> (i, q)
+      b = Mul (f, half)
+      m = MaxPool <kernel_shape = [3,3], pads = [1,1,1,1]> (i)
+      g = Conv (m, r)
+      c = Relu (g)
+      h = Conv <pads = [1,1,1,1]> (i, s)
+      d = Relu (h)
+      t = Concat <axis = 1> ({joined})
+      y = Conv <pads = [1,1,1,1]> (t, u)
+      {rest}
+    }}""")
+    return halved(model)
+
+
+def test_branches_side_by_side_are_one_op():
+    """What others read, too, goes in as it is; the parts' own ops are gone from the model."""
+    model = inception()
+    made, report = optimize(model)
+    (op,) = (op for op in fused_ops(made).values() if op.rule == "concat")
+    assert report.by_rule()["concat"] == 1
+    (node,) = (n for n in made.graph.node if n.op_type == op.name)
+    assert op.body.node[-1].op_type == "Concat"
+    assert op.body.node[-1].input[3] in op.body.input
+    assert "Concat" not in {n.op_type for n in made.graph.node}
+    assert {n.op_type for n in made.graph.node} >= {f.name for f in made.functions}
+    assert len(node.output) == 1
+    assert_same_numbers(model, made)
+    assert_same_numbers(model, onnxfuse.unfuse(made))
+
+
+def test_a_constant_between_the_nodes_of_a_body_is_no_node_that_was_replaced():
+    """One of a later part stands there, as the factors of a Resize do: every node comes back under its name."""
+    model = parse("g (float[2,9] x) => (float[2,9] y) <float half = {0.5}> { m = Mul (x, half) y = Softmax (m) }")
+    made, _ = optimize(model)
+    plain = [n.name for n in onnxfuse.unfuse(made).graph.node]
+    (function,) = made.functions
+    body = [n.op_type for n in function.node]
+    assert body == ["Constant", "Mul", "Softmax"]
+    passed = helper.make_node("Identity", ["x0"], ["v2"])
+    function.node.insert(0, passed)
+    function.node[2].input[0] = "v2"
+    for node in made.graph.node:
+        for fact in node.metadata_props:
+            if fact.key == "onnxfuse.nodes":
+                fact.value = json.dumps(["first", *json.loads(fact.value)])
+            if fact.key == "onnxfuse.values":
+                fact.value = json.dumps([*json.loads(fact.value), "passed"])
+    back = onnxfuse.unfuse(made)
+    assert [n.name for n in back.graph.node] == ["first", *plain]
+    assert_same_numbers(model, back)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (inception("d, d", 16), "2 values side by side, expected 2 to 8 different ones"),
+        (inception("d, i", 16), "no value side by side is what a kernel computes for that alone"),
+    ],
+)
+def test_what_is_no_op_of_parts_stays_with_the_reason(model, reason):
+    _, report = optimize(model)
+    assert [n.refusal.reason for n in report.stopped if n.rule == "concat"] == [reason]
+
+
+def test_a_concat_of_something_else_was_not_near():
+    """Shapes are put together in every exported model: that says nothing of images."""
+    _, report = optimize(parse("g (int64[1] a, int64[1] b) => (int64[2] y) { y = Concat <axis = 0> (a, b) }"))
+    (stopped,) = (s for s in report.stopped if s.rule == "concat")
+    assert (stopped.refusal.far, stopped.refusal.size) == (True, 3)
+    _, report = optimize(inception("d, d", 16))
+    assert not any(s.refusal.far for s in report.stopped if s.rule == "concat")

@@ -1,0 +1,164 @@
+"""Weights that are stored [n, k] for products of float32, and models that refuse TF32."""
+
+import copy
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import onnxfuse
+from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.tf32 import set_strict_fp32
+from onnxfuse.passes import pipeline
+from tests.support.small import assert_same_numbers, ops, parse
+
+BLOCK = """<ir_version: 8, opset_import: ["" : 20]>
+g (float[N,S,8] x, float[N,S,8] r) => (float[N,S,8] y, float[N,S,7] z)
+<float[8,8] w = {WEIGHT}, float[8,7] v = {ODD}> {
+  m = MatMul (x, w)
+  a = Add (m, r)
+  y = Relu (a)
+  z = MatMul (r, v)
+}""".replace("WEIGHT", ",".join(str(i % 13 - 6) for i in range(64))).replace(
+    "ODD", ",".join(str(i % 13 - 6) for i in range(56)))  # fmt: skip
+
+MEASURED = Choices()
+"""Where measuring decides, nothing is declined here."""
+
+
+def test_only_weights_of_kernels_are_turned():
+    """The second product, of seven columns, stays the library's, its weight as it was; the numbers stay the same."""
+    model, before = parse(BLOCK), parse(BLOCK)
+    pipeline.run(model)
+    assert ops(model) == ["{Transpose MatMul Add Relu}", "MatMul"]
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    was = {t.name: onnx.numpy_helper.to_array(t) for t in before.graph.initializer}
+    assert set(weights) == {"w.terms_last", "v"}
+    np.testing.assert_array_equal(weights["w.terms_last"], was["w"].T)
+    onnx.checker.check_model(model, full_check=True)
+    assert_same_numbers(before, model)
+
+
+def test_optimizing_again_changes_nothing():
+    model = parse(BLOCK)
+    pipeline.run(model, choices=MEASURED)
+    again = onnxfuse.optimize(model)
+    assert again.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
+
+
+def test_what_is_undone_computes_the_same():
+    """The weight has its own axes and its own name again: no node more than there were."""
+    model, before = parse(BLOCK), parse(BLOCK)
+    pipeline.run(model, choices=MEASURED)
+    undone = onnxfuse.unfuse(model)
+    assert sorted(ops(undone)) == ["Add", "MatMul", "MatMul", "Relu"]
+    assert {t.name for t in undone.graph.initializer} == {"w", "v"}
+    assert_same_numbers(before, undone)
+
+
+@pytest.mark.parametrize("other", ["Add (r, w)", "Gather (w, i)", "Gemm <transB = 1> (rows, w)", "MatMul (q, w)"])
+def test_a_weight_that_is_read_as_it_was_too_is_stored_once(other):
+    """ONNX Runtime transposes it for the kernel as it makes a session; a vector by a weight has no kernel."""
+    shape = {"Gemm": "[A,B]", "MatMul (q": "[8]"}
+    text = BLOCK.replace("[N,S,7]", next((s for start, s in shape.items() if other.startswith(start)), "[A,B,C]"))
+    text = text.replace("[N,S,8]", "[N,8,8]").replace("r)", "r, float[8] q)", 1).replace("MatMul (r, v)", other)
+    text = text.replace("z =", "rows = Reshape (r, s)  z =") if "rows" in other else text
+    text = text.replace("float[8,7] v", "int64[2] s = {-1, 8}, int64[2,2] i = {0, 1, 2, 7}, float[8,7] v")
+    model, before = parse(text), parse(text)
+    pipeline.run(model, choices=MEASURED)
+    assert [t.name for t in model.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
+    assert {"Transpose", "{Transpose MatMul Add Relu}"} <= set(ops(model))
+    assert_same_numbers(before, model)
+    assert onnxfuse.optimize(model) == model
+    undone = onnxfuse.unfuse(model)
+    assert sorted(ops(undone)) == sorted(ops(before))
+    assert [t.name for t in undone.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
+    assert_same_numbers(before, undone)
+
+
+def test_onnx_runtime_transposes_a_weight_as_it_makes_a_session(tmp_path):
+    """No run does: of float32 it is a constant in the graph that runs."""
+    text = BLOCK.replace("MatMul (r, v)", "MatMul (q, w)").replace("float[N,S,7] z", "float[8] z")
+    model = parse(text.replace("r)", "r, float[8] q)", 1))
+    pipeline.run(model, choices=MEASURED)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "run.onnx")
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    run = onnx.load(options.optimized_model_filepath)
+    assert all("w" not in n.input for n in run.graph.node if n.op_type == "Transpose")
+
+
+def test_a_gemm_only_changes_its_layout():
+    text = BLOCK.replace("[N,S,", "[N,").replace("MatMul (x, w)", "Gemm <alpha = 0.5> (x, w)")
+    model, before = parse(text), parse(text)
+    pipeline.run(model)
+    (fused,) = fused_ops(model).values()
+    gemm = next(n for n in fused.body.node if n.op_type == "Gemm")
+    assert {a.name: onnx.helper.get_attribute_value(a) for a in gemm.attribute} == {"alpha": 0.5, "transB": 1}
+    assert_same_numbers(before, model)
+
+
+@pytest.mark.parametrize("strictly", [True, False])
+def test_products_are_fused_in_strict_float32_too(strictly):
+    """Their kernel keeps the digits where the session does not allow TF32."""
+    model = parse(BLOCK)
+    set_strict_fp32(model, strict=strictly)
+    pipeline.run(model, choices=MEASURED)
+    assert {op.template for op in fused_ops(model).values()} == {"gemm"}
+
+
+def test_strict_float32_leaves_other_types_alone():
+    model = parse(BLOCK.replace("float[", "bfloat16["))
+    set_strict_fp32(model)
+    pipeline.run(model, choices=MEASURED)
+    assert {op.template for op in fused_ops(model).values()} == {"gemm"}
+
+
+@pytest.mark.parametrize("strictly", [True, False])
+def test_strict_float32_makes_no_convolution_that_rounds(strictly):
+    """Of a first layer, a window and groups the groups alone have no kernel that keeps the digits."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 20]>
+    g (float[N,3,16,16] x, float[8,3,3,3] p, float[8,8,3,3] q, float[8,4,3,3] r) => (float[N,8,16,16] y) {
+      a = Conv <pads = [1,1,1,1]> (x, k)  b = Relu (a)
+      c = Conv <pads = [1,1,1,1]> (b, l)  d = Relu (c)
+      e = Conv <pads = [1,1,1,1], group = 2> (d, m)  y = Relu (e) }""")
+    for name, old in zip("klm", "pqr", strict=True):
+        shape = next([d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input if i.name == old)
+        weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    del model.graph.input[1:]
+    set_strict_fp32(model, strict=strictly)
+    report = pipeline.run(model, choices=MEASURED)
+    reasons = [near.refusal.reason for near in report.stopped if near.rule == "direct"]
+    assert any("strict float32 was asked for" in r for r in reasons) == strictly
+    made = [op.template for op in fused_ops(model).values() if op.template in ("gemm", "direct")]
+    assert sorted(made) == ["direct"] * (1 if strictly else 2) + ["gemm"]
+
+
+@pytest.mark.parametrize("strictly", [True, False])
+@pytest.mark.parametrize("node", ["MatMul (x, w)", "Gemm <transB = 1> (x, w)"])
+def test_a_product_alone_has_a_kernel(strictly, node):
+    """Whether the model allows TF32 or not."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 20]>
+    g (float[N,8] x) => (float[N,8] y) <float[8,8] w = {WEIGHT}> { m = NODE  y = Softmax (m) }""".replace(
+        "WEIGHT", ",".join(str(i % 13 - 6) for i in range(64))
+    ).replace("NODE", node))  # fmt: skip
+    set_strict_fp32(model, strict=strictly)
+    before = copy.deepcopy(model)
+    pipeline.run(model)
+    assert ops(model)[0] == ("{Transpose MatMul}" if "MatMul" in node else "{Gemm}")
+    assert_same_numbers(before, model)
+
+
+@pytest.mark.parametrize("strictly", [True, False])
+def test_a_product_by_large_weights_has_a_kernel_in_strict_float32_alone(strictly):
+    """cuBLAS rounds to TF32 where that is allowed, and is the faster one for many rows."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 20]>
+    g (float[N,2056] x) => (float[N,2048] y) { m = MatMul (x, w)  y = Softmax (m) }""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((2056, 2048), np.float32), "w"))
+    set_strict_fp32(model, strict=strictly)
+    pipeline.run(model)
+    assert ops(model)[0] == ("{Transpose MatMul}" if strictly else "MatMul")

@@ -1,0 +1,172 @@
+"""Which shapes each fused op sees while a model's dimensions go through their ranges."""
+
+import numpy as np
+import onnx
+import pytest
+
+from bench.cases import products
+from bench.cases.ops import HALF
+from onnxfuse.cuda.dispatch.dispatch import family
+from onnxfuse.cuda.launch_programs import cover as covering
+from onnxfuse.cuda.launch_programs.cover import Domain, cover
+from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.runtime.engine.bridge import bridge
+from onnxfuse.runtime.packing import ranges
+from onnxfuse.shapes.onnx_inference import may_multiply
+from tests.support import fused_models as models
+
+H200 = Arch("sm_90a", 132)
+
+
+def model(text: str, *ops: object) -> onnx.ModelProto:
+    return models.model(text, *ops)  # type: ignore[arg-type]
+
+
+def test_each_op_sees_what_follows_from_the_names() -> None:
+    """Extents that never change are the family's own; the others go through all their values together."""
+    found = ranges.domains(models.chain(), {"N": (2, 5)})
+    (domain,) = found["BiasRelu_1"]
+    assert domain.key == Key((2, 1), (None, 8, 8))
+    assert domain.whole
+    assert domain.extents.tolist() == [[n, 8, 8] for n in (2, 3, 4, 5)]
+    (fixed,) = ranges.domains(models.chain(), {"N": (3, 3)})["Negate_3"]
+    assert fixed.key == Key((2,), (3, 8))
+
+
+def test_a_model_whose_extents_are_all_written_has_one_shape() -> None:
+    """Also where another input has a name: the op sees no size of it."""
+    text = "g (float[3, 8] x, float[N] z) => (float[3, 8] y) { y = onnxfuse.Negate_3 (x) }"
+    for sizes in ({}, {"N": (1, 4)}):
+        (domain,) = ranges.domains(model(text, models.NEGATE), sizes)["Negate_3"]
+        assert (domain.extents.tolist(), domain.whole) == ([[3, 8]], True)
+
+
+def test_computed_extents_follow() -> None:
+    """Of a convolution's output, of a Reshape: by the arithmetic of their names."""
+    text = """g (float[B, 3, H, 8] x, float[4, 3, 3, 3] w) => (float[a, b, c, d] y) {
+      c = Conv <strides = [2, 2]> (x, w)  y = onnxfuse.Negate_3 (c) }"""
+    (domain,) = ranges.domains(model(text, models.NEGATE), {"B": (1, 2), "H": (5, 9)})["Negate_3"]
+    assert domain.extents.tolist() == sorted([b, 4, h, 3] for b in (1, 2) for h in (2, 3, 4))
+
+
+def test_what_no_name_tells_is_inferred_at_some_sizes() -> None:
+    """Where ONNX's inference knows the number and no name of it: at all sizes where these are few."""
+    text = """g (float[N, 8] x) => (float[a, b] y) <float[2] third = {0.34, 1}> {
+      p = Resize (x, , third)  y = onnxfuse.Negate_3 (p) }"""
+    small = ranges.domains(model(text, models.NEGATE), {"N": (4, 7)})
+    assert [d.extents.tolist() for d in small["Negate_3"]] == [[[1, 8], [2, 8]]]
+    assert all(d.whole for d in small["Negate_3"])
+    large = ranges.domains(model(text, models.NEGATE), {"N": (4, 5000)})
+    (domain,) = large["Negate_3"]
+    assert not domain.whole
+    assert {1, 1700} <= set(domain.extents[:, 0].tolist())
+
+
+def test_large_vectors_are_no_reason_to_know_nothing() -> None:
+    """Inference then runs in a child, as everywhere else."""
+    text = """g (float[N, 8] x, float[60000] table) => (float[a, b] y) { y = onnxfuse.Negate_3 (x) }"""
+    made = model(text, models.NEGATE)
+    assert may_multiply(made)
+    assert ranges.domains(made, {"N": (1, 2)})["Negate_3"][0].extents.tolist() == [[1, 8], [2, 8]]
+
+
+def test_of_too_many_shapes_some_are_looked_at() -> None:
+    text = """g (float[A, B, C] x) => (float[A, B, C] y) { y = onnxfuse.Negate_3 (x) }"""
+    (domain,) = ranges.domains(model(text, models.NEGATE), {"A": (1, 500), "B": (1, 500), "C": (1, 2**31 - 1)})[
+        "Negate_3"
+    ]
+    assert not domain.whole
+    assert len(domain.extents) <= ranges.MOST_SHAPES
+    rows = {tuple(r) for r in domain.extents.tolist()}
+    assert {(n, 1, 1) for n in range(1, 501)} <= rows
+    assert {(1, 1, 2**k) for k in range(31)} <= rows
+
+
+def test_dimensions_have_names() -> None:
+    """A dimension without one is called by its place; one that is computed from others is none of its own."""
+    text = """g (float[batch, past, 8] x, float[batch, past + 1, 8] k) => (float[a, b, c] y) {
+      y = onnxfuse.Negate_3 (x) }"""
+    made = model(text.replace("past + 1", "next"), models.NEGATE)
+    made.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "past + 1"
+    assert ranges.dimensions(made) == {"batch": (1, 32), "past": (1, 512)}
+    made.graph.input[0].type.tensor_type.shape.dim[1].Clear()
+    assert ranges.dimensions(made) == {"batch": (1, 32), "x[1]": (1, 512), "past + 1": (1, 512)}
+
+
+def test_ops_at_the_edges_have_other_buffers() -> None:
+    """They read what the caller gave, or write what the caller holds: at any address."""
+    assert ranges.outside(models.chain()) == {"BiasRelu_1", "Negate_3"}
+
+
+# ---- covering
+
+
+def gelu(rows: np.ndarray) -> covering.Covered | None:
+    op, shapes = products.case(products.GELU, HALF, (2, 33), 768, 768)
+    first = [n for s in shapes for n in s]
+    key = Key(tuple(map(len, shapes)), (None, None, *first[2:]))
+    extents = np.concatenate([rows, np.repeat([first[2:]], len(rows), 0)], 1).astype(np.int64)
+    return cover(family(op, key, True, H200), Domain(key, extents, True), bridge().unanswered)
+
+
+def all_of(batches: int, lengths: int) -> np.ndarray:
+    return np.array([(b, n) for b in range(1, batches + 1) for n in range(1, lengths + 1)])
+
+
+def test_every_shape_of_a_range_is_answered() -> None:
+    """And that is evaluated, not concluded: with a leaf less some shapes are left."""
+    found = gelu(all_of(32, 128))
+    assert found is not None
+    assert (found.shapes, found.left, found.why) == (32 * 128, 0, "")
+    assert len(found.kernels) > 1
+
+
+def test_what_is_left_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(covering, "MOST_ANSWERS", 2)
+    found = gelu(all_of(32, 128))
+    assert found is not None
+    assert 0 < found.left < found.shapes
+    assert "more than 2 ways" in found.why
+
+
+def test_shapes_without_a_plan_are_left() -> None:
+    """They cost a few tries, however many they are; the others are answered."""
+    op, key = models.NEGATE, Key((1,), (None,))
+    made = family(op, key, True, H200)
+    tried, plan = [], made.plan
+
+    def odd(shapes: tuple[tuple[int, ...], ...]) -> object:
+        tried.append(shapes)
+        if shapes[0][0] > 100:
+            raise covering.UnsupportedError("more than 100")
+        return plan(shapes)
+
+    made.plan = odd  # type: ignore[assignment]
+    rows = np.arange(1, 5001).reshape(-1, 1)
+    found = cover(made, Domain(key, rows, True), bridge().unanswered)
+    assert found is not None
+    assert len(tried) < 200
+
+
+def test_a_program_that_is_wrong_is_a_defect() -> None:
+    op, key = models.NEGATE, Key((1,), (None,))
+    made = family(op, key, True, H200)
+    plan, times = made.plan, iter(range(1000))
+
+    def other(shapes: tuple[tuple[int, ...], ...]) -> object:
+        found = plan(shapes)
+        return found if next(times) % 2 else type(found)(**{**vars(found), "shared_bytes": 64})
+
+    made.plan = other  # type: ignore[assignment]
+    with pytest.raises(AssertionError, match="is not what is planned"):
+        cover(made, Domain(key, np.array([[64]]), True), bridge().unanswered)
+
+
+def test_rows_of_unequal_length_are_refused() -> None:
+    found = gelu(all_of(1, 2))
+    assert found is not None
+    with pytest.raises(RuntimeError, match="unequal"):
+        bridge().unanswered(found.tape, b"12345678", 3)
+    with pytest.raises(RuntimeError, match="launch program"):
+        bridge().unanswered(b"no tape", b"12345678", 1)

@@ -1,0 +1,94 @@
+"""An original whose own error is percents is blunt: better inputs are sought, and no case widens another."""
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse.reporting.checks import checks, word
+from onnxfuse.verification import verify
+from tests.support.verification.small_models import text_model
+
+CPU = ["CPUExecutionProvider"]
+RNG = np.random.default_rng(0)
+TABLE, HEAD = RNG.standard_normal((257, 64)), RNG.standard_normal((64, 10)) / 8
+TABLE[:2] = 0  # of these rows alone the means of squares and of numbers cancel
+
+NORM = (
+    "  m = MatMul(hot, table)  x = Add(m, bias)  mu = ReduceMean <axes = [-1]> (x)  x2 = Mul(x, x)"
+    "  e = ReduceMean <axes = [-1]> (x2)  mu2 = Mul(mu, mu)  v0 = Sub(e, mu2)  v = Max(v0, zero)  w = Add(v, eps)"
+    "  s = Sqrt(w)  d = Sub(x, mu)  n = Div(d, s)  y = MatMul(n, head)"
+)
+HOT = {
+    "Equal with a constant": "u = Unsqueeze(ids, last)  q = Equal(u, numbers)  hot = Cast <to = 1> (q)",
+    "Equal the other way": "u = Unsqueeze(ids, last)  q = Equal(numbers, u)  hot = Cast <to = 1> (q)",
+    "Equal with a Range": "r = Range(start, limit, delta)  u = Unsqueeze(ids, last)  q = Equal(u, r)"
+    "  hot = Cast <to = 1> (q)",
+    "Equal of floats": "f = Cast <to = 1> (ids)  u = Unsqueeze(f, last)  r = Cast <to = 1> (numbers)"
+    "  q = Equal(u, r)  hot = Cast <to = 1> (q)",
+    "Equal with a table of numbers": "u = Unsqueeze(ids, last)  q = Equal(u, many)  hot = Cast <to = 1> (q)",
+    "OneHot": "i = Cast <to = 7> (ids)  hot = OneHot <axis = -1> (i, depth, values)",
+}
+
+
+def classifier(form: str, bias: np.ndarray, rows: float = 1.0, head: float = 1.0) -> onnx.ModelProto:
+    """Return a classifier of bytes: one-hot by `form`, a table, a norm by E[x^2] - E[x]^2, and a linear layer."""
+    table = np.where(np.arange(257)[:, None] > 1, rows, 1) * TABLE
+    one = np.int32
+    return text_model(
+        f"g (int32[batch, 64] ids) => (float[batch, 64, 10] y) {{ {HOT[form]}{NORM} }}",
+        opset=13, table=table.astype("f"), head=(HEAD * head).astype("f"), bias=bias.astype("f"),
+        zero=np.array(0, "f"), eps=np.array(1e-12, "f"), last=np.array([2]), numbers=np.arange(257, dtype=one),
+        many=np.broadcast_to(np.arange(257, dtype=one), (1, 64, 257)).copy(), start=np.array(0, one),
+        limit=np.array(257, one), delta=np.array(1, one), depth=np.array(257), values=np.array([0, 1], "f"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", HOT)
+def test_every_row_of_a_one_hot_table_is_looked_at(form: str) -> None:
+    """Ids that are compared with 0, 1, 2, ... are ids: a fault in rows behind the second is seen."""
+    small = RNG.standard_normal(64)
+    original = classifier(form, small)
+    assert verify(original, original, providers=CPU).ok
+    assert verify(original, classifier(form, small, rows=1.5), providers=CPU).verdict == "mismatch"
+
+
+@pytest.mark.parametrize("factor", [1.01, 1.03, 1.05])
+def test_a_blunt_case_widens_no_other(factor: float) -> None:
+    """Rows 0 and 1 cancel, and the original is off by percents in a case of them; ids of other rows show the weight."""
+    bias = 30 + 1.5e-2 * RNG.standard_normal(64)
+    form = "Equal with a constant"
+    report = verify(classifier(form, bias), classifier(form, bias, head=factor), providers=CPU)
+    assert report.verdict == "mismatch", report.summary
+    zeros, others = ({"ids": ids.astype(np.int32)} for ids in (np.zeros((1, 64)), RNG.integers(0, 257, (1, 64))))
+    given = verify(classifier(form, bias), classifier(form, bias, head=factor), inputs=[zeros, others], providers=CPU)
+    assert given.verdict == "mismatch", given.summary
+
+
+CANCELS = "g (float[n, 64] x) => (float[n, 8] y) { s = Add(x, c)  d = Sub(s, c)  t = Tanh(d)  y = MatMul(t, w) }"
+
+
+def cancels(by: float, factor: float, text: str = CANCELS) -> onnx.ModelProto:
+    """Return a model that loses digits of its input beside a constant."""
+    w = np.random.default_rng(3).standard_normal((64, 8)).astype("f") * factor
+    return text_model(text, c=np.array(by, "f"), w=w.astype("f"))
+
+
+@pytest.mark.parametrize("factor", [1.01, 1.03, 1.05])
+def test_better_inputs_are_sought(factor: float) -> None:
+    """Normal numbers lose their digits, larger ones do not: these are found, and the wrong weight is seen."""
+    report = verify(cancels(3e5, 1.0), cancels(3e5, factor), providers=CPU)
+    assert report.verdict == "mismatch", report.summary
+
+
+def test_what_is_blunt_everywhere_is_not_ok() -> None:
+    """No inputs show more: the verdict says blunt, in every report, and exit 1; the same file needs no judge."""
+    bounded = CANCELS.replace("Add(x, c)", "Add(b, c)").replace("{ s", "{ b = Sin(x)  s")
+    original = cancels(1.2e6, 1.0, bounded)
+    report = verify(original, cancels(1.2e6, 1.002, bounded), providers=CPU)
+    assert (report.verdict, report.ok, report.blunt) == ("blunt", False, ("y",)), report.summary
+    assert report.summary.startswith("not shown to be the same: y blunt; blunt in ")
+    facts = report.as_dict()
+    assert facts["verdict"] == facts["outputs"][0]["verdict"] == word(facts) == "blunt"
+    (check,) = checks("verify", facts)
+    assert (check.ok, check.text.startswith("blunt: ")) == (False, True)
+    assert verify(original, original, providers=CPU).ok

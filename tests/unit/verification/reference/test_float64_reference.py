@@ -1,0 +1,451 @@
+"""The truth is more exact than what it judges, says what it is, and frees what it no longer needs."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, numpy_helper
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification import verify
+from onnxfuse.verification.reference import control_flow, float64_reference, operators, ort_reference, windows
+from onnxfuse.verification.reference.promoted import promoted
+from onnxfuse.verification.reference.reference import float64_evaluator
+from onnxfuse.verification.reference.windows import AveragePool, Conv, ConvTranspose, MaxPool
+from onnxfuse.verification.run import sessions
+from tests.support.verification.small_models import model, text_model
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 6, 11, 9))
+
+
+@pytest.mark.parametrize("op", ["Erf", "Gelu", "Relu", "Sigmoid", "Tanh", "HardSwish", "Mish", "Softplus", "Selu"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_operators_do_not_round_on_the_way(op: str, dtype: str) -> None:
+    """The truth of a float16 or float32 model has the digits of float64, also inside operators made of others."""
+    made = float64_reference.reference_for(model(f"y = {op}(x)", dtype, opset=22), "float64", [])
+    x = RNG.standard_normal((4, 32)).astype(dtype)
+    got = made.evaluate({"x": x})["y"]
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, EXACT[op](x.astype(np.float64)), rtol=1e-14, atol=1e-15)
+
+
+def test_a_sigmoid_is_exact_far_from_zero() -> None:
+    """In both tails, where one of its forms would leave the range of float64."""
+    x = np.array([-1000.0, -700, -40, -1e-9, 40, 800])
+    exact = [0.0, math.exp(-700), math.exp(-40), 0.5 - 0.25e-9, 1 - math.exp(-40), 1.0]
+    made = float64_reference.reference_for(
+        text_model("g (double[n] x) => (double[n] y) { y = Sigmoid(x) }"), "float64", []
+    )
+    np.testing.assert_allclose(made.evaluate({"x": x})["y"], exact, rtol=1e-15)
+
+
+def _each(function: Any) -> Any:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+SELU_ALPHA, SELU_GAMMA = float(np.float32(1.67326319217681884765625)), float(np.float32(1.05070102214813232421875))
+EXACT = {
+    "Erf": _each(math.erf),
+    "Gelu": _each(lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2)))),
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Tanh": np.tanh,
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "Softplus": lambda x: np.log1p(np.exp(x)),
+    "Selu": lambda x: SELU_GAMMA * np.where(x > 0, x, SELU_ALPHA * np.expm1(x)),
+}
+
+WINDOWS: list[dict[str, Any]] = [
+    {},
+    {"pads": [1, 0, 2, 1], "strides": [1, 2]},
+    {"strides": [2, 3]},
+    {"dilations": [2, 1], "pads": [1, 1, 1, 1]},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER"},
+    {"auto_pad": "VALID", "strides": [3, 1]},
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("group", [1, 2, 6])
+def test_convolution_is_that_of_onnx(window: dict[str, Any], group: int) -> None:
+    """Ours gives what ONNX Runtime gives, for every padding, stride, dilation and group."""
+    w, b = RNG.standard_normal((12, 6 // group, 3, 2)), RNG.standard_normal(12)
+    _agree(Conv, [X, w, b], group=group, **window)
+
+
+@pytest.mark.parametrize("at_once", [1, 2 * 12 * 3 * 2, 1 << 22])
+@pytest.mark.parametrize("group", [1, 3])
+def test_a_convolution_over_some_channels_at_a_time_is_the_same(
+    at_once: int, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little is copied together, down to one channel, and where the last part is a smaller one."""
+    monkeypatch.setattr(windows, "COLUMNS", at_once)
+    x, w = RNG.standard_normal((2, 15, 5, 4)), RNG.standard_normal((12, 15 // group, 3, 2))
+    _agree(Conv, [x, w], group=group, pads=[1, 0, 1, 0])
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_pools_are_those_of_onnx(window: dict[str, Any], ceil_mode: int) -> None:
+    """The same for the pools, whatever hangs over the end, with padding counted and not."""
+    _agree(MaxPool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, **window)
+    for counted in (0, 1):
+        _agree(AveragePool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, count_include_pad=counted, **window)
+
+
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize(
+    "window",
+    [
+        {},
+        {"strides": [2, 3]},
+        {"strides": [2, 2], "pads": [1, 0, 0, 1], "output_padding": [1, 0]},
+        {"dilations": [2, 1], "pads": [1, 1, 1, 1]},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        {"output_shape": [22, 18], "strides": [2, 2]},
+    ],
+)
+def test_a_transposed_convolution_is_that_of_onnx(window: dict[str, Any], group: int) -> None:
+    """Where windows overlap they add up; what is padded is cut away."""
+    w, b = RNG.standard_normal((6, 4, 3, 2)), RNG.standard_normal(4 * group)
+    _agree(ConvTranspose, [X, w, b], group=group, **window)
+    _agree(ConvTranspose, [RNG.standard_normal((2, 6, 5)), RNG.standard_normal((6, 4, 3))], group=group)
+
+
+@pytest.mark.parametrize("center", [0, 1])
+@pytest.mark.parametrize(("most", "overlap", "least"), [(50, 0.3, 0.2), (2, 0.5, -1.0), (50, 0.0, 0.0), (0, 0.5, 0.0)])
+def test_the_boxes_kept_are_those_of_onnx(center: int, most: int, overlap: float, least: float) -> None:
+    """In the order of classes and scores; corners in either order, boxes without an area, and equal scores."""
+    first = RNG.uniform(0, 1, (2, 40, 2))
+    boxes = np.concatenate(
+        [first, RNG.uniform(0, 1, (2, 40, 2)) if center else first + RNG.uniform(-1, 1, (2, 40, 2))], -1
+    )
+    boxes[:, 3, 2:] = 0 if center else boxes[:, 3, :2]
+    scores = RNG.uniform(0, 1, (2, 3, 40)).round(1 if most == 2 else 9)
+    graph = "g (float[2, 40, 4] b, float[2, 3, 40] s) => (int64[n, 3] y) "
+    made = text_model(
+        graph + f"{{ y = NonMaxSuppression <center_point_box = {center}> (b, s, m, o, l) }}",
+        m=np.array([most]), o=np.array([overlap], np.float32), l=np.array([least], np.float32),
+    )  # fmt: skip
+    feed = {"b": boxes.astype(np.float32), "s": scores.astype(np.float32)}
+    (ours,) = float64_evaluator(made).run(None, {n: x.astype(np.float64) for n, x in feed.items()})
+    np.testing.assert_array_equal(ours, sessions.run(sessions.unoptimized(made), feed)["y"])
+
+
+def test_convolutions_of_other_ranks() -> None:
+    """One and three spatial axes are no special case."""
+    _agree(Conv, [RNG.standard_normal((2, 4, 9)), RNG.standard_normal((3, 4, 3))], pads=[1, 1])
+    _agree(Conv, [RNG.standard_normal((1, 2, 5, 4, 6)), RNG.standard_normal((3, 2, 2, 2, 3))], strides=[2, 1, 1])
+
+
+def test_values_are_freed_after_their_last_reader() -> None:
+    """A chain of ten operators never holds more than its input, one value and the next; a value read twice stays."""
+    nodes = "a0 = Neg(x)  " + "  ".join(f"a{n + 1} = Neg(a{n})" for n in range(9)) + "  y = Add(a9, a0)"
+    evaluator = float64_evaluator(model(nodes))
+    held: list[int] = []
+
+    class Watched(dict[str, Any]):
+        def pop(self, *arguments: Any) -> Any:
+            held.append(len(self))
+            return super().pop(*arguments)
+
+    ends = evaluator._last_readers
+    assert [names for names in ends if names] == [["x"], *[[f"a{n}"] for n in range(1, 9)], ["a9", "a0"]]
+    got = evaluator.run(["y"], {"x": np.ones((1, 32))})
+    np.testing.assert_array_equal(got[0], np.zeros((1, 32)))
+
+
+def test_a_cast_between_floats_rounds_nothing() -> None:
+    """Casts to a narrower float, float constants in every form and declared types become the wider type."""
+    made = model(
+        "h = Cast <to = 10> (x)  c = Constant <value_float = 0.1> ()  d = CastLike(c, h)  e = Add(h, d)"
+        "  z = Cast <to = 1> (e)  i = Cast <to = 7> (z)  f = Cast <to = 1> (i)  y = Add(z, f)"
+    )
+    x = RNG.standard_normal((3, 32)).astype(np.float32)
+    got = float64_reference.reference_for(made, "float64", []).evaluate({"x": x})["y"]
+    exact = x.astype(np.float64) + np.float64(np.float32(0.1))
+    np.testing.assert_array_equal(got, exact + np.trunc(exact))
+
+
+def test_a_type_that_is_not_written_is_widened_too() -> None:
+    """A window is float32 where nothing is said; its truth has the digits of float64."""
+    made = text_model("g (int64 size) => (float[n] y) { y = HannWindow(size) }")
+    got = float64_reference.reference_for(made, "float64", []).evaluate({"size": np.array(8)})["y"]
+    np.testing.assert_allclose(got, 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "node", ["HannWindow (size)", "MelWeightMatrix (size, size, size, low, low)", "RandomNormal <shape = [3]> ()"]
+)
+def test_an_operator_that_gives_float32_by_default_says_the_wide_type(node: str) -> None:
+    """Whichever operator has such a default, by its schema."""
+    made = text_model(f"g (int64 size, float low) => (float[n] y) {{ y = {node} }}")
+    attributes = promoted(made, TensorProto.DOUBLE).graph.node[0].attribute
+    assert TensorProto.DOUBLE in [a.i for a in attributes if a.name in ("dtype", "output_datatype")]
+
+
+def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> None:
+    """No narrower float is left anywhere; integers and wider floats stay."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20, "own": 1]>
+        g (bool p, float16[n] x, double[n] d) => (float16[n] y, double[n] e) <float16[1] k = {16384}> {
+          y = If (p) <
+            then_branch = yes () => (float16[n] a) { c = Constant <value = float16[1] {16896}> ()  a = Mul(x, c) },
+            else_branch = no () => (float16[n] b) { b = own.Half(x, k) }
+          >
+          e = Neg(d)
+        }
+        <domain: "own", opset_import: ["": 20]> Half (x, k) => (y) { c = Cast <to = 10> (k)  y = Div(x, c) }"""
+    )
+    before = made.SerializeToString(deterministic=True)
+    text = str(promoted(made, TensorProto.FLOAT))
+    assert made.SerializeToString(deterministic=True) == before
+    for narrow in ("elem_type: 10", "data_type: 10", "i: 10"):
+        assert narrow in str(made)
+        assert narrow not in text
+    assert "elem_type: 11" in text
+    onnx.checker.check_model(promoted(made, TensorProto.FLOAT))
+    evaluator = float64_evaluator(made)
+    feed = {"x": np.array([4.0]), "d": np.array([1.0])}
+    assert evaluator.run(["y"], {"p": np.array(True), **feed})[0] == 12
+    assert evaluator.run(["y"], {"p": np.array(False), **feed})[0] == 2
+
+
+def test_size_decides_between_float64_and_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many parameters or operations: float32, and the reason is told."""
+    made = model("y = MatMul(x, w)")
+    shapes = [{"x": (5, 32)}]
+    assert float64_reference.flops(made, shapes[0]) == 2 * 5 * 32 * 32
+    assert float64_reference.reference_for(made, "auto", shapes).kind == "float64"
+    monkeypatch.setattr(float64_reference, "FLOAT64_FLOPS", 1000)
+    got = float64_reference.reference_for(made, "auto", shapes)
+    assert (got.kind, got.why) == ("float32", "0 GFLOP in one run, float64 up to 0")
+    assert float64_reference.reference_for(made, "float64", shapes).kind == "float64"
+    monkeypatch.setattr(float64_reference, "FLOAT64_PARAMETERS", 1000)
+    assert "0 M parameters" in float64_reference.reference_for(made, "auto", shapes).why
+
+
+def test_the_largest_inputs_decide_and_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verification of many cases does not infer the shapes of the model for each."""
+    made, asked = model("y = MatMul(x, w)"), []
+
+    def counted(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        asked.append(shapes)
+        return 0
+
+    monkeypatch.setattr(float64_reference, "flops", counted)
+    float64_reference.reference_for(made, "auto", [{"x": (n, 32)} for n in (5, 7, 5, 1)])
+    assert asked == [{"x": (7, 32)}]
+
+
+def test_small_products_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pools of BLAS are one thread wide while the truth is evaluated, and then again as wide as they were."""
+    made, seen = model("y = MatMul(x, w)"), []
+    matmul = float64_reference.Float64.read
+
+    def read(self: float64_reference.Float64, operator: str, inputs: list[Any]) -> list[Any]:
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        return matmul(self, operator, inputs)
+
+    monkeypatch.setattr(float64_reference.Float64, "read", read)
+    feed = {"x": np.ones((5, 32))}
+    with threadpool_limits(limits=2, user_api="blas"):
+        float64_reference.reference_for(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
+        monkeypatch.setattr(float64_reference, "ONE_THREAD_FLOPS", 10)
+        float64_reference.reference_for(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+    assert seen == [{1}, {2}, {2}]
+
+
+def test_convolutions_count_their_operations() -> None:
+    """Two operations per tap, output and channel of the group."""
+    made = text_model(
+        "g (float[n, 4, h, w] x) => (float[n, m, i, j] y) { y = Conv <group = 2> (x, k) }",
+        k=np.zeros((6, 2, 3, 3), "f"),
+    )
+    assert float64_reference.flops(made, {"x": (2, 4, 10, 10)}) == 2 * (2 * 6 * 8 * 8) * (2 * 3 * 3)
+
+
+def test_activations_of_onnx_runtime_have_a_reference_in_float64() -> None:
+    """onnx has none for them: it is what their entries say that they compute."""
+    made = text_model("g (float16[n, 8] x) => (float16[n, 8] y) { y = com.microsoft.FastGelu(x) }")
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    got = float64_reference.reference_for(made, "float64", [])
+    x = RNG.standard_normal((2, 8)).astype(np.float16)
+    wide = x.astype(np.float64)
+    exact = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    np.testing.assert_allclose(got.evaluate({"x": x})["y"], exact, rtol=1e-14)
+
+
+def test_float32_is_the_fallback_and_says_why() -> None:
+    """An operator that the reference lacks is no reason not to verify, and is named."""
+    made = text_model("g (float16[4, 4] x) => (float16[4, 4] y) { y = com.microsoft.Inverse(x) }")
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    got = float64_reference.reference_for(made, "auto", [])
+    assert got.kind == "float32"
+    assert "Inverse" in got.why
+    x = (3 * np.eye(4) + RNG.standard_normal((4, 4)) / 4).astype(np.float16)
+    y = got.evaluate({"x": x})["y"]
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, np.linalg.inv(x.astype(np.float64)), rtol=2e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="not possible in float64"):
+        float64_reference.reference_for(made, "float64", [])
+
+
+def test_a_gap_that_shows_only_when_run_ends_float64_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reference operator finds out only when it runs that it does not know a form."""
+
+    def gap(self: Any, x: np.ndarray) -> tuple[np.ndarray]:
+        raise NotImplementedError("no such form")
+
+    monkeypatch.setattr(operators.Softsign, "_run", gap)
+    made = text_model("g (float[n, 8] x) => (float[n, 8] y) { y = Softsign(x) }")
+    report = verify(made, made, providers=["CPUExecutionProvider"])
+    assert report.ok
+    assert report.truth == "float32"
+    assert "not possible in float64" in report.truth_why
+
+
+def test_a_case_that_takes_too_long_in_float64_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for loops in Python: float32 is the truth, and the report says why. Who asks for float64 waits."""
+    made = model("y = Relu(x)")
+    monkeypatch.setattr(float64_reference, "FLOAT64_SECONDS", -1.0)
+    report = verify(made, made, providers=["CPUExecutionProvider"])
+    assert (report.ok, report.truth) == (True, "float32")
+    assert report.truth_why == "not possible in float64: a case takes more than -1 s, as far as Relu"
+    assert verify(made, made, providers=["CPUExecutionProvider"], truth="float64").truth == "float64"
+
+
+@pytest.mark.parametrize("wrong", ["ones", "a little", "another shape"])
+def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an operator of the truth is not ONNX Runtime's, that one takes its place, and the report says so."""
+    right = Conv._run
+
+    def broken(self: Any, x: np.ndarray, w: np.ndarray, b: Any = None, **attributes: Any) -> tuple[np.ndarray]:
+        y = right(self, x, w, b, **attributes)[0]
+        return ({"ones": np.ones_like(y), "a little": y * 1.001, "another shape": y[..., 1:]}[wrong],)
+
+    monkeypatch.setattr(Conv, "_run", broken)
+    monkeypatch.setattr(ort_reference, "TRUSTED", set())
+    graph = "g (float[n, 2, 8, 8] x) => (float[n, 2, 6, 6] y) "
+    weights = {"w": RNG.standard_normal((2, 2, 3, 3)).astype("f"), "v": RNG.standard_normal((2, 2, 3, 3)).astype("f")}
+    plain = text_model(graph + "{ y = Conv(x, w) }", **weights)
+    report = verify(plain, plain, providers=["CPUExecutionProvider"])
+    assert (report.ok, report.truth) == (True, "float64")
+    assert "onnx's reference of Conv is not to be believed at node 'y'" in report.truth_why
+    assert "ONNX Runtime's own operator in float32" in report.truth_why
+    assert not verify(plain, text_model(graph + "{ y = Conv(x, v) }", **weights), providers=["CPUExecutionProvider"]).ok
+
+
+def test_what_a_loop_gathers_has_an_axis_of_its_own() -> None:
+    """A matrix of each trip, also of a loop that nothing but its own condition ends."""
+    model = text_model("""g (float[2, 3] x) => (float[t, 2, 3] y, float[2, 3] z) <bool go = {1}, float top = {40}> {
+        z, y = Loop (, go, x) <body = b (int64 i, bool c, float[2, 3] a) => (bool d, float[2, 3] e, float[2, 3] f)
+          { e = Add(a, a)  f = Neg(a)  m = ReduceMax <keepdims = 0> (e)  d = Less(m, top) }>
+    }""")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [o.name for o in model.graph.output]
+    for mine, theirs in zip(
+        float64_evaluator(model).run(names, {"x": x.astype(float)}), session.run(names, {"x": x}), strict=True
+    ):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(("times", "go"), [(0, True), (3, False)])
+def test_a_loop_without_a_turn_gathers_no_rows(times: int, go: bool) -> None:
+    """As many axes as a turn would give, no element, and values as they went in."""
+    model = text_model("""g (int64 times, bool go, float[n, 3] x) => (float[n, 3] z, float[t, n, 3] y) {
+        z, y = Loop (times, go, x) <body = b (int64 i, bool c, float[n, 3] a) => (bool d, float[n, 3] e, float[n, 3] f)
+          { d = Identity(c)  e = Add(a, a)  f = Neg(a) }>
+    }""")
+    x = np.ones((2, 3))
+    given = {"times": np.array(times), "go": np.array(go), "x": x}
+    z, y = float64_evaluator(model).run(["z", "y"], given)
+    np.testing.assert_array_equal(z, x)
+    assert y.shape == (0, 2, 3)
+
+
+def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original is far from it, and one of its operators cannot be run by itself: undecided, and which is told."""
+    right = control_flow.Loop._run
+
+    def broken(self: Any, *inputs: Any, **more: Any) -> Any:
+        return tuple(x * 1.05 for x in right(self, *inputs, **more))
+
+    text = """g (float[n, 8] x) => (float[n, 8] y) <int64 times = {{3}}, bool go = {{1}}, float k = {{{}}}> {{
+        s = Loop (times, go, x) <body = b (int64 i, bool c, float[n, 8] a) => (bool d, float[n, 8] z)
+          {{ d = Identity(c)  z = Mul(a, k) }}>
+        y = Tanh(s) }}"""
+    plain = text_model(text.format(1.5))
+    assert not verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"]).ok
+    monkeypatch.setattr(control_flow.Loop, "_run", broken)
+    report = verify(plain, text_model(text.format(1.5 * 1.001)), providers=["CPUExecutionProvider"])
+    assert not report.ok
+    assert {r.verdict for r in report.rows} <= {"undecided", "mismatch"}
+    assert (
+        "further from it than it rounds, and ONNX Runtime could not be asked about Loop (node 's'" in report.truth_why
+    )
+    assert verify(plain, plain, providers=["CPUExecutionProvider"]).ok
+
+
+def test_bfloat16_becomes_float64() -> None:
+    """NumPy does not know the type; the truth takes it all the same."""
+    made = model("y = Exp(x)")
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.BFLOAT16
+    x = np.array([[1.0] * 32], ml_dtypes.bfloat16)
+    assert float64_reference.reference_for(made, "float64", []).evaluate({"x": x})["y"][0, 0] == math.e
+
+
+def test_weights_are_exact() -> None:
+    """A float16 weight means the number that it holds."""
+    made = model("y = Mul(x, g)", "float16")
+    g = numpy_helper.to_array(next(t for t in made.graph.initializer if t.name == "g"))
+    got = float64_reference.reference_for(made, "float64", []).evaluate({"x": np.ones((1, 32), np.float16)})["y"]
+    np.testing.assert_array_equal(got[0], g.astype(np.float64))
+
+
+def _agree(operator: type, arrays: list[np.ndarray], **attributes: Any) -> None:
+    """Ours in float64 against ONNX Runtime in float32."""
+    names = [f"x{n}" for n in range(len(arrays))]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(operator.__name__, names, ["y"], **attributes)],
+        "one",
+        [value(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, arrays, strict=True)],
+        [value("y", TensorProto.FLOAT, None)],
+    )
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=8)
+    feed = dict(zip(names, (x.astype(np.float32) for x in arrays), strict=True))
+    ours = float64_evaluator(made).run(None, {n: x.astype(np.float64) for n, x in feed.items()})[0]
+    theirs = sessions.run(sessions.unoptimized(made), feed)["y"]
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_norms_of_onnx_runtime_have_a_reference_in_float64() -> None:
+    """The statistics, too, which float32 keeps in its own type."""
+    made = text_model(
+        "g (float16[2, 8] x, float16[2, 8] r) => (float16[2, 8] y, float[2, 1] i, float16[2, 8] t) "
+        "{ y, , i, t = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 0.01> (x, r, w) }",
+        w=np.linspace(-1, 2, 8).astype(np.float16),
+    )
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    x, r = (RNG.standard_normal((2, 8)).astype(np.float16) for _ in range(2))
+    found = float64_reference.reference_for(made, "float64", []).evaluate({"x": x, "r": r})
+    total = x.astype(np.float64) + r
+    inverse = 1 / np.sqrt((total * total).mean(axis=-1, keepdims=True) + float(np.float32(0.01)))
+    np.testing.assert_allclose(found["y"], total * inverse * np.linspace(-1, 2, 8).astype(np.float16), rtol=1e-14)
+    np.testing.assert_allclose(found["i"], inverse, rtol=1e-14)
+    np.testing.assert_array_equal(found["t"], total)

@@ -1,0 +1,83 @@
+"""An original that ONNX Runtime's default optimizations break is told, and judges as it is without them."""
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse.reporting.annotations import annotations
+from onnxfuse.reporting.checks import checks, notes
+from onnxfuse.reporting.markdown import markdown
+from onnxfuse.verification import verify
+from onnxfuse.verification.variants.broken_original import Unoptimized
+from tests.support.verification.small_models import text_model
+
+CPU = ["CPUExecutionProvider"]
+
+
+def pooled(between: str, opset: int, rank: int = 4, scale: float = 1.0) -> onnx.ModelProto:
+    """Return negative values, padded with zeros, `between`, and the largest of each window: `p` is what is padded."""
+    sizes, kernel = ", ".join(["6"] * (rank - 2)), ",".join(["3"] * (rank - 2))
+    pads = [0, 0, *[1] * (rank - 2)] * 2
+    return text_model(
+        f"g (float[N, 3, {sizes}] x) => (float[N, 3, {', '.join('abcd'[: rank - 2])}] y) {{ "
+        f"e = Exp(x)  n = Neg(e)  s = Mul(n, factor)  p = Pad(s, pads) {between}"
+        f"  y = MaxPool <kernel_shape = [{kernel}], strides = [{','.join(['2'] * (rank - 2))}]> (q) }}",
+        opset=opset, pads=np.array(pads), one=np.ones((1, 1, *[8] * (rank - 2)), np.float32),
+        factor=np.array(scale, np.float32),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18, 21])
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_a_right_file_is_judged_beside_the_original_without_optimizations(opset: int, rank: int) -> None:
+    """ONNX Runtime 1.31 folds the Pad into the MaxPool: off by the whole value; what computes it right is ok."""
+    original, right = pooled("q = Identity(p)", opset, rank), pooled("q = Mul(p, one)", opset, rank)
+    report = verify(original, right, providers=CPU)
+    assert report.ok, report.summary
+    (line,) = report.original_broken
+    assert line.startswith("original broken: ONNX Runtime's default optimizations bring y off ")
+    assert line.endswith("judged beside the original without them")
+    assert line in report.summary
+    wrong = verify(original, pooled("q = Mul(p, one)", opset, rank, scale=1.01), providers=CPU)
+    assert wrong.verdict == "mismatch", wrong.summary
+
+
+def test_a_file_that_is_as_wrong_as_the_original_says_so() -> None:
+    """The same file, and one that follows it to a rounding: nothing was made worse, and everybody is told."""
+    original, rounded = (pooled("q = Identity(p)", 18, scale=scale) for scale in (1 / 3, 3))
+    next(n for n in rounded.graph.node if n.op_type == "Mul").op_type = "Div"
+    for same in (original, rounded):
+        report = verify(original, same, providers=CPU)
+        assert report.ok, report.summary
+        (line,) = report.original_broken
+        assert "off by 2" in line or "off by 1" in line or "off by 3" in line
+        assert line.endswith("the fused model gives the same")
+        facts = report.as_dict()
+        assert line in notes("verify", facts)
+        assert "original broken" in markdown("verify", facts)
+        assert line in [c.text for c in checks("verify", facts)]
+        assert not annotations(checks("verify", facts))
+    off = verify(original, pooled("q = Identity(p)", 18, scale=1.01 / 3), providers=CPU)
+    assert off.verdict == "mismatch", off.summary
+
+
+def test_an_original_that_rounds_is_not_called_broken() -> None:
+    """Far from the truth with optimizations and without: its own rounding, and no break."""
+    cancels = "g (float[n, 64] x) => (float[n, 64] y) { s = Add(x, c)  y = Sub(s, c) }"
+    plain = text_model(cancels, c=np.array(1e5, np.float32))
+    assert not verify(plain, plain, providers=CPU).original_broken
+
+
+def test_a_session_that_does_not_open_judges_nothing() -> None:
+    """The original runs only with optimizations, or not at all without: what is known stays."""
+
+    def never() -> object:
+        raise onnx_error
+
+    from onnxfuse.support.errors import ModelError
+
+    onnx_error = ModelError("cannot be opened", "")
+    x, far = np.ones(4, np.float32), {"y": np.zeros(4)}
+    unoptimized = Unoptimized(never)
+    assert unoptimized.right({"x": x}, {"y": x}, far) == {}
+    assert unoptimized.right({"x": x}, {"y": x}, far) == {}

@@ -1,0 +1,1 @@
+"""Tools of the repository that are no part of the package: the documentation site (`python -m tools.site`)."""
