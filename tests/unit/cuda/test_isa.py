@@ -80,9 +80,10 @@ def test_a_pair_of_element_types_is_one_row():
 def test_no_template_recognises_a_gpu_by_its_name():
     """Nor by its compute capability: a new GPU has an instruction set, and a file of costs that its name finds."""
     folder = Path(next(iter(onnxfuse.cuda.templates.__path__)))
-    asks = re.compile(r"(?<!tables\.section\()(\barch\.(name|number)\b(?!\})|\"sm_\d)")
+    asks, costs = re.compile(r"\barch\.(name|number)\b(?!\})|\"sm_\d"), re.compile(r"\btables\.\w+\([^()]*\)")
     for file in folder.rglob("*.py"):
-        found = [line for line in file.read_text(encoding="utf-8").splitlines() if asks.search(line)]
+        lines = file.read_text(encoding="utf-8").splitlines()
+        found = [line for line in lines if asks.search(costs.sub("", line))]
         assert not found, (file, found)
 
 
