@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from onnxfuse.api.explain import node_costs
 from onnxfuse.api.explain.explaining import explain
 from onnxfuse.api.request.options import Options, TuningOptions
 from onnxfuse.api.run.cuda_graph_blockers import explain_graph
@@ -18,6 +19,7 @@ from onnxfuse.cli.base.parameters import (
 )
 from onnxfuse.cli.screens import cuda_graph
 from onnxfuse.cli.screens import explain as screen
+from onnxfuse.cli.screens import node_costs as cost_screen
 from onnxfuse.support.errors import UsageError
 
 SCREEN = 12
@@ -54,6 +56,12 @@ SCREEN = 12
     help="Explain this node, value or name pattern: the cause, then the rules' furthest attempts.",
 )
 @click.option(
+    "--cost",
+    metavar="NODE",
+    shell_complete=node_names,
+    help="Show the candidates for this node, their estimated or measured microseconds, and who decided.",
+)
+@click.option(
     "--graph", is_flag=True, help="Show what prevents a CUDA graph of the optimized model, and why; needs a GPU."
 )
 @click.option("--all", "everything", is_flag=True, help="Print every row.")
@@ -66,6 +74,7 @@ def command(
     tuning_file: Path | None,
     nearest: bool,
     at: tuple[str, ...],
+    cost: str | None,
     graph: bool,
     everything: bool,
     as_json: bool,
@@ -83,6 +92,16 @@ def command(
             print_json("explain", {"ok": True, "graph": captured.as_dict()})
         else:
             cuda_graph.show(captured, output(), None if everything else SCREEN)
+        return 0
+    if cost is not None:
+        if nearest or at:
+            raise UsageError("--cost looks at the candidates for one node: it goes with neither --near nor --at")
+        with working("load") as progress:
+            costs = node_costs.node_costs(source, cost, options, progress=progress)
+        if as_json:
+            print_json("explain", {"ok": True, "costs": [one.as_dict() for one in costs]})
+        else:
+            cost_screen.show(cost, costs, output(), None if everything else SCREEN)
         return 0
     with working("load") as progress:
         explained = explain(source, options, at, progress)
