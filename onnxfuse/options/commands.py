@@ -15,6 +15,7 @@ from onnxfuse.options.kinds import (
     OptionalFactor,
     OptionalFlag,
     OptionalPath,
+    OptionalText,
     Strings,
     one_of,
 )
@@ -167,6 +168,8 @@ class ExplainCommand(Rules, CustomOps, Common, total=False):
     near: Annotated[Flag, Option(False, "Rank near misses over the whole model, with hints.", "--near")]
     at: Annotated[Strings, Option((), "Explain this node, value or name pattern: the cause, then the rules' furthest "
         "attempts.", "--at", "NODE", complete="nodes")]
+    cost: Annotated[OptionalText, Option(None, "Show the candidates for this node, their estimated or measured "
+        "microseconds, and who decided.", "--cost", "NODE", complete="nodes")]
     graph: Annotated[Flag, Option(False, "Show what prevents a CUDA graph of the optimized model, and why; needs a "
         "GPU.", "--graph")]
     everything: Annotated[Flag, Option(False, "Print every row.", "--all")]

@@ -219,6 +219,8 @@ class Reader:
         target = self.pattern(self.want(table, "to", str, what))
         let = self.let(self.optional(table, "let", dict, {}), source)
         labels = source.labels | {binding.label for binding in let}
+        if not target.labels <= labels:  # a label may be bound by whatever spelling of a part is there
+            labels |= frozenset.intersection(*(frozenset(s.let) for s in patterns.every_spelling(source)))
         self.fits(target, source, source.values, labels, "`to`", "`from`")
         optional = self.optional(table, "optional", dict, {})
         for name in optional:
