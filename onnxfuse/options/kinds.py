@@ -24,7 +24,8 @@ class Kind:
     expected: str
     """What is expected, for a message about any other value."""
     parser: str = "text"
-    """How the command line parses one word: text, path, integer, number, switch, choice, size, tolerance or list."""
+    """How the command line parses one word: text, path, folder, integer, number, switch, choice, size, tolerance, or
+    list, whose words are separated by commas."""
     many: bool = False
     """Whether a flag may be repeated."""
     collect: Callable[[Any], Any] = tuple
@@ -35,13 +36,12 @@ class Kind:
     """The kind of a mapping's values; an error names the key of the wrong one."""
     finish: Callable[[Any], Any] = lambda value: value
     """Converts the checked value further."""
-
     least: Any = None
+    """Lower limit of a number on the command line, and `most` the upper one."""
     most: Any = None
-    """Limits of a number."""
     least_open: bool = False
+    """Whether a number may not equal its lower limit, and `most_open` its upper one."""
     most_open: bool = False
-    """Whether a number may not equal its limit."""
 
     def read(self, name: str, value: Any, wrong: "Wrong | None" = None) -> Any:
         """Return the value of the option `name`, converted. Raises what `wrong` makes of the fact, else UsageError."""

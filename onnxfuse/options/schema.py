@@ -162,7 +162,7 @@ def check_together(group: type, given: Mapping[str, Any], spell: Callable[[Field
 
 def _is_chosen(one: Field, given: Mapping[str, Any]) -> bool:
     value = given.get(one.name)
-    return value is not None and value is not False and value != () and value != {} and value != one.option.default
+    return value not in (None, (), {}) and value != one.option.default
 
 
 def _listed(names: list[str]) -> str:
