@@ -11,8 +11,6 @@ nothing at all: until the first line of a command runs (`onnxfuse.cli`), Python 
 
 from __future__ import annotations
 
-from onnxfuse._making import compile, dump, explain, export_library, guard, optimize, tune, unfuse
-from onnxfuse._running import bench, ci, explain_graph, profile, register, runner, session, verify, view
 from onnxfuse.support.errors import (
     CrashError,
     DeviceError,
@@ -28,18 +26,26 @@ TYPE_CHECKING = False  # what `typing` calls so, without importing it
 if TYPE_CHECKING:
     from typing import Any
 
+    from onnxfuse._making import compile, dump, explain, export_library, guard, optimize, tune, unfuse
+    from onnxfuse._running import bench, ci, explain_graph, profile, register, runner, session, verify, view
     from onnxfuse.api.request.options import Options
 
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    """Return `Options`, whose module imports ONNX: it is imported when it is asked for."""
-    if name != "Options":
-        raise AttributeError(f"module 'onnxfuse' has no attribute '{name}'")
-    from onnxfuse.api.request.options import Options
+MAKING = ("compile", "dump", "explain", "export_library", "guard", "optimize", "tune", "unfuse")
+"""Functions that make models; the others run them."""
 
-    return Options
+
+def __getattr__(name: str) -> Any:
+    """Return a function, or `Options`: its module is imported when it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module 'onnxfuse' has no attribute '{name}'")
+    import importlib
+
+    module = "api.request.options" if name == "Options" else "_making" if name in MAKING else "_running"
+    globals()[name] = getattr(importlib.import_module(f"onnxfuse.{module}"), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

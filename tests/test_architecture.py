@@ -21,6 +21,7 @@ REWRITING = ("support", "ops", "model", "files", "shapes", "graph", "rules", "fu
 MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     "": {
         "support": "",
+        "options": "support",
         "symbolic": "support",
         "ops": "support symbolic",
         "model": "support ops",
@@ -31,7 +32,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "reporting": "support ops model shapes",
         "cuda": "support ops symbolic model codegen files shapes graph",
         "rules": "support ops symbolic model shapes graph cuda",
-        "contract": "support model files rules",
+        "contract": "support options model files rules",
         "fusion": "support ops symbolic model files shapes graph cuda rules",
         "passes": "support ops symbolic model files shapes graph cuda rules fusion",
         "runtime": "support ops symbolic model files shapes graph cuda rules fusion",
@@ -39,11 +40,11 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "precision": "support ops model files shapes graph verification",
         "measure": "support ops model files shapes graph cuda rules fusion passes runtime verification",
         "api": (
-            "support ops symbolic model codegen files shapes graph cuda rules contract fusion passes runtime "
+            "support options ops symbolic model codegen files shapes graph cuda rules contract fusion passes runtime "
             "verification precision measure"
         ),
         "viewing": "support ops symbolic model files shapes graph reporting cuda api",
-        "cli": "support model files reporting measure api viewing",
+        "cli": "support options model files reporting measure api viewing",
     },
     "api": {
         "request": "",
@@ -138,6 +139,15 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a
 folder. A module directly in a package, such as `fusion/fuse.py`, may import all rooms of that package."""
 
+BESIDE: Mapping[str, str] = {
+    "onnxfuse": "onnxfuse",
+    "examples": "onnxfuse",
+    "models": "onnxfuse models",
+    "bench": "onnxfuse models bench",
+    "tools": "onnxfuse models bench tools",
+}
+"""The folders of the repository with Python in them, and which of them each may import: nobody imports the tests."""
+
 ROOM = 20
 """Files in a folder, beyond which nobody finds what is there."""
 
@@ -170,7 +180,7 @@ def dotted(path: Path) -> str:
 
 MODULES = {dotted(f): f for f in FILES}
 ROOMS = {dotted(f) for f in FILES if f.name == "__init__.py"}
-FRONT = {"", "__main__", "_making", "_running"}
+FRONT = {"", "__main__", "_making", "_public", "_running"}
 """What users import: it may use all, and only the command line uses it."""
 
 
@@ -234,6 +244,17 @@ def test_imports_point_down(path: Path) -> None:
             assert its in MAY_IMPORT[package][mine].split(), f"{me} imports {other}"
 
 
+@pytest.mark.parametrize("folder", BESIDE)
+def test_folders_import_down(folder: str) -> None:
+    """Sample models know no measurement, measurements no site, and nothing outside the tests imports from them."""
+    root = PACKAGE.parent
+    others = {f.name for f in root.iterdir() if any(f.glob("*.py")) and f.name not in BESIDE[folder].split()}
+    assert "tests" in others
+    for path in sorted((root / folder).rglob("*.py")):
+        found = {name.split(".")[0] for name in imported(path)} & others
+        assert not found, f"{path.relative_to(root)} imports {', '.join(sorted(found))}"
+
+
 def test_no_modules_import_each_other() -> None:
     """No circle among modules, imports inside functions included."""
     graph = {m: {o for o in used(f) if o not in FRONT and o != m} for m, f in MODULES.items() if m not in FRONT}
@@ -265,7 +286,7 @@ def test_a_room_can_be_looked_over(room: str) -> None:
 )
 def test_no_command_imports_another(path: Path) -> None:
     """What two of them need is the library's, or printing that stands in a module of its own."""
-    from onnxfuse.cli.main import COMMANDS
+    from onnxfuse.options import COMMANDS
 
     others = {name.split(".")[3] for name in imported(path) if name.startswith("onnxfuse.cli.commands.")} & set(
         COMMANDS

@@ -21,9 +21,8 @@ import onnxfuse
 from models.survey import as_run, files, inputs
 from models.survey.cards import in_company
 from models.survey.files import SHOWN, line, opened, why_not, write
-from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import optimize, undo
-from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.options import Options, lowering
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch.dispatch import is_template, plan, supports
 from onnxfuse.cuda.planning.arch import Arch

@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 import errno
-import importlib
 import io
 import os
 import signal
@@ -11,36 +10,18 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
 import onnxfuse
-from onnxfuse.cli.base.console import VERBOSITY, errors, print_json, with_callers_names
+from onnxfuse.cli.base.console import errors, print_json, with_callers_names
 from onnxfuse.cli.base.interrupt import exit_on_signal
+from onnxfuse.options import COMMANDS
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.support.printable import printable
-
-COMMANDS = {
-    "optimize": "Apply the fusion rules to a model and write the result.",
-    "verify": "Run two models on the same inputs and compare what they compute.",
-    "bench": "Time a model before and after fusion, against ONNX Runtime's best settings.",
-    "profile": "Profile a model's memory traffic and time per node and kernel, before and after fusion.",
-    "rules": "List the rules, or explain one.",
-    "explain": "Explain what fuses in a model, what does not, and why.",
-    "inspect": "Describe a model: sizes, operators, dimensions, precision, fused ops.",
-    "view": "Show a model before and after fusion in the browser: graph, cost per node, kernel sources.",
-    "compile": "Compile a fused model's kernels for ranges of shapes into one file next to it.",
-    "export-library": "Export a folder that serves a fused model from C++, C#, Java or Triton, without Python.",
-    "ci": "Check models against onnxfuse.toml and onnxfuse.lock.",
-    "doctor": "Check the environment: what is installed, what is missing, and how to fix it.",
-    "completion": "Print the completion script for a shell.",
-}
-"""Each command is a module of `commands` with a click command called `command`, imported on use; hyphens in its name
-become underscores."""
 
 EXIT_CODES = """\
 Exit codes: 0 ok, 1 numerical mismatch, 2 usage, 3 unreadable or invalid model,
@@ -64,7 +45,7 @@ PACKAGE = Path(onnxfuse.__file__).parent
 
 
 class _Commands(click.Group):
-    """Imports a command's module only when that command is used: `--help` needs neither ONNX nor CUDA."""
+    """The commands; help and completion need neither ONNX nor CUDA."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -72,10 +53,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"onnxfuse.cli.commands.{name.replace('-', '_')}").command
-        own_options = {option for parameter in command.params for option in parameter.opts}
-        command.params += [option for option in common_options() if not own_options & set(option.opts)]
-        return command
+        from onnxfuse.cli.base.command import SchemaCommand  # not for the list of commands
+
+        return SchemaCommand(name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -94,34 +74,6 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-
-def common_options() -> list[click.Option]:
-    """Return the options shared by all commands."""
-
-    def say(level: int) -> Callable[[click.Context, click.Parameter, bool], None]:
-        def callback(context: click.Context, _: click.Parameter, value: bool) -> None:
-            if value:
-                context.meta[VERBOSITY] = level
-
-        return callback
-
-    quiet, verbose = "Print no results; the exit code is the verdict.", "Print each step and its time, on stderr."
-
-    def follow_links(context: click.Context, _: click.Parameter, value: bool) -> None:
-        if value:
-            from onnxfuse.files.external import following_links  # ONNX is imported where a model is read
-
-            context.with_resource(following_links())
-
-    follow = "Follow symbolic links to external data outside the model's folder, as in model-hub caches."
-    traceback = "After an internal error (exit 70), print the traceback to report."
-    return [
-        click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=say(-1), help=quiet),
-        click.Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=say(1), help=verbose),
-        click.Option(["--follow-links"], is_flag=True, expose_value=False, callback=follow_links, help=follow),
-        click.Option(["--traceback"], is_flag=True, expose_value=False, help=traceback),
-    ]
 
 
 @click.group(cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -288,9 +240,9 @@ def _print_error(message: str, hint: str, code: int, arguments: list[str]) -> No
     """
     message, hint = with_callers_names(message), with_callers_names(hint)
     if "--json" in arguments:
-        command = next((a for a in arguments if a in COMMANDS), "")
+        name = next((a for a in arguments if a in COMMANDS), "")
         with contextlib.suppress(OSError):
-            print_json(command, {"ok": False, "exit_code": code, "error": message, "hint": hint})
+            print_json(name, {"ok": False, "exit_code": code, "error": message, "hint": hint})
             return
     console = errors()
     console.print("error:", style="bold red", end=" ")

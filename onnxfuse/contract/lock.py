@@ -18,6 +18,7 @@ from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
+from onnxfuse.support.shown import shown
 
 SCHEMA = 1
 Kept = TypeVar("Kept")
@@ -45,6 +46,8 @@ class ModelLock:
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Where each rule applied: the first of its nodes, as "Op name". Informative only: used to explain a lost
     fusion."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `optimize` that onnxfuse.toml sets; folders of rules are in the hashes of their rules."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,10 @@ def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
 
 
 def lock_model(
-    report: OptimizeReport, verified: Mapping[str, Any] | None, lowered: PrecisionRecord | None = None
+    report: OptimizeReport,
+    verified: Mapping[str, Any] | None,
+    lowered: PrecisionRecord | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> ModelLock:
     """Return the lock entry of an optimized model; `verified` is the dictionary of verify's report.
 
@@ -109,6 +115,7 @@ def lock_model(
         tolerances=_sorted(tolerances),
         places=_sorted(nodes_by_rule),
         precision="" if lowered is None else lowered.precision,
+        options=_sorted({name: value for name, value in (options or {}).items() if name != "rules"}),
         kept={} if lowered is None else _sorted({f"{k.op} {k.node}": k.reason for k in lowered.kept}),
     )
 
@@ -125,7 +132,7 @@ def read_lock(path: Path) -> Lock | None:
         data = json_fields.parse(read_text(path))
         if data.at("schema")[0] != SCHEMA:
             raise UsageError(
-                f"{path}: is of version {json_fields.shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}",
+                f"{path}: is of version {shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}",
                 AGAIN,
             )
         models = data.object("models")
@@ -150,6 +157,7 @@ def _model(entry: JsonObject) -> ModelLock:
         tolerances=_table(entry.object("tolerances"), as_number) if "tolerances" in entry else {},
         places=_table(entry.object("places"), _texts) if "places" in entry else {},
         precision=entry.text("precision") if "precision" in entry else "",
+        options=entry.object("options").all if "options" in entry else {},
         kept=_table(entry.object("kept"), as_text) if "kept" in entry else {},
     )
 
@@ -204,6 +212,12 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
         new_model.kept.keys() - old_model.kept.keys() if old_model.precision == new_model.precision else ()
     ):
         changes.append(Change(name, f"{node} of lower precision", "converted", f"kept: {new_model.kept[node]}", True))
+    old_options, new_options = (_as_written(model.options) for model in (old_model, new_model))
+    changes += [
+        Change(name, f"option {option}", old_options.get(option, "default"), new_options.get(option, "default"), False)
+        for option in sorted({*old_options, *new_options})
+        if old_options.get(option) != new_options.get(option)
+    ]
     nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
         changes.append(Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), nodes[1] > nodes[0]))
@@ -214,6 +228,10 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
         for op, old, new in _differences(old_counts, new_counts):
             changes.append(Change(name, f"{title} {op}", str(old), str(new), False))
     return changes
+
+
+def _as_written(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(value) for name, value in options.items()}
 
 
 def _differences(before: Mapping[str, int], after: Mapping[str, int]) -> list[tuple[str, int, int]]:

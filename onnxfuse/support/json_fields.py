@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxfuse.support.bounded_text import read_json
+from onnxfuse.support.shown import shown
 
 MOST_NUMBER = sys.float_info.max
 
@@ -91,9 +92,3 @@ def as_number(value: object, location: str) -> float:
 
 def _wrong(location: str, value: object, expected: str) -> ValueError:
     return ValueError(f"{location} is {shown(value)}, expected {expected}")
-
-
-def shown(value: object) -> str:
-    """Return a value quoted for a message: one line of at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

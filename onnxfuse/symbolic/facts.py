@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 from onnxfuse.symbolic.expressions import Expression
 from onnxfuse.symbolic.integer import Atom, Int, affine
-from onnxfuse.symbolic.operations import ANY, NAME, OPERATIONS, TRUTH, Range, intersected, of_sum, product, scaled
+from onnxfuse.symbolic.operations import (
+    ANY,
+    NAME,
+    OPERATIONS,
+    TRUTH,
+    Range,
+    added,
+    intersected,
+    of_sum,
+    product,
+    scaled,
+)
 from onnxfuse.symbolic.terms import Monomial, Terms
 
 DEPTH = 6
@@ -97,13 +109,13 @@ class Facts:
     def narrow(self, value: Int, to: Range) -> None:
         """Add that an integer is in a range."""
         y, factor, offset = affine(value)
-        low, high = _quotient((to[0] - offset, to[1] - offset), factor)
+        low, high = _quotient((added(to[0], -offset), added(to[1], -offset)), factor)
         if len(y.terms) > 1:
             self._add(y.terms, (low, high))
             ends = [scaled(self._product(m, DEPTH), c) for m, c in y.terms]
             for n, (monomial, c) in enumerate(y.terms):
                 rest = [e for k, e in enumerate(ends) if k != n]
-                margin = low - sum(e[1] for e in rest), high - sum(e[0] for e in rest)
+                margin = reduce(added, (-e[1] for e in rest), low), reduce(added, (-e[0] for e in rest), high)
                 self._add(monomial, _quotient(margin, c))
         else:
             self._add(y.terms[0][0], (low, high))
@@ -119,6 +131,6 @@ def _quotient(ends: Range, factor: int) -> Range:
     """Return the integers that are in a range when they are multiplied by `factor`."""
     low, high = ends if factor > 0 else (-ends[1], -ends[0])
     return (
-        low if math.isinf(low) else -(-low // abs(factor)),
-        high if math.isinf(high) else high // abs(factor),
+        low if isinstance(low, float) else -(-low // abs(factor)),
+        high if isinstance(high, float) else high // abs(factor),
     )

@@ -27,8 +27,8 @@ from onnxfuse.symbolic.operations import (
     Bound,
     Range,
     multiplied,
+    of_sum,
     product,
-    scaled,
 )
 from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided, in_order, summed, without
 
@@ -463,7 +463,7 @@ def _least(value: IntLike, depth: int) -> Bound:
         rest = value - _sum_of({monomial: coefficient})
         for number, bound in islice(_linear(monomial[0], coefficient), MOST_ARGUMENTS):
             less = _least(rest * number + bound, depth - 1)  # coefficient * atom >= bound / number
-            result = max(result, less if math.isinf(less) else -(-less // number))
+            result = max(result, less if isinstance(less, float) else -(-less // number))
     return result
 
 
@@ -472,7 +472,7 @@ def _least_of_terms(value: Int) -> Bound:
     if common:
         inner = of_terms(divided(value.terms, common, 1))
         return multiplied(bounds(inner), product(a.range for a in common))[0]
-    return sum(scaled(product(a.range for a in m), c)[0] for m, c in value.terms)
+    return of_sum((product(a.range for a in m), c) for m, c in value.terms)[0]
 
 
 def _linear(single: Atom, coefficient: int) -> Iterator[tuple[int, IntLike]]:

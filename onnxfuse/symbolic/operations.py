@@ -126,7 +126,15 @@ def multiplied(a: Range, b: Range) -> Range:
 
 
 def _times(a: Bound, b: Bound) -> Bound:
-    return a * b if a and b else 0
+    try:
+        return a * b if a and b else 0
+    except OverflowError:  # an infinity times an integer that no double holds
+        return math.inf if (a > 0) == (b > 0) else -math.inf
+
+
+def added(a: Bound, b: Bound) -> Bound:
+    """Return the sum of two bounds, which are not opposite infinities; no integer is too large for it."""
+    return a if isinstance(a, float) else b if isinstance(b, float) else a + b
 
 
 def product(ranges: Iterable[Range]) -> Range:
@@ -139,7 +147,8 @@ def product(ranges: Iterable[Range]) -> Range:
 
 def scaled(a: Range, by: int) -> Range:
     """Return the range of a multiple; `by` is not zero."""
-    return (a[0] * by, a[1] * by) if by > 0 else (a[1] * by, a[0] * by)
+    low, high = _times(a[0], by), _times(a[1], by)
+    return (low, high) if by > 0 else (high, low)
 
 
 def of_sum(terms: Iterable[tuple[Range, int]], constant: int = 0) -> Range:
@@ -148,7 +157,7 @@ def of_sum(terms: Iterable[tuple[Range, int]], constant: int = 0) -> Range:
     high: Bound = constant
     for ends, factor in terms:
         least, most = scaled(ends, factor)
-        low, high = low + least, high + most
+        low, high = added(low, least), added(high, most)
     return low, high
 
 
@@ -188,7 +197,7 @@ def _range_of_gcd(a: Range, b: Range) -> Range:
 
 def _range_of_bits(a: Range) -> Range:
     most = max(abs(a[0]), abs(a[1]))
-    return 0, int(most).bit_length() if math.isfinite(most) else math.inf
+    return 0, math.inf if isinstance(most, float) else most.bit_length()
 
 
 def _range_of_shift(a: Range, by: Range) -> Range:

@@ -131,6 +131,18 @@ def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnx
     assert not (repository / "out.onnx").exists()
 
 
+def test_an_option_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
+    """The lock records the options that the file sets; the reason of a difference is the first thing to see."""
+    onnxfuse_command("ci", "--update")
+    assert json.loads((repository / "onnxfuse.lock").read_text())["models"]["small"]["options"] == {}
+    (repository / "onnxfuse.toml").write_text(CONFIG + 'skip = ["gemm"]\n')
+    result = onnxfuse_command("ci")
+    assert result.code == 0
+    assert 'small: option skip: default -> ["gemm"]' in result.out
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert "changed" not in onnxfuse_command("ci").out
+
+
 def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
     """The lock knows each rule by its content."""
     onnxfuse_command("ci", "--update")
@@ -251,8 +263,8 @@ def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_comm
             '[[model]]\npath = "a.onnx"\nshape = { N = 1 }\n',
             "onnxfuse.toml:3: 'shape' is not a key of [[model]]. Did",
         ),
-        ('[[model]]\npath = "a.onnx"\nshapes = { N = "x" }\n', "shapes: N is 'x', expected a number or a list"),
-        ('[[model]]\npath = "a.onnx"\nprovider = "gpu"\n', "provider is 'gpu', expected auto, cpu or cuda"),
+        ('[[model]]\npath = "a.onnx"\nshapes = { N = "x" }\n', "shapes: N is 'x', expected an integer"),
+        ('[[model]]\npath = "a.onnx"\nprovider = "gpu"\n', "provider is 'gpu', expected one of auto, cpu, cuda"),
         ('[[model]]\npath = "a.onnx"\nbudget = { nodes = -1 }\n', "nodes is -1, expected an integer from 0"),
         ('[[model]]\npath = "a.onnx"\nbudget = { nodes = nan }\n', "nodes is nan, expected an integer"),
         ('[[model]]\npath = "a.onnx"\nbudget = { megabytes = inf }\n', "megabytes is inf, expected a number"),

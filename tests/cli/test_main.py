@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import onnxfuse
-from onnxfuse.cli.main import COMMANDS
+from onnxfuse.options import COMMANDS
 from tests.cli.conftest import Command
 
 ROOT = Path(__file__).parents[2]

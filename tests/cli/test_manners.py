@@ -15,7 +15,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxfuse.cli.main import COMMANDS
+from onnxfuse.options import COMMANDS
 from tests.cli.conftest import Command
 
 ROOT = Path(__file__).parents[2]

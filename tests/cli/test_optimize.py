@@ -465,3 +465,18 @@ def test_the_module_is_the_command(folder: Path) -> None:
     assert missing.stderr.startswith("error: nowhere.onnx: no such file")
     assert run("optimize", "in.onnx", "out2.onnx", "--require", "softmax").returncode == 4
     assert files(folder) == ["in.onnx", "out.onnx"]
+
+
+def test_a_dry_run_writes_nothing_and_tells_what_would_be(folder: Path, onnxfuse_command: Command) -> None:
+    """Its exit code says whether the requirements hold; the model needs no place, and one that is named stays empty."""
+    before = {file: file.read_bytes() for file in folder.iterdir()}
+    plain = onnxfuse_command("optimize", "in.onnx", "--dry-run")
+    assert (plain.code, plain.out.splitlines()[0][:6]) == (0, "fused:")
+    for places in ((), ("out.onnx",), ("--in-place",), ("-o", "made")):
+        result = onnxfuse_command("optimize", "in.onnx", *places, "--dry-run", "--require", "linear==1", "--json")
+        assert result.code == 0, result.out
+        assert json.loads(result.out).get("target") is None
+    assert onnxfuse_command("optimize", "in.onnx", "--dry-run", "--require", "linear>=2").code == 4
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
+    told = onnxfuse_command("optimize", "in.onnx", "--dry-run", "--dump", "d").err
+    assert "--dry-run goes with none of --dump, --compile and --tune" in told

@@ -9,6 +9,7 @@ import pytest
 
 from onnxfuse.api.rules import testing
 from onnxfuse.api.run import running
+from onnxfuse.options.groups import CPU, CUDA
 from onnxfuse.verification import VerifyReport
 from tests.cli.conftest import Command
 
@@ -154,7 +155,7 @@ def test_shipped_rules_keep_their_promises(name: str, onnxfuse_command: Command)
 def test_what_onnx_runtime_itself_computes_otherwise_on_a_gpu_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs there is held to the example's run on the CPU, and where that differs to its run on the GPU."""
     given = onnx.parser.parse_model(MODEL % 6)
-    right = running.verify(given, given, providers=running.CPU)
+    right = running.verify(given, given, providers=CPU)
     asked = []
 
     def verify(*_: object, providers: list[str], fused_providers: list[str], **__: object) -> VerifyReport:
@@ -163,9 +164,9 @@ def test_what_onnx_runtime_itself_computes_otherwise_on_a_gpu_is_no_fault(monkey
 
     monkeypatch.setattr(running, "verify", verify)
     for agree in (["CPUExecutionProvider"], ["CUDAExecutionProvider"], []):
-        assert testing._compared(given, given, running.CUDA, ()).ok == bool(agree)
+        assert testing._compared(given, given, CUDA, ()).ok == bool(agree)
     cpu, cuda = ("CPUExecutionProvider",) * 2, ("CUDAExecutionProvider",) * 2
     mixed = (cpu[0], cuda[0])
     assert asked == [mixed, mixed, cuda, mixed, cuda]
-    assert not testing._compared(given, given, running.CPU, ()).ok
+    assert not testing._compared(given, given, CPU, ()).ok
     assert asked[5:] == [cpu]

@@ -417,7 +417,7 @@ def test_a_batch_of_none_launches_nothing(arch):
 
 
 @pytest.mark.parametrize("text", BODIES)
-@pytest.mark.parametrize("tile", [*costs.WGMMA.float16, *costs.WGMMA.split[2::4]], ids=str)
+@pytest.mark.parametrize("tile", [*costs.wgmma().float16, *costs.wgmma().split[2::4]], ids=str)
 def test_every_variant_compiles_without_spilling_much(text, tile):
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
@@ -435,7 +435,7 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
 
 
 @pytest.mark.parametrize(
-    "tile", [t for t in (*costs.WGMMA.float16, *costs.WGMMA.split[2::4]) if t.n % 64 == 0], ids=str
+    "tile", [t for t in (*costs.wgmma().float16, *costs.wgmma().split[2::4]) if t.n % 64 == 0], ids=str
 )
 def test_products_of_different_columns_compile_for_hopper(tile):
     """The copy engine is told of each one's own columns; every tile of each is there once."""
@@ -501,7 +501,7 @@ def test_few_rows_take_blocks_of_few_rows(size):
     assert "mma.sync" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
-@pytest.mark.parametrize("tile", costs.WGMMA.split, ids=str)
+@pytest.mark.parametrize("tile", costs.wgmma().split, ids=str)
 @pytest.mark.parametrize("rows", [3, 300])
 def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     """Each cell is finished, by a block that has been sent the sums of all others, none of them twice."""
@@ -510,7 +510,7 @@ def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
     assert split_sums.errors(plan) == 0
 
 
-@pytest.mark.parametrize("tile", [*costs.WGMMA.float16, GemmTile(128, 64, 2), *costs.WGMMA.split], ids=str)
+@pytest.mark.parametrize("tile", [*costs.wgmma().float16, GemmTile(128, 64, 2), *costs.wgmma().split], ids=str)
 def test_what_is_announced_of_a_residual_is_fetched(tile):
     """By each block of a cluster: else its barrier opens too soon, or never again."""
     text, columns = (TRANSPOSED_RESIDUAL, 24 if tile.n < 64 else 648) if tile.n % 64 else (RESIDUAL, 648)

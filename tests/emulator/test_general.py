@@ -11,7 +11,7 @@ from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family
-from onnxfuse.cuda.launch_programs.tape import Tape, written
+from onnxfuse.cuda.launch_programs.tape import written
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
@@ -20,6 +20,7 @@ from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels import generals, programs
 from tests.support.kernels.generals import ATTENTIONS, Shapes
+from tests.support.kernels.tape_evaluator import Tape
 
 CASES = generals.cases()
 ALL = {**CASES, **{name: (case.op(), case.shapes()) for name, case in ATTENTIONS.items()}}

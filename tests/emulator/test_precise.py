@@ -176,7 +176,7 @@ def test_the_session_says_whether_float32_is_rounded():
     half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
     assert "PRECISE = false;" in cuda.plan(half, tuple(shapes), True, H200).kernel.text
     tried = cuda.candidates(exact, tuple(shapes), H200)
-    assert {t.tile for t in tried} <= {None, *costs.WGMMA.exact}
+    assert {t.tile for t in tried} <= {None, *costs.wgmma().exact}
     assert {t.block for t in tried} <= {None, *costs.mma(H200).exact}
     for other, sizes in (
         products.case(PLAIN, FLOAT, (512,), 768, 64), products.prologue("row by row", FLOAT, 72, 24, 64),
@@ -193,7 +193,7 @@ def test_few_rows_of_many_terms_are_split():
     assert plan.grid[0] > 64
 
 
-@pytest.mark.parametrize("tile", [*costs.WGMMA.exact, costs.WGMMA.split[0]], ids=str)
+@pytest.mark.parametrize("tile", [*costs.wgmma().exact, costs.wgmma().split[0]], ids=str)
 def test_hoppers_kernel_compiles_without_waits_between_its_products(tile):
     """Of factors that are split as they are multiplied the compiler would say so."""
     window, images = products.window(FLOAT, (2, 14, 14, 64), 128, (3, 3), "pads = [1, 1, 1, 1]")

@@ -40,11 +40,11 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL, PREACTIVATED]
-SPLIT = [t for t in costs.WGMMA.split if t.n % 64 == 0 and t.split != 4]
-NARROW = [t for t in costs.WGMMA.float16 if t.n < 64]
+SPLIT = [t for t in costs.wgmma().split if t.n % 64 == 0 and t.split != 4]
+NARROW = [t for t in costs.wgmma().float16 if t.n < 64]
 """Of an output that has no more columns."""
-TILES = [*(t for t in costs.WGMMA.float16 if t.n % 64 == 0), GemmTile(128, 64, 2), *SPLIT]
-BETWEEN = [t for t in (*costs.WGMMA.float16, *costs.WGMMA.split) if t.n > 64 and t.n % 64]
+TILES = [*(t for t in costs.wgmma().float16 if t.n % 64 == 0), GemmTile(128, 64, 2), *SPLIT]
+BETWEEN = [t for t in (*costs.wgmma().float16, *costs.wgmma().split) if t.n > 64 and t.n % 64]
 BY_TERMS = [t for t in (*TILES, *BETWEEN) if t.n <= 256]
 """Of right factors [n, k]; those between are of no others."""
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]

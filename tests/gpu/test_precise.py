@@ -25,7 +25,7 @@ from tests.support.kernels.windows import Case
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-VARIANTS = [*costs.WGMMA.exact, *costs.WGMMA.split[:2], *costs.mma(SUPPORTED[0]).exact]
+VARIANTS = [*costs.wgmma().exact, *costs.wgmma().split[:2], *costs.mma(SUPPORTED[0]).exact]
 GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMul(x, u)", "Gemm <transB = 1> (x, u)")
 
 
@@ -76,7 +76,7 @@ def test_bodies_layouts_and_odd_sizes(aligned):
     check(*products.prologue("silu and gate", FLOAT, 70, 72, 200), aligned=aligned)
 
 
-@pytest.mark.parametrize("tile", [t for t in costs.WGMMA.exact if t.n == 128], ids=str)
+@pytest.mark.parametrize("tile", [t for t in costs.wgmma().exact if t.n == 128], ids=str)
 def test_a_gate_on_hopper(tile):
     fused = ops.op(GATE, (FLOAT,) * 3, (FLOAT,), "gemm")
     check(fused, [(300, 96), (320, 96), (320, 96)], replace(tile, n=tile.n // 2))

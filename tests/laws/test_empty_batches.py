@@ -59,6 +59,20 @@ MODELS = {
           y = Add (t, one) }""",
         ["Shape", "Gather", "Gather", "ReduceProd", "Concat", "Reshape", "{Transpose Add}"],
     ),
+    "packed_heads by a convolution": (
+        f"""g (float[N,2,2,3] x) => (float[N,2,2,6] y) <float[12,2,1,1] w = {{{numbers(24, 5)}}},
+        int64[4] shape = {{0,2,6,6}}> {{
+          c = Conv <kernel_shape = [1,1]> (x, w) r = Reshape (c, shape) q, k, v = Split <axis = 2> (r)
+          s = Add (q, k) y = Mul (s, v) }}""",
+        ["Transpose", "Reshape", *["MatMul", "Reshape"] * 3, "{Transpose Transpose Transpose Add Mul}"],
+    ),
+    "packed_heads by a convolution of any size": (
+        f"""g (float[2,2,H,W] x) => (float[2,2,2,S] y) <float[12,2,1,1] w = {{{numbers(24, 5)}}},
+        int64[4] shape = {{0,2,6,-1}}> {{
+          c = Conv <kernel_shape = [1,1]> (x, w) r = Reshape (c, shape) q, k, v = Split <axis = 2> (r)
+          s = Add (q, k) y = Mul (s, v) }}""",
+        ["Transpose", "Reshape", *["MatMul", "Reshape", "Transpose"] * 2, "MatMul", "Reshape", "{Transpose Add Mul}"],
+    ),
 }  # fmt: skip
 """Models by the pass or rule that writes a Reshape, and what is left of each."""
 

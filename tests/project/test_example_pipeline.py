@@ -12,7 +12,7 @@ import onnx
 import pytest
 import yaml
 
-from onnxfuse.cli.main import COMMANDS
+from onnxfuse.options import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / ".github" / "actions" / "onnxfuse" / "action.yml").read_text())

@@ -8,7 +8,8 @@ import click
 import pytest
 
 import onnxfuse
-from onnxfuse.cli.main import COMMANDS, group
+from onnxfuse.cli.main import group
+from onnxfuse.options import COMMANDS
 from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import UsageError
 from tools.site import pages, rule_page
@@ -106,8 +107,8 @@ def test_every_public_name_is_in_the_reference(site: dict[str, str]) -> None:
     for name in onnxfuse.__all__:
         assert re.search(rf"^## {name}\b", text, re.MULTILINE), name
     assert "## Options" in site["reference/python/options.md"]
-    assert "onnxfuse.unfuse(model: Model) -> onnx.ModelProto" in text
-    assert "\n- `tolerance`: the relative RMS error that outputs may have.\n" in text
+    assert "onnxfuse.unfuse(model: Model, *, follow_links: bool = False) -> onnx.ModelProto" in text
+    assert "\n- `tolerance`: With `precision`: allowed relative RMS error of outputs;" in text
     for field in ("`speedup`", "`as_dict()`", "`guarded`", "`strict_fp32`"):
         assert field in text
 

@@ -13,7 +13,8 @@ import pytest
 import models
 import onnxfuse
 from models import minilm
-from onnxfuse.cli.main import COMMANDS, group
+from onnxfuse.cli.main import group
+from onnxfuse.options import COMMANDS
 from onnxfuse.passes import pipeline
 from onnxfuse.passes.manager import Phase, State, verifying
 from onnxfuse.passes.phases import REWRITE

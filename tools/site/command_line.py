@@ -5,7 +5,8 @@ from functools import cache
 
 import click
 
-from onnxfuse.cli.main import COMMANDS, EXIT_CODES, group
+from onnxfuse.cli.main import EXIT_CODES, group
+from onnxfuse.options import COMMANDS
 
 
 def names() -> list[str]:

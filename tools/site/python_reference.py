@@ -130,33 +130,29 @@ def _title(one: type) -> str:
 def _function(function: Any, links: Links) -> str:
     told = inspect.getdoc(function) or ""
     parts = [f"## {function.__name__}", f"```python\nonnxfuse.{_signature(function)}\n```", *listed(told)]
-    for name in re.findall(r"options see\s+`([\w.]+)`", told):
-        module, _, inner = name.rpartition(".")
-        other = getattr(importlib.import_module(module), inner)
-        parts += [f"The other options, of `{name}`:", f"```python\n{_signature(other)}\n```"]
-        parts += listed(inspect.getdoc(other) or "")
     return "\n\n".join([*parts, *_seen(_words(function), _named(), links)])
 
 
 def _signature(function: Any) -> str:
-    """Return the signature as it is written; on several lines where one is too short."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    assert isinstance(tree, ast.FunctionDef)
-    told = tree.args
-    plain = [*told.posonlyargs, *told.args]
-    first = len(plain) - len(told.defaults)
-    parts = [_argument(a, None if i < first else told.defaults[i - first]) for i, a in enumerate(plain)]
-    if told.kwonlyargs:
-        parts += ["*", *(_argument(a, d) for a, d in zip(told.kwonlyargs, told.kw_defaults, strict=True))]
-    parts += [f"**{ast.unparse(told.kwarg)}"] if told.kwarg else []
-    returned = ast.unparse(tree.returns) if tree.returns else "None"
+    """Return the signature of a public function; on several lines where one is too short."""
+    signature = inspect.signature(function)
+    parts, keyword_only = [], False
+    for one in signature.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not keyword_only:
+            parts.append("*")
+            keyword_only = True
+        default = "" if one.default is one.empty else f" = {one.default!r}"
+        parts.append(f"{one.name}: {_type(one.annotation)}{default}")
+    returned = _type(signature.return_annotation)
     text = f"{function.__name__}({', '.join(parts)}) -> {returned}"
     inner = "".join(f"    {part},\n" for part in parts)
     return text if len(text) <= LINE else f"{function.__name__}(\n{inner}) -> {returned}"
 
 
-def _argument(one: ast.arg, default: ast.expr | None) -> str:
-    return ast.unparse(one) if default is None else f"{ast.unparse(one)} = {ast.unparse(default)}"
+def _type(annotation: Any) -> str:
+    """Return a type as it is written."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:collections\.abc|pathlib|typing)\.", "", text).replace("NoneType", "None")
 
 
 def _class(one: type, links: Links) -> str:
@@ -196,7 +192,7 @@ def _code(text: str) -> str:
 def listed(text: str) -> Iterator[str]:
     """Yield the paragraphs of a function's docstring, each argument that one tells of on a line of its own."""
     for block in prose(text):
-        items = block.startswith("```") or re.split(r"(?<=[.)]) (?=(?:`\w+`(?:, )?)+: |Raises [A-Z])", block)
+        items = block.startswith(("```", "- ")) or re.split(r"(?<=[.)]) (?=(?:`\w+`(?:, )?)+: |Raises [A-Z])", block)
         if items is True or len(items) == 1:
             yield block
             continue
@@ -206,13 +202,19 @@ def listed(text: str) -> Iterator[str]:
 
 
 def prose(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a docstring as Markdown; examples as code."""
+    """Yield the paragraphs of a docstring as Markdown; examples as code, lists as lists."""
     for block in filter(None, text.strip().split("\n\n")):
         if block.lstrip().startswith(">>>") or all(line.startswith("    ") for line in block.splitlines()):
             yield f"```python\n{inspect.cleandoc(block)}\n```"
+        elif block.startswith("- "):
+            yield "\n".join(f"- {_words_as_markdown(line.removeprefix('- '))}" for line in block.splitlines())
         else:
-            parts = re.split(r"(`[^`]*`)", " ".join(block.split()))
-            yield "".join(p if p.startswith("`") else markdown(p) for p in parts)
+            yield _words_as_markdown(block)
+
+
+def _words_as_markdown(text: str) -> str:
+    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(p if p.startswith("`") else markdown(p) for p in parts)
 
 
 def markdown(text: str) -> str:

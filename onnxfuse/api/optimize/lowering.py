@@ -1,7 +1,6 @@
 """Lower-precision conversion before fusion, and its check against the contract afterwards."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from onnx import ModelProto
 
@@ -15,23 +14,7 @@ from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.support.progress import Steps, silent
 
-if TYPE_CHECKING:
-    from onnxfuse.precision import Lowering
-    from onnxfuse.verification.cases.planning import RealInputs
-
-__all__ = ["PrecisionRecord", "converted", "lowering"]
-
-
-def lowering(
-    precision: str | None, inputs: "tuple[RealInputs, ...]" = (), tolerance: float | None = None, io: str | None = None,
-    seconds: float | None = None, keep_fp32: tuple[str, ...] = (),
-) -> "Lowering | None":  # fmt: skip
-    """Return the requested conversion; None if there is none. Raises UsageError for an unknown one."""
-    if precision is None:
-        return None
-    from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported only when something is run.
-
-    return Lowering(precision, tuple(inputs), tolerance, io or "float32", seconds or SECONDS, tuple(keep_fp32))
+__all__ = ["PrecisionRecord", "converted"]
 
 
 def converted(

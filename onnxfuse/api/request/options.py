@@ -4,9 +4,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnxfuse.contract.config import Requirement
+from onnxfuse.options.groups import Optimizing
+from onnxfuse.options.kinds import extents
+from onnxfuse.options.schema import filled
 from onnxfuse.rules.language import pack, rule_file
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
@@ -65,6 +68,11 @@ class Compiling:
     rules: tuple[Path, ...] = ()
     """Folders of the rules that made the model, in addition to the shipped ones."""
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Compiling":
+        """Return the options of a call: keywords of `Kernels`, and `ptx`."""
+        return cls(tuple(given["archs"]), given["shapes"] or {}, given["ptx"], tuple(map(Path, given["rules"])))
+
 
 @dataclass(frozen=True)
 class Exporting:
@@ -112,6 +120,32 @@ class Options:
     keep: bool = False
     """Whether the result also retains the original model."""
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Options":
+        """Return the options of a call: keywords of `Optimizing`, absent ones at their defaults.
+
+        `guard_inputs`, if there are any, replace `inputs` for the guard.
+        """
+        chosen = filled(Optimizing, given)
+        inputs, tuning = tuple(chosen["inputs"]), chosen["tuning"]
+        return cls(
+            rules=tuple(map(Path, chosen["rules"])),
+            only=tuple(chosen["only"]),
+            skip=tuple(chosen["skip"]),
+            also=tuple(chosen["also"]),
+            require=tuple(map(requirement, chosen["require"])),
+            strict_fp32=chosen["strict_fp32"],
+            freeze_initializers=chosen["freeze_initializers"],
+            shapes=extents(chosen["shapes"]),
+            precision=lowering(
+                chosen["precision"], inputs, chosen["tolerance"], chosen["io_precision"], chosen["seconds"],
+                tuple(chosen["keep_fp32"]),
+            ),
+            guard=Guarding(tuple(given.get("guard_inputs") or inputs)) if chosen["guard"] else None,
+            tuning=None if tuning is None else TuningOptions(Path(tuning)),
+            custom_ops=tuple(map(Path, chosen["custom_ops"])),
+        )  # fmt: skip
+
     def chosen(self) -> tuple[Rule, ...]:
         """Return the rules to apply. Raises RuleError for a rule file, UsageError for an unknown rule name."""
         rules = pack.select(self.rules)
@@ -130,6 +164,18 @@ class Options:
         for required in self.require:
             check_applies(required.rule, applied, rules)
         return applied
+
+
+def lowering(
+    precision: str | None, inputs: "tuple[RealInputs, ...]" = (), tolerance: float | None = None, io: str = "float32",
+    seconds: float | None = None, keep_fp32: tuple[str, ...] = (),
+) -> "Lowering | None":  # fmt: skip
+    """Return the requested conversion; None if there is none. Raises UsageError for an unknown one."""
+    if precision is None:
+        return None
+    from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported only when something is run.
+
+    return Lowering(precision, inputs, tolerance, io, seconds or SECONDS, keep_fp32)
 
 
 def find_rule(rules: Sequence[Rule], name: str) -> Rule:

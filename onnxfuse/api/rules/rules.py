@@ -69,7 +69,7 @@ def built_in() -> tuple[BuiltIn, ...]:
 def predicates() -> list[str]:
     """Return what may stand in `shapes` and the predicates available in `where`."""
     words = (*predicate.TESTS.values(), *predicate.TERMS.values())
-    return [*shapes.TEXTS, expression.EACH_TEXT, *(word.text for word in words)]
+    return [*shapes.TEXTS, expression.EACH_TEXT, expression.MEASURED_TEXT, *(word.text for word in words)]
 
 
 def kind(one: Rule) -> str:

@@ -20,6 +20,8 @@ from onnxfuse.api.run import running
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.validate import validate
+from onnxfuse.options.groups import CPU as CPU_ONLY
+from onnxfuse.options.groups import CUDA as CUDA_FIRST
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import ModelError, OnnxfuseError, RuleError
@@ -135,7 +137,7 @@ def _test_rule(one: Rule, folders: Sequence[Path], progress: Progress) -> Tested
         chosen_providers,
     )
 
-    provider_lists = [running.CPU, *([running.CUDA] if chosen_providers(None)[0] == CUDA else [])]
+    provider_lists = [CPU_ONLY, *([CUDA_FIRST] if chosen_providers(None)[0] == CUDA else [])]
     count, faults = _Counters(), list[ExampleFault]()
     for index, example in enumerate(one.examples, 1):
         progress(f"example {index}", index, len(one.examples))
@@ -240,9 +242,9 @@ def _numeric_fault(
             count.types[name] = None
             count.cases += len(ran.cases)
             count.kernels += len(ran.cases) if any(k.launches for k in ran.kernels) else 0
-            count.bodies.update(dict.fromkeys(k.reason for k in ran.kernels if providers is running.CUDA and k.reason))
+            count.bodies.update(dict.fromkeys(k.reason for k in ran.kernels if providers is CUDA_FIRST and k.reason))
             if not ran.ok:
-                where = "as kernels" if providers is running.CUDA else "as plain nodes"
+                where = "as kernels" if providers is CUDA_FIRST else "as plain nodes"
                 wrong = next((f"{r.output}: {r.fault}" for r in ran.rows if r.fault), "")
                 report_text = "; ".join(dict.fromkeys(word for word in (ran.summary, wrong, *ran.problems) if word))
                 return ExampleFault(0, f"other numbers in {name}, {where}: {report_text}", changed(original, rewritten))
@@ -270,11 +272,11 @@ def _compared(
                 original, rewritten, providers=its, fused_providers=providers, rules=folders, extra_cases=False
             )
         # A small example without a kernel on this GPU is not a fault of the rule; wrong results are.
-        not_launched = launch_problems(ran.kernels) if providers is running.CUDA else []
+        not_launched = launch_problems(ran.kernels) if providers is CUDA_FIRST else []
         return replace(ran, problems=tuple(p for p in ran.problems if p not in not_launched))
 
-    by_cpu = verified_against(running.CPU)
-    if by_cpu.ok or providers is running.CPU:
+    by_cpu = verified_against(CPU_ONLY)
+    if by_cpu.ok or providers is CPU_ONLY:
         return by_cpu
     try:
         by_gpu = verified_against(providers)

@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import onnx
 
-from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
-from onnxfuse.api.run.running import PROVIDERS, verify
+from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import LOCK, Contract, ModelEntry
 from onnxfuse.contract.lock import (
@@ -29,12 +28,16 @@ from onnxfuse.contract.lock import (
 )
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.options.functions import CiChecks
+from onnxfuse.options.groups import PROVIDERS
+from onnxfuse.options.schema import filled
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
-from onnxfuse.support.plurals import plural
+from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.progress import Steps, silent
+from onnxfuse.support.text_tables import Table, Tabled
 
 
 @dataclass
@@ -72,6 +75,27 @@ class Outcome:
             return MISMATCH
         return EXPECTATION_NOT_MET if self.not_met or self.lost or (self.strict and self.changes) else 0
 
+    def row(self) -> tuple[str, ...]:
+        """Return the results in one row: name, nodes, fusions, verdict of verify, speed-up, verdict."""
+        if self.optimized is None:
+            return (self.entry.name, "", "", "", "", "error")
+        nodes, verified, speedup = self.optimized["nodes"], "not run", "not run"
+        if self.verified is not None:
+            verified = "ok" if self.verified["ok"] else str(self.verified["verdict"]).upper()
+        if self.benched is not None:
+            slowest = min(self.benched["blocks"], key=lambda block: float(block["speedup"]))
+            at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
+            speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
+            speedup += f" at {at}" if at else ""
+        return (
+            self.entry.name,
+            f"{nodes['before']} -> {nodes['after']}",
+            str(sum(self.optimized["rules"].values())),
+            verified,
+            speedup,
+            "failed" if self.exit_code else "ok",
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
         return {
@@ -94,8 +118,8 @@ class Outcome:
         }
 
 
-@dataclass(frozen=True)
-class CiResult:
+@dataclass(frozen=True, repr=False)
+class CiResult(Tabled):
     """The result of all models."""
 
     config: Path
@@ -106,6 +130,14 @@ class CiResult:
     changed: tuple[Change, ...]
     """Differences from the lock that do not concern the models that were run."""
     exit_code: int
+
+    def table(self) -> Table:
+        """Return a table of the models."""
+        good = sum(not o.exit_code for o in self.outcomes)
+        holding = agreeing(good, "holds", "hold", of=self.outcomes)
+        verdict = f"{'failed' if self.exit_code else 'ok'}: {good} of {plural(self.outcomes, 'model')} {holding}"
+        headings = ("model", "nodes", "fusions", "verify", "speed-up", "verdict")
+        return Table(f"{verdict} to {self.config}", headings, [o.row() for o in self.outcomes])
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -119,49 +151,26 @@ class CiResult:
         }
 
 
-def ci(
-    config: str | Path | None = None,
-    *,
-    update: bool = False,
-    locked: bool = False,
-    names: Sequence[str] = (),
-    bench: bool = True,
-    progress: Steps = silent,
-) -> CiResult:
-    """Check the models of `config`: optimize, verify and time them as it specifies.
+def ci(config: str | Path | None = None, *, progress: Steps = silent, **given: Unpack[CiChecks]) -> CiResult:
+    """Check the models of `config`: optimize, verify and time them as it specifies; see `onnxfuse.ci`.
 
-    `config` defaults to the nearest onnxfuse.toml, in the current folder or a parent. `update` writes the lock file
-    from the current results if all models pass; with `locked` any difference from it is a failure. `names`: check these
-    models only. `bench=False` skips timing. Outputs are written if everything passed. A failing model does not stop the
-    others. Raises UsageError for a mistake in the file.
+    `config` defaults to the nearest onnxfuse.toml, in the current folder or a parent. Outputs are written if everything
+    passed. A failing model does not stop the others. Raises UsageError for a mistake in the file.
     """
-    with checked(
-        None if config is None else Path(config),
-        update=update,
-        locked=locked,
-        names=names,
-        bench=bench,
-        progress=progress,
-    ) as result:
+    with checked(None if config is None else Path(config), progress=progress, **given) as result:
         return result
 
 
 @contextmanager
-def checked(
-    config: Path | None,
-    *,
-    update: bool = False,
-    locked: bool = False,
-    names: Sequence[str] = (),
-    bench: bool = True,
-    progress: Steps = silent,
-) -> Iterator[CiResult]:
+def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[CiChecks]) -> Iterator[CiResult]:
     """Yield the result of `ci`; outputs and the lock file are put in place if the block succeeds, and otherwise
     discarded."""
+    checks = filled(CiChecks, given)
+    update, locked, names, bench = checks["update"], checks["locked"], checks["names"], checks["bench"]
     if update and (locked or names):
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
-    config = contract_file.nearest() if config is None else config
-    selected = _chosen(contract_file.read(config), names)
+    selected = read_config(config, names)
+    config = selected.path
     lock_file = config.with_suffix(LOCK)
     if update:
         check_no_links(lock_file, lock_file.parent)
@@ -190,18 +199,15 @@ def checked(
 
 
 def _options(entry: ModelEntry) -> Options:
-    return Options(
-        rules=entry.rules,
-        skip=entry.skip,
-        also=entry.also,
-        freeze_initializers=entry.freeze_initializers,
-        precision=lowering(
-            entry.precision, entry.inputs, entry.tolerance, entry.io_precision, keep_fp32=entry.keep_fp32
-        ),
-    )
+    return Options.of({**entry.options, "inputs": entry.inputs})
 
 
-def _chosen(entries: Contract, names: Sequence[str]) -> Contract:
+def read_config(config: Path | None, names: Sequence[str]) -> Contract:
+    """Return the models of a file, by default the nearest onnxfuse.toml, those of `names` if there are any.
+
+    Raises UsageError for a mistake in the file, and for a name that it has not.
+    """
+    entries = contract_file.read(contract_file.nearest() if config is None else config)
     valid_names = [e.name for e in entries.models]
     unknown = next((n for n in names if n not in valid_names), None)
     if unknown is not None:
@@ -212,7 +218,7 @@ def _chosen(entries: Contract, names: Sequence[str]) -> Contract:
 def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
     """Raise UsageError for a requirement on a rule that does not apply, before any model is read."""
     for entry in entries.models:
-        available = pack.select(entry.rules) if entry.require else ()
+        available = pack.select(entry.options["rules"]) if entry.require else ()
         for required in entry.require:
             try:
                 check_applies(required.rule, rules[entry.name], available)
@@ -254,7 +260,7 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     if entry.min_speedup is not None and bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
-    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered)
+    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered, entry.options)
     if old_lock is not None:
         _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:

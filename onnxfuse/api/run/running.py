@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import onnx
 
@@ -17,10 +17,11 @@ from onnxfuse.api.request.model_source import Model, Origin, Source, path_or_pro
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
 from onnxfuse.files import io
-from onnxfuse.measure import benchmark
-from onnxfuse.measure import profile as profiling
 from onnxfuse.measure.benchmark.leaving_out import raced
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.options.functions import BenchRun, Compared, Profiled, ProfileRun, Timed, VerifyRun
+from onnxfuse.options.kinds import extents
+from onnxfuse.options.schema import filled, part
 from onnxfuse.rules.language import pack
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceError
@@ -30,68 +31,49 @@ from onnxfuse.support.progress import Progress, silent
 if TYPE_CHECKING:
     from onnxfuse.measure.benchmark import BenchmarkReport as BenchReport
     from onnxfuse.measure.profile import Profile
-    from onnxfuse.verification import RealInputs, VerifyReport
+    from onnxfuse.verification import VerifyReport
     from onnxfuse.verification.localize.crashes import ChildRun
-
-RUNS, ROUNDS, PROFILED = benchmark.RUNS, benchmark.ROUNDS, profiling.RUNS
-"""Timed runs per round, and rounds; profiled runs."""
-PATIENCE = benchmark.PATIENCE
-"""Seconds within which a setting of the original must open and warm up."""
-
-Shapes = Mapping[str, Sequence[int]]
-
-CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
-PROVIDERS = {"cpu": CPU, "cuda": CUDA, "auto": None}
-"""Providers on which both models run."""
 
 
 def verify(
     original: Model,
     fused: Model,
     *,
-    inputs: "RealInputs | Sequence[RealInputs] | None" = None,
-    seeds: Sequence[int] = (0,),
-    shapes: Shapes | None = None,
-    providers: Sequence[str] | None = None,
-    fused_providers: Sequence[str] | None = None,
-    use_tf32: bool | None = None,
-    seconds: float | None = None,
-    save_inputs: Path | None = None,
-    bisect: Path | None = None,
-    rules: Sequence[str | Path] = (),
+    extra_cases: bool = True,
     progress: Progress | None = None,
-    **judged: Any,
+    **given: Unpack[VerifyRun],
 ) -> "VerifyReport":
-    """Return whether `fused` computes what `original` computes; see `onnxfuse.verification.verify` for the other
-    options.
+    """Return whether `fused` computes what `original` computes; see `onnxfuse.verify`.
 
-    `save_inputs`: a folder or .npz file for the inputs, written before anything is run on them. `bisect`: a folder for
-    the smallest failing model after a mismatch; the report then names the fused op or rule at fault. A crash is
-    reported, too.
+    A crash is reported, too. Inputs to be saved are written before anything is run on them.
     """
     from onnxfuse.verification import verify as compare  # ONNX Runtime is imported only when something is run.
     from onnxfuse.verification.localize.crashes import ChildRun, crash_report
 
-    chosen = _with_rules(rules)
+    options = filled(VerifyRun, given)
+    chosen, shapes, inputs = _with_rules(options["rules"]), extents(options["shapes"]) or None, options["inputs"]
     before, after, report_progress = path_or_proto(original), path_or_proto(fused), progress or silent
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
-    run = ChildRun(before, after, several, seeds, shapes, providers, fused_providers, use_tf32, rules)
-    planned = 0 if save_inputs is None else _save_inputs(save_inputs, before, run)
+    run = ChildRun(
+        before, after, several, options["seeds"], shapes, options["providers"], options["fused_providers"],
+        options["use_tf32"], options["rules"],
+    )  # fmt: skip
+    saved, bisect = options["save_inputs"], options["bisect"]
+    planned = 0 if saved is None else _save_inputs(Path(saved), before, run)
     outcome = isolated(
         lambda tell: compare(
-            before, after, inputs=several, seeds=seeds, shapes=shapes, providers=providers,
-            fused_providers=fused_providers, use_tf32=use_tf32, seconds=seconds, rules=rules,
-            progress=tell, **judged,
+            before, after, inputs=several, shapes=shapes, extra_cases=extra_cases, progress=tell,
+            **part(Compared, options),
         ),
         report_progress,
-        patience=max(seconds or 0, isolation.PATIENCE),
+        patience=max(options["seconds"] or 0, isolation.PATIENCE),
     )  # fmt: skip
     report = crash_report(outcome, run, report_progress) if isinstance(outcome, Crash) else outcome
-    if save_inputs is not None:
-        _save_searched_inputs(save_inputs, before, report, planned)
+    if saved is not None:
+        _save_searched_inputs(Path(saved), before, report, planned)
     if bisect is None or report.crash is not None:
         return report
-    return _with_localization(report, run, bisect, chosen, report_progress)
+    return _with_localization(report, run, Path(bisect), chosen, report_progress)
 
 
 def _with_rules(folders: Sequence[str | Path]) -> Options:
@@ -167,45 +149,36 @@ class Benched:
 
 
 def bench(
-    original: Model,
-    fused: "Model | None" = None,
-    *,
-    shapes: Shapes | None = None,
-    providers: Sequence[str] | None = None,
-    use_tf32: bool | None = None,
-    runs: int = RUNS,
-    rounds: int = ROUNDS,
-    seed: int = 0,
-    rules: Sequence[str | Path] = (),
-    patience: float = PATIENCE,
-    plot: Path | None = None,
-    progress: Progress | None = None,
+    original: Model, fused: "Model | None" = None, *, progress: Progress | None = None, **given: Unpack[BenchRun]
 ) -> Benched:
-    """Time `fused` (by default the optimized original); see `onnxfuse.measure.benchmark.bench`.
+    """Time `fused` (by default the optimized original); see `onnxfuse.bench`.
 
-    A setting at which the original crashes, or does not respond for `patience` seconds, is skipped and reported; a
-    crash of the fused model, or at the default setting, is a CrashError that names the op at fault. `plot`: a .png,
-    .svg or .pdf for latency by shape and the roofline.
+    A setting at which the original crashes, or does not respond in time, is skipped and reported; a crash of the fused
+    model, or at the default setting, is a CrashError that names the op at fault.
     """
     from onnxfuse.measure.benchmark import bench as compare
     from onnxfuse.verification.localize.crashes import ChildRun, result_or_crash_error
 
+    options = filled(BenchRun, given)
+    plot, shapes = None if options["plot"] is None else Path(options["plot"]), extents(options["shapes"])
     if plot is not None:
         from onnxfuse.measure.benchmark.plot import check
 
         check(plot)
         writable(plot)
-    chosen = _with_rules(rules)
+    chosen = _with_rules(options["rules"])
     before = path_or_proto(original)
     after = optimize(before, chosen).model if fused is None else path_or_proto(fused)
     outcome = raced(
         lambda tell, earlier: compare(
-            before, after, shapes=shapes, providers=providers, use_tf32=use_tf32, runs=runs, rounds=rounds, seed=seed,
-            rules=rules, patience=patience, progress=tell, earlier=earlier,
+            before, after, shapes=shapes, progress=tell, earlier=earlier, **part(Timed, options)
         ),
         progress or silent,
     )  # fmt: skip
-    run = ChildRun(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32, rules=rules)
+    run = ChildRun(
+        before, after, None, (options["seed"],), shapes, options["providers"], use_tf32=options["use_tf32"],
+        rules=options["rules"],
+    )  # fmt: skip
     report = result_or_crash_error(outcome, run, progress or silent)
     if plot is not None:
         from onnxfuse.measure.benchmark.plot import draw
@@ -215,7 +188,7 @@ def bench(
 
 
 @dataclass(frozen=True)
-class Profiled:
+class ProfiledModels:
     """Bytes, operations and time of a run, and the fused model to which it was compared."""
 
     report: "Profile"
@@ -227,24 +200,19 @@ def profile(
     fused: "Model | None" = None,
     *,
     alone: bool = True,
-    shapes: Shapes | None = None,
-    providers: Sequence[str] | None = None,
-    time: bool = True,
-    cuda_graph: bool = False,
-    use_tf32: bool | None = None,
-    runs: int = PROFILED,
-    seed: int = 0,
-    trace: Path | None = None,
     progress: Progress | None = None,
-) -> Profiled:
-    """Return how bytes, operations and time of a run are distributed; see `onnxfuse.measure.profile.profile`.
+    **given: Unpack[ProfileRun],
+) -> ProfiledModels:
+    """Return how bytes, operations and time of a run are distributed; see `onnxfuse.profile`.
 
-    Unless `alone`, a model without fused ops is also optimized, and compared with the result. `trace`: a file for one
-    run as a Chrome trace. Raises CrashError that names the op at fault.
+    Unless `alone`, a model without fused ops is also optimized, and compared with the result. Raises CrashError that
+    names the op at fault.
     """
     from onnxfuse.measure.profile import profile as look
     from onnxfuse.verification.localize.crashes import ChildRun, run_naming_crashes
 
+    options = filled(ProfileRun, given)
+    trace, shapes = None if options["trace"] is None else Path(options["trace"]), extents(options["shapes"])
     if trace is not None:
         writable(trace)
     before, report_progress = path_or_proto(model), progress or silent
@@ -254,15 +222,16 @@ def profile(
         after = optimize(before).model
     report = run_naming_crashes(
         lambda tell: look(
-            before, after, shapes=shapes, providers=providers, time=time, cuda_graph=cuda_graph, use_tf32=use_tf32,
-            runs=runs, seed=seed, progress=lambda step: tell(step, 0, 0),
+            before, after, shapes=shapes, progress=lambda step: tell(step, 0, 0), **part(Profiled, options)
         ),
-        ChildRun(before, after, None, (seed,), shapes, providers, use_tf32=use_tf32),
+        ChildRun(
+            before, after, None, (options["seed"],), shapes, options["providers"], use_tf32=options["use_tf32"]
+        ),
         report_progress,
     )  # fmt: skip
     if trace is not None:
         _write_trace(report, trace)
-    return Profiled(report, after)
+    return ProfiledModels(report, after)
 
 
 def _light(source: Source) -> onnx.ModelProto:

@@ -42,11 +42,12 @@ def profile(*models: Any, **options: Any) -> "Profile":
     return running.profile(*models, **options).report
 
 
-def call_with_progress(task: Callable[..., T], name: str, arguments: Mapping[str, Any]) -> T:
-    """Call `call` with the arguments of a public function, with its operator libraries, and a progress bar if
+def call_with_progress(
+    task: Callable[..., T], name: str, models: Sequence["Model | None"], given: Mapping[str, Any]
+) -> T:
+    """Call `call` with the models and options of a public function, with its operator libraries, and a progress bar if
     requested."""
-    options = dict(arguments)
-    models = [options.pop(key) for key in ("model", "original", "fused") if key in options]
+    options = dict(given)
     with custom_ops.using(options.pop("custom_ops")), progress_callback(options.pop("progress"), name) as show:
         return call(task, *models, progress=show, **options)
 

@@ -244,13 +244,13 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+def bar(first: str, *, still: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar on a terminal; yields a function of the step, the amount done, and the total.
 
     `still`: redrawn at each step only, so that nothing runs while something is timed. With -v one line per step with
     its time, as in `working`.
     """
-    if verbosity() > 0 and not hidden:
+    if verbosity() > 0:
         with working(first) as next_step:
             steps = [first]
 
@@ -264,7 +264,7 @@ def bar(first: str, *, still: bool = False, hidden: bool = False) -> Iterator[Ca
     from rich.progress import Progress  # used by two commands only
 
     console = errors()
-    disable = hidden or not console.is_terminal
+    disable = verbosity() < 0 or not console.is_terminal
     with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as progress:
         task = progress.add_task(escape(first), total=None)
         if still:

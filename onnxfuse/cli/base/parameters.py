@@ -1,27 +1,21 @@
-"""Options shared by several commands, and their parsers."""
+"""Click's arguments and options, made of the schema of options."""
 
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from onnxfuse.api.request.options import optional_names, shipped_names
-from onnxfuse.api.run.running import PROVIDERS
 from onnxfuse.cli.base.console import register_stdin
-from onnxfuse.files.io import data_files
-from onnxfuse.model.precision_record import PRECISIONS
+from onnxfuse.options import schema
+from onnxfuse.options.kinds import extents
+from onnxfuse.options.schema import Argument, Field
 from onnxfuse.support.errors import ModelError, UsageError
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-Shapes = tuple[tuple[str, Sequence[int]], ...]
-"""Values of `--shape`: each name with its sizes."""
-
 
 STDIN = "stdin.onnx"
 """Name of the temporary file with the model from standard input, in a folder of its own."""
@@ -29,12 +23,17 @@ STDIN = "stdin.onnx"
 STREAM = "-"
 """Stands for standard input or output in place of a model's name."""
 
+COMPLETED = 200
+"""Largest number of node names offered for completion."""
+
 
 def from_stdin(*, weights: bool = True) -> Path:
     """Return a temporary file with the model from standard input, deleted when the command ends.
 
     With `weights` it must contain its own. Raises UsageError, ModelError.
     """
+    from onnxfuse.files.io import data_files  # ONNX is imported where a model is read
+
     if sys.stdin.isatty():
         raise UsageError(
             "-: standard input is a terminal, and a model is no text", "Send one: onnxfuse ... - < IN.onnx"
@@ -73,40 +72,7 @@ class ModelFile(click.Path):
         return from_stdin(weights=self.weights) if value == STREAM else super().convert(value, param, ctx)
 
 
-def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the shipped rules whose names start with a prefix, for shell completion."""
-    return shipped_names(incomplete)
-
-
-def optional_rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the shipped optional rules whose names start with a prefix, for shell completion."""
-    return optional_names(incomplete)
-
-
-ALSO_OPTION = click.option(
-    "--also", metavar="RULE", multiple=True, shell_complete=optional_rule_names,
-    help="Also apply this optional rule (`onnxfuse rules` lists them); may be repeated.",
-)  # fmt: skip
-"""Optional rules to apply."""
-
-
-def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the nodes and values of the call's model whose names start with a prefix, for shell completion."""
-    # An option without its value stops click's parser: the preceding arguments are then unparsed.
-    words = (context.params.get("source"), context.params.get("model"), *context.args)
-    path = next((word for word in words if word and Path(word).is_file()), None)
-    if path is None:
-        return []
-    from onnxfuse.api.rules.node_lookup import node_names as named  # ONNX is imported where a model is read
-
-    return [name for name in named(Path(path)) if name.startswith(incomplete)][:COMPLETED]
-
-
-COMPLETED = 200
-"""Largest number of node names offered for completion."""
-
-
-class ToleranceOption(click.ParamType[tuple[str, float]]):
+class _Tolerance(click.ParamType[tuple[str, float]]):
     """`1e-3` for every output, `logits=1e-3` for one, `float16=1e-2` for an element type."""
 
     name = "[NAME=]NUMBER"
@@ -120,7 +86,7 @@ class ToleranceOption(click.ParamType[tuple[str, float]]):
             self.fail(f"'{value}' is neither a number nor OUTPUT=NUMBER nor TYPE=NUMBER", param, ctx)
 
 
-class ShapeOption(click.ParamType[tuple[str, Sequence[int]]]):
+class _Size(click.ParamType[tuple[str, Sequence[int]]]):
     """`name=1,7` or `name=1..32` for the values of a dimension, `input=1x3x224x224` for the shape of an input."""
 
     name = "NAME=SIZES"
@@ -139,115 +105,136 @@ class ShapeOption(click.ParamType[tuple[str, Sequence[int]]]):
         return name, tuple(int(n) for n in extents)
 
 
-def ranges(shapes: Shapes) -> dict[str, tuple[int, int]]:
+def ranges(shapes: Mapping[str, int | Sequence[int]] | None) -> dict[str, tuple[int, int]]:
     """Return the least and the greatest size of each dimension. Raises UsageError for sizes that are not a range."""
-    for name, sizes in shapes:
+    sizes_by_name = extents(shapes)
+    for name, sizes in sizes_by_name.items():
         if not isinstance(sizes, range) and len(sizes) != 1:
             text = ",".join(map(str, sizes))
             raise UsageError(f"--shape {name}={text}: kernels are compiled for a range", "Say --shape batch=1..32.")
-    return {name: (sizes[0], sizes[-1]) for name, sizes in shapes}
+    return {name: (sizes[0], sizes[-1]) for name, sizes in sizes_by_name.items()}
 
 
-def arch_option(
-    text: str = "Target GPU architectures; default that of this machine's GPU, else sm_80 to sm_120.",
-) -> Callable[[Command], Command]:
-    """Return the option for architectures, repeatable and comma-separated; the command receives them one by one."""
+def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped rules whose names start with a prefix, for shell completion."""
+    from onnxfuse.api.request.options import shipped_names
 
-    def names(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-        return tuple(name.strip() for names in values for name in names.split(",") if name.strip())
-
-    return click.option("--arch", "archs", metavar="sm_NN[,...]", multiple=True, callback=names, help=text)
+    return shipped_names(incomplete)
 
 
-RANGE_OPTION = click.option(
-    "--shape",
-    "--shapes",
-    "shapes",
-    metavar="NAME=N..M",
-    type=ShapeOption(),
-    multiple=True,
-    help="Range or size of a dimension; default 1..32 for the first one of an input, 1..512 for others.",
-)
+def optional_rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the shipped optional rules whose names start with a prefix, for shell completion."""
+    from onnxfuse.api.request.options import optional_names
 
-TF32_OPTION = click.option(
-    "--tf32/--no-tf32",
-    "use_tf32",
-    default=None,
-    help="ONNX Runtime's CUDA option use_tf32, for both models; default 0 if OUT.onnx was made with "
-    "--strict-fp32, else 1.",
-)
-"""Whether float32 products may be rounded to TF32, for every command that opens sessions."""
-
-PROVIDER_OPTION = click.option(
-    "--provider",
-    "--providers",
-    "provider",
-    type=click.Choice(list(PROVIDERS)),
-    default="auto",
-    show_default=True,
-    help="Execution provider.",
-)
-
-SEED_OPTION = click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Seed of the inputs.")
-
-JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print every fact as JSON.")
+    return optional_names(incomplete)
 
 
-def custom_ops_option(command: Command) -> Command:
-    """Add to a command the option for custom operator libraries, which its sessions load."""
+def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the nodes and values of the call's model whose names start with a prefix, for shell completion."""
+    # An option without its value stops click's parser: the preceding arguments are then unparsed.
+    words = (context.params.get("source"), context.params.get("model"), *context.args)
+    path = next((word for word in words if word and Path(word).is_file()), None)
+    if path is None:
+        return []
+    from onnxfuse.api.rules.node_lookup import node_names as named  # ONNX is imported where a model is read
 
-    def load(context: click.Context, _: click.Parameter, libraries: tuple[Path, ...]) -> None:
-        if libraries:
-            from onnxfuse.model.custom_ops import using  # ONNX is imported where a model is read
-
-            context.with_resource(using(libraries))
-
-    return click.option(
-        "--custom-ops", metavar="LIB.so", multiple=True, type=click.Path(path_type=Path), expose_value=False,
-        callback=load, help="Library of custom operators for ONNX Runtime to load; may be repeated.",
-    )(command)  # fmt: skip
+    return [name for name in named(Path(path)) if name.startswith(incomplete)][:COMPLETED]
 
 
-def shapes_option(text: str) -> Callable[[Command], Command]:
-    """Return the repeatable option for sizes of dimensions and shapes of inputs."""
-    return click.option(
-        "--shapes", "--shape", "shapes", type=ShapeOption(), multiple=True, help=f"{text} May be repeated."
-    )
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem] | list[str]]
+COMPLETE: Mapping[str, Completer] = {
+    "rules": rule_names,
+    "optional rules": optional_rule_names,
+    "nodes": node_names,
+}
 
 
-def rules_option(text: str = "Folder of additional rules; may be repeated.") -> Callable[[Command], Command]:
-    """Return the option for folders of rules."""
-    return click.option("--rules", "folders", metavar="DIR", multiple=True, type=click.Path(path_type=Path), help=text)
+def parameters(group: type) -> list[click.Parameter]:
+    """Return the arguments of a command, then its options that have a flag."""
+    options = schema.fields(group).values()
+    return [
+        *(_argument(name, argument) for name, argument in schema.arguments(group).items()),
+        *(_option(one, group) for one in options if one.option.flag),
+    ]
 
 
-def precision_options(command: Command) -> Command:
-    """Add to a command the options for lower precision."""
-    for option in (
-        click.option(
-            "--time", "seconds", metavar="S", type=click.FloatRange(min=0, min_open=True),
-            help="With --precision: seconds for measuring, and again for trials; default 300.",
-        ),
-        click.option(
-            "--keep-fp32", metavar="NODE", multiple=True,
-            help="With --precision: pin this node, operator or name pattern to float32; may be repeated.",
-        ),
-        click.option(
-            "--io-precision", metavar="TYPE", type=click.Choice(["float32", "float16", "bfloat16"]),
-            help="With --precision: new type of float32 inputs and outputs; unchanged by default.",
-        ),
-        click.option(
-            "--tolerance", metavar="X", type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
-            help="With --precision: allowed relative RMS error of outputs; default 20 unit roundoffs (0.0098).",
-        ),
-        click.option(
-            "--inputs", metavar="PATH", multiple=True, type=click.Path(path_type=Path),
-            help="With --precision and --guard: real inputs; generated ones by default.",
-        ),
-        click.option(
-            "--precision", type=click.Choice(PRECISIONS),
-            help="Convert float32 to this type within the accuracy contract of the outputs; nodes that would break "
-            "it stay float32, and are listed with the reason.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+class GroupedOption(click.Option):
+    """An option with the heading below which help lists it."""
+
+    def __init__(self, *declared: Any, group: str, **given: Any) -> None:
+        super().__init__(*declared, **given)
+        self.group = group
+
+
+def _argument(name: str, argument: Argument) -> click.Argument:
+    kinds: dict[str, Any] = {
+        "path": click.Path(path_type=Path),
+        "model": ModelFile(),
+        "outline": ModelFile(weights=False),
+        "words": click.Choice(argument.words),
+    }
+    return click.Argument(
+        [name], metavar=argument.metavar, type=kinds.get(argument.kind), required=argument.required,
+        nargs=-1 if argument.many else 1, shell_complete=COMPLETE.get(argument.complete),
+    )  # fmt: skip
+
+
+def _option(one: Field, group: type) -> click.Option:
+    option, kind = one.option, one.kind
+    text = schema.help_text(one, group, python=False)
+    if kind.many:
+        text = text.removesuffix(".") + "; may be repeated."
+    given: dict[str, Any] = {"help": text, "metavar": option.metavar or None}
+    if kind.parser == "switch":
+        off = option.default is True and "/" not in option.flag
+        given |= {"is_flag": True, "flag_value": False} if off else {}
+        given |= {} if "/" in option.flag else {"is_flag": True}
+        given["default"] = option.default
+        given["show_default"] = "/" in option.flag and option.default is not None
+    elif kind.many:
+        given |= {"multiple": True, "type": _word(one)}
+    else:
+        words = {repr(value): word for word, value in option.words.items()}
+        default = words[repr(option.default)] if words else option.default
+        given |= {"type": _word(one), "default": default, "show_default": option.shown and default is not None}
+    declared = [option.flag] if "/" in option.flag else one.flags
+    return GroupedOption(
+        [one.name, *declared], callback=_finisher(one), shell_complete=COMPLETE.get(option.complete),
+        group=option.group, **given,
+    )  # fmt: skip
+
+
+def _word(one: Field) -> Any:
+    """Return click's type of one word of an option."""
+    kind, option = one.kind, one.option
+    if option.words or kind.words:
+        return click.Choice([*option.words] or kind.words)
+    if option.from_flag is not None:
+        return click.FloatRange(0, min_open=True)
+    if kind.parser == "integer":
+        return click.IntRange(kind.least, kind.most)
+    if kind.parser == "number":
+        return click.FloatRange(kind.least, kind.most, min_open=kind.least_open, max_open=kind.most_open)
+    types: dict[str, Any] = {
+        "path": click.Path(path_type=Path),
+        "folder": click.Path(path_type=Path, file_okay=False),
+        "size": _Size(),
+        "tolerance": _Tolerance(),
+    }
+    return types.get(kind.parser, click.STRING)
+
+
+def _finisher(one: Field) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return what turns the flag's value into the keyword's."""
+    kind, option = one.kind, one.option
+
+    def finish(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        if kind.parser == "list":
+            value = tuple(name.strip() for names in value for name in names.split(",") if name.strip())
+        if kind.many:
+            return kind.collect(value) if value else option.default
+        if option.words:
+            return option.words[value]
+        return value if value is None or option.from_flag is None else option.from_flag(value)
+
+    return finish

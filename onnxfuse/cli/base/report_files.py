@@ -1,7 +1,6 @@
 """Report files (`--report`, `--junit`, `--markdown`), and GitHub annotations in a workflow.
 
-Usage: the decorator `@output_options` adds the argument `outputs` to a command, and `outputs.write(...)` writes all of
-them.
+A command whose options include them gets the argument `outputs`, and `outputs.write(...)` writes all of them.
 """
 
 import os
@@ -10,10 +9,9 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import onnx
@@ -22,12 +20,11 @@ from onnxfuse.api.request.files import writable
 from onnxfuse.cli.base.console import with_callers_names
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import add, same_file
+from onnxfuse.options.schema import fields
 from onnxfuse.support.errors import OnnxfuseError, UsageError
 
 Models = Mapping[str, "onnx.ModelProto | Path | str"]
 """The models of a command by side: `before`, `after`."""
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -83,62 +80,45 @@ class Outputs:
                 writable(target)
 
 
-def output_options(command: Command) -> Command:
-    """Add the three options to a click command, as one argument `outputs`."""
-
-    @click.option(
-        "--report", metavar="FILE.html", type=click.Path(path_type=Path), help="Write a self-contained HTML report."
-    )
-    @click.option("--junit", metavar="FILE.xml", type=click.Path(path_type=Path), help="Write the checks as JUnit XML.")
-    @click.option(
-        "--markdown",
-        metavar="FILE.md",
-        type=click.Path(path_type=Path),
-        help='Append the report to FILE.md, such as "$GITHUB_STEP_SUMMARY".',
-    )
-    @wraps(command)
-    def with_outputs(
-        *arguments: Any, report: Path | None, junit: Path | None, markdown: Path | None, **options: Any
-    ) -> Any:
-        outputs = Outputs(report, junit, markdown)
-        outputs.check()
-        _check_distinct(options | {"report": report, "junit": junit, "markdown": markdown})
-        try:
-            return command(*arguments, outputs=outputs, **options)
-        except OnnxfuseError as error:
-            # Failures also go into the reports, where a pipeline looks for results.
-            name = click.get_current_context().info_name or ""
-            facts = {
-                "ok": False,
-                "exit_code": error.exit_code,
-                "error": with_callers_names(f"{error}"),
-                "hint": with_callers_names(error.hint),
-            }
-            replace(outputs, report=None).write(name, facts)
-            raise
-
-    return with_outputs  # type: ignore[return-value]  # click sees the options that were added, the caller one argument
+def with_reports(run: Callable[..., int], group: type, given: Mapping[str, Any]) -> int:
+    """Run a command that takes its report files as the argument `outputs`; its failure goes into them, too."""
+    named = dict(given)
+    outputs = Outputs(named.pop("report"), named.pop("junit"), named.pop("markdown"))
+    outputs.check()
+    _check_distinct(group, given)
+    try:
+        return run(outputs=outputs, **named)
+    except OnnxfuseError as error:
+        # Failures also go into the reports, where a pipeline looks for results.
+        name = click.get_current_context().info_name or ""
+        facts = {
+            "ok": False,
+            "exit_code": error.exit_code,
+            "error": with_callers_names(f"{error}"),
+            "hint": with_callers_names(error.hint),
+        }
+        replace(outputs, report=None).write(name, facts)
+        raise
 
 
-WRITTEN = ("report", "junit", "markdown", "plot", "trace", "save_inputs", "tuning_file", "dump", "bisect")
-"""Options that name files written in addition to a model."""
-
-
-def _check_distinct(options: Mapping[str, Any]) -> None:
+def _check_distinct(group: type, given: Mapping[str, Any]) -> None:
     """Raise UsageError if an output file is also an input or another output, which would be lost.
 
     Devices and pipes may be repeated.
     """
     named = [
         (name, path)
-        for name, value in options.items()
+        for name, value in given.items()
         for path in (value if isinstance(value, tuple) else (value,))
         if isinstance(path, Path) and (os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path))
     ]
+    options = fields(group)
     for name, path in named:
-        if name in WRITTEN and any(other != name and same_file(path, other_path) for other, other_path in named):
-            option = f"--{name.removesuffix('_file').replace('_', '-')}"
-            raise UsageError(f"{option} {path}: is named twice, and would be overwritten", "Give another name.")
+        written = name in options and options[name].option.writes
+        if written and any(other != name and same_file(path, other_path) for other, other_path in named):
+            raise UsageError(
+                f"{options[name].spelled} {path}: is named twice, and would be overwritten", "Give another name."
+            )
 
 
 def command_line() -> str:

@@ -1,29 +1,19 @@
 """`onnxfuse bench`: time the fused model against the original at ONNX Runtime's best settings."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.api.run.running import PATIENCE, PROVIDERS, ROUNDS, RUNS, bench
+from onnxfuse.api.run.running import bench
 from onnxfuse.cli.base.console import bar, output, print_json, print_table, printing
-from onnxfuse.cli.base.parameters import (
-    JSON_OPTION,
-    PROVIDER_OPTION,
-    SEED_OPTION,
-    TF32_OPTION,
-    ModelFile,
-    Shapes,
-    custom_ops_option,
-    rules_option,
-    shapes_option,
-)
-from onnxfuse.cli.base.report_files import Outputs, output_options
+from onnxfuse.cli.base.report_files import Outputs
 from onnxfuse.files.atomic_write import together
 from onnxfuse.measure.profile.report import flops_text, size_text
+from onnxfuse.options.commands import BenchCommand
+from onnxfuse.options.functions import BenchRun
+from onnxfuse.options.schema import part
 from onnxfuse.support.errors import EXPECTATION_NOT_MET
 from onnxfuse.support.plurals import plural
 
@@ -37,82 +27,12 @@ BENEATH = ("min", "p99", "p90", "items/s", "roofline", "launches", "memory", "95
 """Columns moved below a setting's row on a narrow terminal; its median and speed-up stay in it."""
 
 
-@click.command("bench")
-@click.argument("original", metavar="IN.onnx", type=ModelFile())
-@click.argument("fused", metavar="[OUT.onnx]", required=False, type=click.Path(path_type=Path))
-@shapes_option("Sizes of a dynamic dimension to run in turn (batch=1,8,32), or the shape of an input.")
-@PROVIDER_OPTION
-@TF32_OPTION
-@click.option(
-    "--runs", metavar="N", type=click.IntRange(1), default=RUNS, show_default=True, help="Timed runs per round."
-)
-@click.option(
-    "--rounds",
-    metavar="N",
-    type=click.IntRange(1),
-    default=ROUNDS,
-    show_default=True,
-    help="Interleaved rounds over all settings.",
-)
-@click.option(
-    "--patience",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    default=PATIENCE,
-    show_default=True,
-    help="Skip a setting of the original that does not start within this many seconds.",
-)
-@click.option(
-    "--min-speedup", type=click.FloatRange(0), metavar="X", help="Exit 4 if the speed-up is below X at any shape."
-)
-@rules_option("Folder of custom rules for OUT.onnx; may be repeated.")
-@SEED_OPTION
-@click.option(
-    "--plot",
-    metavar="FILE.png",
-    type=click.Path(path_type=Path),
-    help="Plot latency by shape and the roofline; .png, .svg or .pdf.",
-)
-@custom_ops_option
-@output_options
-@JSON_OPTION
-def command(
-    original: Path,
-    fused: Path | None,
-    shapes: Shapes,
-    provider: str,
-    use_tf32: bool | None,
-    runs: int,
-    rounds: int,
-    patience: float,
-    min_speedup: float | None,
-    folders: tuple[Path, ...],
-    seed: int,
-    plot: Path | None,
-    as_json: bool,
-    outputs: Outputs,
-) -> int:
-    """Time IN.onnx at each of ONNX Runtime's settings, and OUT.onnx, on the same inputs, interleaved.
-
-    Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused model's.
-    Several --shape sizes are combined in order: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
-    """
+def command(outputs: Outputs, **given: Unpack[BenchCommand]) -> int:
+    """Run the command and print its result."""
+    original, plot, min_speedup = given["original"], given["plot"], given["min_speedup"]
     with printing() as print_result, together():
-        with bar("optimize" if fused is None else "load", still=True) as show_progress:
-            timed = bench(
-                original,
-                fused,
-                shapes=dict(shapes),
-                providers=PROVIDERS[provider],
-                use_tf32=use_tf32,
-                runs=runs,
-                rounds=rounds,
-                patience=patience,
-                seed=seed,
-                rules=folders,
-                plot=plot,
-                progress=show_progress,
-            )
+        with bar("optimize" if given["fused"] is None else "load", still=True) as show_progress:
+            timed = bench(original, given["fused"], progress=show_progress, **part(BenchRun, given))
         report = timed.report
         missed = () if min_speedup is None else report.missed(min_speedup)
         not_met = [f"--min-speedup {min_speedup:g}: {b.measured}" for b in missed]
@@ -121,7 +41,7 @@ def command(
         outputs.write("bench", facts, {"before": original, "after": timed.fused})
 
         def tell() -> None:
-            if as_json:
+            if given["as_json"]:
                 print_json("bench", facts)
                 return
             show(report, not_met, output())

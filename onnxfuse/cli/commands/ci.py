@@ -1,77 +1,49 @@
 """`onnxfuse ci`: optimize, verify and time the models of onnxfuse.toml, and check them against it and onnxfuse.lock."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from typing import Unpack
 
-import click
 from rich.console import Console
 from rich.markup import escape
 
 from onnxfuse.api.run.ci import CiResult, Outcome, checked
 from onnxfuse.cli.base.console import output, plain_table, print_json, printing, working
-from onnxfuse.cli.base.parameters import JSON_OPTION, custom_ops_option
-from onnxfuse.cli.base.report_files import Outputs, output_options
-from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.cli.base.report_files import Outputs
+from onnxfuse.options.commands import CiCommand
+from onnxfuse.options.functions import CiChecks
+from onnxfuse.options.schema import part
+
+COLORS = {"ok": "green", "failed": "red", "error": "red"}
 
 
-@click.command("ci")
-@click.argument("config", required=False, type=click.Path(path_type=Path))
-@click.option("--update", is_flag=True, help="Write the lock file from the current results.")
-@click.option("--locked", is_flag=True, help="Exit 4 for any difference from the lock file, not only for regressions.")
-@click.option("--model", "names", metavar="NAME", multiple=True, help="Check this model only; may be repeated.")
-@click.option("--no-bench", is_flag=True, help="Skip timing, on machines without the GPU.")
-@custom_ops_option
-@output_options
-@JSON_OPTION
-def command(
-    config: Path | None,
-    update: bool,
-    locked: bool,
-    names: tuple[str, ...],
-    no_bench: bool,
-    as_json: bool,
-    outputs: Outputs,
-) -> int:
-    """Check the models of CONFIG against its requirements, and against its lock file.
-
-    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
-    and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
-    or false), bench (min_speedup), precision with io_precision, tolerance and keep_fp32, provider, rules, skip, also,
-    freeze_initializers, name. A lost fusion, an additional node or float32 node compared with the lock, or a larger
-    error exits 4 with the reason; a numerical mismatch exits 1. An output is written only if all checks pass.
-    """
+def command(outputs: Outputs, **given: Unpack[CiCommand]) -> int:
+    """Run the command and print its result."""
 
     # Outputs and the lock are put in place last: if a report cannot be written, they remain unchanged.
     def tell() -> None:
-        if as_json:
+        if given["as_json"]:
             print_json("ci", result.as_dict())
         else:
-            _print(result, locked=locked, update=update)
+            _print(result, locked=given["locked"], update=given["update"])
 
     with printing() as print_result, ExitStack() as pending:
         with working("read") as progress:
-            result = pending.enter_context(
-                checked(config, update=update, locked=locked, names=names, bench=not no_bench, progress=progress)
-            )
+            result = pending.enter_context(checked(given["config"], progress=progress, **part(CiChecks, given)))
         outputs.write("ci", result.as_dict(), by_model={o.entry.name: o.models for o in result.outcomes})
         print_result(tell)
     return result.exit_code
 
 
 def _print(result: CiResult, *, locked: bool, update: bool) -> None:
-    console, outcomes = output(), result.outcomes
+    console, outcomes, table = output(), result.outcomes, result.table()
     config, lock = escape(str(result.config)), escape(str(result.lock))
-    good = sum(not o.exit_code for o in outcomes)
-    verdict = "[bold green]ok[/]" if not result.exit_code else "[bold red]failed[/]"
-    console.print(
-        f"{verdict}: {good} of {plural(outcomes, 'model')} {agreeing(good, 'holds', 'hold', of=outcomes)} to {config}"
-    )
-    table = plain_table("model", "nodes", "fusions", "verify", "speed-up", "verdict")
-    for outcome in outcomes:
-        table.add_row(*_row(outcome))
-    console.print(table)
+    verdict, _, holds = table.verdict.partition(":")
+    console.print(f"[bold {COLORS[verdict]}]{verdict}[/]:{escape(holds)}")
+    printed = plain_table(*table.headings)
+    for *cells, verified, speedup, last in table.rows:
+        shown = f"[red]{verified}[/]" if verified.isupper() else verified
+        printed.add_row(*map(escape, cells), shown, escape(speedup), f"[{COLORS[last]}]{last}[/]")
+    console.print(printed)
     for outcome in outcomes:
         _print_outcome(outcome, console, lock)
     changed = [str(c) for c in result.changed] + [
@@ -90,32 +62,6 @@ def _print(result: CiResult, *, locked: bool, update: bool) -> None:
         console.print(f"{lock} not written: it is for models that hold", style="bold red")
     if result.lock_state == "written":
         console.print(f"{lock} written")
-
-
-def _row(outcome: Outcome) -> tuple[str, ...]:
-    if outcome.optimized is None:
-        return (escape(outcome.entry.name), "", "", "", "", "[red]error[/]")
-    nodes = outcome.optimized["nodes"]
-    verified = "not run" if outcome.verified is None else _verdict(outcome.verified)
-    speedup = "not run"
-    if outcome.benched is not None:
-        slowest = min(outcome.benched["blocks"], key=lambda block: float(block["speedup"]))
-        at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
-        speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
-        speedup += f" at {at}" if at else ""
-    return (
-        escape(outcome.entry.name),
-        f"{nodes['before']} -> {nodes['after']}",
-        str(sum(outcome.optimized["rules"].values())),
-        verified,
-        escape(speedup),
-        "[red]failed[/]" if outcome.exit_code else "[green]ok[/]",
-    )
-
-
-def _verdict(verified: Mapping[str, Any]) -> str:
-    """Return the verdict of `verify` in one word."""
-    return "ok" if verified["ok"] else f"[red]{verified['verdict'].upper()}[/]"
 
 
 def _print_outcome(outcome: Outcome, console: Console, lock: str) -> None:

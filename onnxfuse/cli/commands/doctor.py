@@ -1,34 +1,20 @@
 """`onnxfuse doctor`: report what is installed, what works, what is missing, and the command that fixes it."""
 
-from typing import Literal
+from typing import Unpack
 
-import click
 from rich.markup import escape
 
 from onnxfuse.api.deploy.doctor import Diagnosis, doctor
 from onnxfuse.cli.base.console import output, plain_table, print_json, working
-from onnxfuse.cli.base.parameters import JSON_OPTION
+from onnxfuse.options.commands import DoctorCommand
 from onnxfuse.support.errors import DeviceError
 
 
-@click.command("doctor")
-@click.option(
-    "--provider",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="Required provider; auto requires CUDA if there is an NVIDIA driver.",
-)
-@JSON_OPTION
-def command(provider: Literal["auto", "cpu", "cuda"], as_json: bool) -> int:
-    """Report what is installed, what works and what is missing, with the command that fixes it.
-
-    Exits 5 if something that should work here does not: a required package, or CUDA if there is a driver for it
-    (--provider cuda: always, --provider cpu: never).
-    """
+def command(**given: Unpack[DoctorCommand]) -> int:
+    """Run the command and print its result."""
     with working("look"):
-        diagnosis = doctor(provider)
-    if as_json:
+        diagnosis = doctor(given["provider"])
+    if given["as_json"]:
         print_json("doctor", diagnosis.as_dict())
     else:
         _print(diagnosis)

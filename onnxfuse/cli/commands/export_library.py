@@ -2,50 +2,25 @@
 
 import os
 from contextlib import nullcontext
-from pathlib import Path
+from typing import Unpack
 
-import click
 from rich.markup import escape
 
 from onnxfuse.api.deploy.exporting import Exported, export_library
 from onnxfuse.api.request.options import Compiling, Exporting
 from onnxfuse.cli.base.console import output, print_json, printing, working
-from onnxfuse.cli.base.parameters import JSON_OPTION, RANGE_OPTION, Shapes, arch_option, ranges, rules_option
+from onnxfuse.cli.base.parameters import ranges
 from onnxfuse.cli.screens.pack_coverage import covered, megabytes
 from onnxfuse.files.atomic_write import filling
+from onnxfuse.options.commands import ExportLibraryCommand
 from onnxfuse.support.plurals import plural
 
 
-@click.command("export-library")
-@click.argument("model", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@arch_option()
-@RANGE_OPTION
-@click.option("--ptx/--no-ptx", default=True, show_default=True, help="Include PTX for later GPUs.")
-@click.option("--at", metavar="PATH", help="Path of DIR as the server sees it; default where it is written.")
-@click.option(
-    "--batch/--no-batch",
-    default=None,
-    help="Whether Triton batches requests along the common first dimension; default if there is one.",
-)
-@rules_option("Folder of custom rules that made the model; may be repeated.")
-@JSON_OPTION
-def command(
-    model: Path,
-    folder: Path,
-    archs: tuple[str, ...],
-    shapes: Shapes,
-    ptx: bool,
-    at: str | None,
-    batch: bool | None,
-    folders: tuple[Path, ...],
-    as_json: bool,
-) -> int:
-    """Write DIR with the model, the library and the kernels to serve MODEL.onnx from C++, C#, Java or Triton.
-
-    MODEL.onnx is an output of `onnxfuse optimize`. DIR is also a model of a Triton repository. Needs no GPU.
-    """
-    options = Exporting(Compiling(archs, ranges(shapes), ptx, folders), at, batch)
+def command(**given: Unpack[ExportLibraryCommand]) -> int:
+    """Run the command and print its result."""
+    model, folder = given["model"], given["folder"]
+    kernels = Compiling.of({**given, "shapes": ranges(given["shapes"])})
+    options = Exporting(kernels, given["at"], given["batch"])
     new = not os.path.lexists(folder)  # existing content is checked by the export
     with printing() as print_result, filling(folder) if new else nullcontext():
         with working("load") as progress:
@@ -54,7 +29,7 @@ def command(
                 progress(f"{what} {done} of {of}" if of else what)
 
             exported = export_library(model, folder, options, step)
-        print_result(lambda: print_json("export-library", exported.as_dict()) if as_json else _print(exported))
+        print_result(lambda: print_json("export-library", exported.as_dict()) if given["as_json"] else _print(exported))
     return 0
 
 

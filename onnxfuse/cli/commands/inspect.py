@@ -2,34 +2,29 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
+from typing import Unpack
 
-import click
 from rich.markup import escape
 
 from onnxfuse.api.explain.inspecting import ModelInspection, inspect
 from onnxfuse.cli.base.console import output, plain_table, print_json
-from onnxfuse.cli.base.parameters import JSON_OPTION, STREAM, ModelFile, came_through_stdin
+from onnxfuse.cli.base.parameters import STREAM, came_through_stdin
 from onnxfuse.cli.screens.pack_coverage import megabytes
+from onnxfuse.options.commands import InspectCommand
 from onnxfuse.support.plurals import plural
 
 OPERATORS = 12
 """Number of operators listed by name; the others are counted."""
 
 
-@click.command("inspect")
-@click.argument("model", metavar="MODEL.onnx", type=ModelFile(weights=False))
-@JSON_OPTION
-def command(model: Path, as_json: bool) -> int:
-    """Describe MODEL.onnx: sizes, inputs, outputs, dynamic dimensions, weights, operators, and fused ops.
-
-    Nothing is run, and no external weights are read.
-    """
+def command(**given: Unpack[InspectCommand]) -> int:
+    """Run the command and print its result."""
+    model = given["model"]
     inspection = inspect(model)
     if came_through_stdin(model):
         missing = tuple(os.path.relpath(file, model.parent) for file in inspection.missing)
         inspection = replace(inspection, name=STREAM, missing=missing)
-    if as_json:
+    if given["as_json"]:
         print_json("inspect", inspection.as_dict())
     else:
         _print(inspection)

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-import click
 from rich.console import Console
 from rich.markup import escape
 
 from onnxfuse.api.rules import rules as library
 from onnxfuse.cli.base.console import output, plain_table, print_json, working
-from onnxfuse.cli.base.parameters import JSON_OPTION, node_names, rule_names, rules_option
 from onnxfuse.cli.screens import rule_tests
+from onnxfuse.options.commands import RulesCommand
 from onnxfuse.support.errors import MISMATCH, UsageError
 from onnxfuse.support.plurals import plural
 
@@ -22,38 +21,11 @@ if TYPE_CHECKING:
     from onnxfuse.rules.language.rule_file import Rule
 
 
-@click.command("rules")
-@click.argument("name", required=False, shell_complete=rule_names)
-@rules_option()
-@click.option("--test", is_flag=True, help="Test each rule on its examples: fusions, refusals, numerical results.")
-@click.option(
-    "--new", is_flag=True, help="Create the rule NAME: a file with a pattern and an example extracted from a model."
-)
-@click.option("--from", "model", metavar="IN.onnx", type=click.Path(path_type=Path), help="With --new: the model.")
-@click.option(
-    "--at",
-    metavar="NODE",
-    multiple=True,
-    shell_complete=node_names,
-    help="With --new: the node, value or name pattern to extract.",
-)
-@click.option("--predicates", is_flag=True, help="List the predicates available in `where`.")
-@JSON_OPTION
-def command(
-    name: str | None,
-    folders: tuple[Path, ...],
-    test: bool,
-    new: bool,
-    model: Path | None,
-    at: tuple[str, ...],
-    predicates: bool,
-    as_json: bool,
-) -> int:
-    """List the fusion rules, or explain the rule NAME with models before and after it.
-
-    With --test every example of NAME, of the rules of --rules DIR, or of all rules is run: exits 1 if one fails. With
-    --new NAME --from IN.onnx --at NODE a new rule file is written into --rules DIR, by default the current folder.
-    """
+def command(**given: Unpack[RulesCommand]) -> int:
+    """Run the command and print its result."""
+    name, at, folders = given["name"], tuple(given["at"]), tuple(map(Path, given["rules"]))
+    model = None if given["model"] is None else Path(given["model"])
+    new, test, as_json = given["new"], given["test"], given["as_json"]
     if new != (model is not None) or new != bool(at) or (new and (name is None or test or len(folders) > 1)):
         raise UsageError(
             "--new goes with a name, --from and --at, and with one --rules at most",
@@ -64,7 +36,7 @@ def command(
         return _new(name, model, at, folders[0] if folders else Path(), as_json=as_json)
     if test:
         return _test(name, folders, as_json=as_json)
-    if predicates:
+    if given["predicates"]:
         words = library.predicates()
         if as_json:
             print_json("rules", {"ok": True, "predicates": words})

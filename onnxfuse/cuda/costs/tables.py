@@ -2,13 +2,14 @@
 
 A template declares a section as a frozen dataclass: fields are numbers, tuples of numbers, other such dataclasses, or
 mappings from integers, or from a part of a variant written as its integers, to one of these. A file says
-`like = "sm_90a"` for all sections that it lacks, a table of rows `like = "float16"` for all rows that it lacks.
+`like = "sm_90a"` for all that it lacks itself, a table of rows `like = "float16"` for all rows that it lacks.
 """
 
 import dataclasses
 import datetime
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -67,16 +68,24 @@ _SECTIONS: dict[tuple[str, str], object] = {}
 
 def _section(arch: str, name: str, kind: type[Any]) -> object:
     file = file_of(arch)
-    while True:
-        facts = _text(file)
-        table: Any = facts
-        for word in name.split("."):
-            table = table.get(word) if isinstance(table, Mapping) else None
-        if table is not None:
-            return read(table, kind, f"{file}.toml: {name}")
-        if LIKE not in facts:
-            raise CostError(f"{file}.toml: no section {name}")
-        file = facts[LIKE]
+    table: Any = _whole(file)
+    for word in name.split("."):
+        table = table.get(word) if isinstance(table, Mapping) else None
+    if table is None:
+        raise CostError(f"{file}.toml: no section {name}")
+    return read(table, kind, f"{file}.toml: {name}")
+
+
+def _whole(file: str) -> dict[str, Any]:
+    """Return the costs of a file, completed by those of the file that it is like."""
+    facts = _text(file)
+    return _merged(_whole(facts[LIKE]), facts) if LIKE in facts else facts
+
+
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return `base`, in its order, with the values of `own`; tables are merged."""
+    both = {key: _merged(base[key], own[key]) for key in base.keys() & own.keys() if isinstance(own[key], dict)}
+    return {**base, **own, **both}
 
 
 @cache
@@ -96,12 +105,45 @@ def _number(arch: str) -> int:
 def arches() -> tuple[str, ...]:
     """Return the architectures that have a file, by name."""
     folder = resources.files("onnxfuse.cuda.costs")
-    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+    files = {f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")}
+    return tuple(sorted(files | {*_SUBSTITUTES}))
+
+
+@contextmanager
+def substituted(arch: str, text: str) -> Iterator[None]:
+    """Let plans read `text` in place of an architecture's file meanwhile: costs that were just measured."""
+    before = _SUBSTITUTES.get(arch)
+    _SUBSTITUTES[arch] = text
+    _forget()
+    try:
+        yield
+    finally:
+        del _SUBSTITUTES[arch]
+        if before is not None:
+            _SUBSTITUTES[arch] = before
+        _forget()
+
+
+_SUBSTITUTES: dict[str, str] = {}
+
+
+def _forget() -> None:
+    _SECTIONS.clear()
+    for cached in (_text, file_of, arches):
+        cached.cache_clear()
+
+
+def source(arch: str) -> str:
+    """Return the text of an architecture's own file; empty if it has none."""
+    if arch in _SUBSTITUTES:
+        return _SUBSTITUTES[arch]
+    file = resources.files("onnxfuse.cuda.costs") / f"{arch}.toml"
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 @cache
 def _text(file: str) -> dict[str, Any]:
-    return tomllib.loads((resources.files("onnxfuse.cuda.costs") / f"{file}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(source(file))
 
 
 def read(value: object, kind: Any, place: str) -> Any:

@@ -19,8 +19,9 @@ from onnxfuse.model import metadata
 from onnxfuse.support import json_fields as known_facts
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import ModelError
-from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text, shown
+from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.shown import shown
 from onnxfuse.symbolic.strides import Shape
 
 VERSION = 1

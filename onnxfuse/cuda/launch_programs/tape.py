@@ -10,18 +10,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from onnxfuse.codegen.emit.source import KernelSource
-from onnxfuse.cuda.launch_programs import leaf as leaves
 from onnxfuse.cuda.launch_programs.family import Family
-from onnxfuse.cuda.launch_programs.leaf import Leaf, Map
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.launch_programs.leaf import Leaf
 from onnxfuse.symbolic.evaluation import plain, step
 from onnxfuse.symbolic.expressions import Expression, constant
-from onnxfuse.symbolic.operations import OPERATIONS, UnansweredError, Value, composed
+from onnxfuse.symbolic.operations import OPERATIONS, Value, composed
 from onnxfuse.symbolic.recording import DecisionNode, extents_of
-from onnxfuse.symbolic.strides import Shape
 
 MAGIC, VERSION = b"OFLP", 2
 HEADER = struct.Struct("<4sI8I")
@@ -35,10 +30,6 @@ NUMBERS = {op: FIRST + n for n, op in enumerate(o for o, how in OPERATIONS.items
 MOST_REGISTERS, MOST_INSTRUCTIONS, MOST_WORDS = 1 << 16, 1 << 20, 1 << 22
 """Limits of the engine."""
 NO_WINDOW, WINDOW = range(2)
-
-
-class TapeError(ValueError):
-    """Bytes that are not a program of this version."""
 
 
 @dataclass
@@ -71,7 +62,7 @@ class _TapeWriter:
                 number = constant(value)
                 if number is not None:
                     self.constants[value] = len(self.bits)
-                    self.bits.append(_bits(number))
+                    self.bits.append(bits_of(number))
                 elif not isinstance(value, int):
                     self.results[value] = len(self.results)
                     wanted.extend(step(value)[1])
@@ -142,7 +133,8 @@ class _TapeWriter:
             self.leaf(after)
 
 
-def _bits(value: Value) -> int:
+def bits_of(value: Value) -> int:
+    """Return the 64 bits of an integer or a double as a signed integer."""
     return int.from_bytes(struct.pack("<d" if isinstance(value, float) else "<q", value), "little", signed=True)
 
 
@@ -171,103 +163,3 @@ def written(family: Family) -> bytes | None:
 
 def _ends(node: DecisionNode) -> list[DecisionNode]:
     return [node] if node.answer is not None else [e for child in node.children.values() for e in _ends(child)]
-
-
-# ---- the evaluator in Python: twin of the engine's, for tests and inspection
-
-
-_NAMES = {number: op for op, number in NUMBERS.items()}
-
-
-class Tape:
-    """A program to be evaluated; raises `TapeError` for invalid bytes."""
-
-    def __init__(self, data: bytes) -> None:
-        if len(data) < HEADER.size:
-            raise TapeError(f"{len(data)} bytes, expected {HEADER.size} and more")
-        magic, version, *counts = HEADER.unpack_from(data)
-        if magic != MAGIC or version != VERSION:
-            raise TapeError(f"a program of version {version}, expected {VERSION}")
-        ranks, dims, constants, self.registers, instructions, words, self.kernels, self.outputs = counts
-        size = HEADER.size + 8 * (dims + constants) + 4 * (ranks + 5 * instructions + words)
-        if len(data) != size or dims + constants > self.registers:
-            raise TapeError(f"{len(data)} bytes of a program, expected {size}")
-        at = HEADER.size
-        self.fixed = struct.unpack_from(f"<{dims}q", data, at)
-        self.constants = struct.unpack_from(f"<{constants}q", data, at + 8 * dims)
-        at += 8 * (dims + constants)
-        self.ranks = struct.unpack_from(f"<{ranks}I", data, at)
-        self.code = list(struct.iter_unpack("<5I", data[at + 4 * ranks : at + 4 * (ranks + 5 * instructions)]))
-        self.words = struct.unpack_from(f"<{words}I", data, at + 4 * (ranks + 5 * instructions))
-
-    def answer(self, shapes: tuple[Shape, ...], kernels: Sequence[KernelSource]) -> LaunchPlan | None:
-        """Return the launch for these shapes; None if the planner must be called."""
-        dims = [n for s in shapes for n in s]
-        if tuple(map(len, shapes)) != self.ranks:
-            return None
-        if any(f not in (-1, n) for f, n in zip(self.fixed, dims, strict=True)):
-            return None
-        values = [*dims, *self.constants, *([0] * (self.registers - len(dims) - len(self.constants)))]
-        try:
-            end = self._run(values)
-        except UnansweredError:
-            return None
-        if end is None:
-            return None
-        result, _ = self._leaf(end)
-        return leaves.launch(result, kernels, lambda register: values[register])
-
-    def _run(self, registers: list[int]) -> int | None:
-        at = 0
-        while True:
-            op, to, *operands = self.code[at]
-            at += 1
-            if op == MISS:
-                return None
-            if op == ANSWER:
-                return int(operands[2])
-            if op == JUMP:
-                at = at if registers[operands[0]] == registers[operands[1]] else operands[2]
-                continue
-            name = _NAMES[op]
-            how = OPERATIONS[name]
-            values: list[Any] = [
-                struct.unpack("<d", struct.pack("<q", registers[o]))[0] if kind == "r" else registers[o]
-                for o, kind in zip(operands, how.takes, strict=False)
-            ]
-            result = how.evaluate(*values)
-            registers[to] = _bits(float(result)) if how.gives == "r" else int(result)
-
-    def _leaf(self, at: int) -> tuple[Leaf, int]:
-        """Decode an answer, with registers in place of expressions; return it with the index of the next word."""
-        words = self.words
-
-        def several() -> tuple[int, ...]:
-            nonlocal at
-            count = words[at]
-            at += 1 + count
-            return tuple(words[at - count : at])
-
-        def one() -> int:
-            nonlocal at
-            at += 1
-            return int(words[at - 1])
-
-        kernel, *registers = (one() for _ in range(9))
-        passing, bits, parameters = bool(one()), one(), several()
-        shapes = tuple(several() for _ in range(one()))
-        maps = []
-        for _ in range(one()):
-            pointer, dtype, tf32, window, offset = (one() for _ in range(5))
-            extents, strides, box = several(), several(), several()
-            sides = (several(), several(), several()) if window == WINDOW else None
-            maps.append(Map(pointer, dtype, bool(tf32), extents, strides, box, offset, sides))
-        then = []
-        for _ in range(one()):
-            after, at = self._leaf(at)
-            then.append(after)
-        grid, block = tuple(registers[:3]), tuple(registers[3:6])
-        result = Leaf(
-            kernel, grid, block, registers[6], bits, parameters, shapes, tuple(maps), registers[7], passing, tuple(then)
-        )
-        return result, at

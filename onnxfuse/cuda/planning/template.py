@@ -1,6 +1,6 @@
 """Interface of a kernel template: all properties that other modules use, in one object."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -70,6 +70,10 @@ def _nothing(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: 
     return ()
 
 
+def _no_times(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Mapping[V, float]:
+    return {}
+
+
 def _nowhere(op: FusedOp) -> tuple[tuple[int, int], ...]:
     return ()
 
@@ -116,6 +120,8 @@ class Planner(Generic[V]):
     """The body's program with its running sum represented as a reduction; absent: there are none."""
     general: Callable[[FusedOp, tuple[Shape, ...], Arch], LaunchPlan] | None = None
     """The plan for all shapes and alignments, if the template has one; absent: that of the general kernel."""
+    estimates: Callable[[FusedOp, tuple[Shape, ...], Arch], Mapping[V, float]] = _no_times
+    """The estimated microseconds of the variants that were considered; absent: sizes alone decide, not times."""
     variants: tuple[type[Variant], ...] = ()
     """The kinds of its variants, which tuning files and benchmarks name by their fields; empty: there are none."""
 

@@ -41,7 +41,11 @@ class GraphContext:
     """
 
     failed: dict[Hashable, str] = field(default_factory=dict)
-    """Why regions of sibling anchors have no kernel, by rule and outline: the next anchor often grows an equal one."""
+    """Why regions of sibling anchors have no kernel, by rule and outline: the next anchor often grows an equal one.
+
+    That stays so when an op is made: an op that is there already would be planned for fewer GPUs at its next location,
+    but one that has no plan for some has none there either.
+    """
 
     def fused(self, nodes: Sequence[Node]) -> None:
         """Drop nodes that are fused now from the anchors that may still join another one."""

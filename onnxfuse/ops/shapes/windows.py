@@ -70,7 +70,8 @@ class Window:
         if is_symbolic(extent, self.size):
             return self._symbolic_places(extent)
         room = extent + sum(self.padding(extent)) - self.span
-        return int(room / self.stride) + 1  # C++ division truncates: a window larger than the image has one output
+        # C++ division truncates: a window larger than the image has one output.
+        return (room // self.stride if room >= 0 else -(-room // self.stride)) + 1
 
     def _symbolic_places(self, extent: int) -> int:
         rare = self.ceil or (self.same and self.pools and (self.dilation > 1 or self.size < self.stride))

@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
+from onnxfuse.cuda.costs import library
 from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
@@ -27,11 +28,6 @@ a batch by an unbatched left factor through a pointer array, which it copies to 
 ALIGNED = 8
 """Required multiple of the channels (columns of the products), for that rule."""
 
-LEAST = 32
-"""Minimum channels and weight rows for that rule: half of the kernels' smallest tile. An estimate."""
-
-MOST_TERMS = 4096
-"""Maximum terms of a sum for that rule, as for the rule gemm."""
 
 SUFFIX = ".turned"
 """Name suffix of a transposed weight."""
@@ -73,7 +69,12 @@ def _begins(graph: Graph, node: Node) -> bool:
         return False
     type_ = graph.type(node.inputs[0])
     channels = type_.shape[-1] if type_.shape is not None else None
-    return type_.dtype in TYPES and isinstance(channels, int) and channels >= LEAST and channels % ALIGNED == 0
+    return (
+        type_.dtype in TYPES
+        and isinstance(channels, int)
+        and channels >= library.costs().product_least
+        and channels % ALIGNED == 0
+    )
 
 
 def _exchanges(graph: Graph, node: Node) -> bool:
@@ -132,7 +133,8 @@ def _is_weight(graph: Graph, value: str) -> bool:
         return False
     if not all(_is_product(r) and r.inputs[0] != value for r in graph.readers(value)):
         return False
-    return 0 < array.shape[0] <= MOST_TERMS and bool(array.shape[1] >= LEAST)
+    sizes, (terms, rows) = library.costs(), array.shape
+    return bool(0 < terms <= sizes.product_terms and rows >= sizes.product_least)
 
 
 def _joins(graph: Graph, node: Node, region: _Region) -> list[Node] | None:

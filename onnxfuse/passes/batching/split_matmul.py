@@ -16,6 +16,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse import ops
+from onnxfuse.cuda.costs import library
 from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -31,9 +32,6 @@ ALIGNED = 8
 """Required multiple of a part's terms and columns: the rule gemm leaves others to the library, where each product reads
 the input once more.
 """
-
-MOST_TERMS = 4096
-"""Maximum terms of a sum for the rule gemm: longer products would not share a launch."""
 
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 """Element types that the rule gemm multiplies."""
@@ -130,7 +128,7 @@ def _column_count(graph: Graph, product: Node) -> int | None:
     columns = int(str((weight.shape or ())[axis]))
     terms = size // columns
     biases = [graph.type(v).shape or () for v in product.inputs[2:]]
-    if terms % ALIGNED or terms > MOST_TERMS or any(b[-1:] != (columns,) for b in biases):
+    if terms % ALIGNED or terms > library.costs().product_terms or any(b[-1:] != (columns,) for b in biases):
         return None
     return columns
 

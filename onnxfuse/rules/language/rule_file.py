@@ -20,7 +20,7 @@ from onnxfuse.rules.pattern.shapes import read as read_shapes
 from onnxfuse.support.bounded_text import read_text, read_toml
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
-from onnxfuse.support.json_fields import shown
+from onnxfuse.support.shown import shown
 
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists contain tables; all other lists contain strings."""
@@ -219,6 +219,8 @@ class Reader:
         target = self.pattern(self.want(table, "to", str, what))
         let = self.let(self.optional(table, "let", dict, {}), source)
         labels = source.labels | {binding.label for binding in let}
+        if not target.labels <= labels:  # a label may be bound by whatever spelling of a part is there
+            labels |= frozenset.intersection(*(frozenset(s.let) for s in patterns.every_spelling(source)))
         self.fits(target, source, source.values, labels, "`to`", "`from`")
         optional = self.optional(table, "optional", dict, {})
         for name in optional:

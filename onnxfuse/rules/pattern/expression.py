@@ -11,7 +11,9 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import cast
 
+from onnxfuse.cuda.costs import library
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
 from onnxfuse.support.plurals import plural
@@ -23,6 +25,12 @@ LONGEST, DEEPEST = 2000, 30
 
 LARGEST = 2**63
 """Maximum literal, and maximum integer result: no extent or size is larger."""
+
+MEASURED = "measured"
+MEASURED_TEXT = (
+    "dim(x, -1) <= measured(product_terms): a size from which the library is faster, by name, of section [library] in "
+    "onnxfuse/cuda/costs"
+)
 
 EACH = "each"
 """The word of a condition that must hold at every index of its lists."""
@@ -320,6 +328,20 @@ def _names(tree: ast.expr) -> list[ast.Name]:
     return [a for node in ast.walk(tree) if isinstance(node, ast.Call) for a in node.args if isinstance(a, ast.Name)]
 
 
+class _Measured(ast.NodeTransformer):
+    """Replaces `measured(NAME)` by the size of that name, a number like any other one from then on."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:  # ast's name
+        self.generic_visit(node)
+        if not isinstance(node.func, ast.Name) or node.func.id != MEASURED:
+            return node
+        names, sizes = [a.id for a in node.args if isinstance(a, ast.Name)], library.measured()
+        if len(node.args) != 1 or node.keywords or not names or names[0] not in sizes:
+            near = did_you_mean(names[0], sizes) if names else ""
+            raise RuleError(f"'{ast.unparse(node)}' is none of the sizes that were measured.{near}", SEE)
+        return ast.copy_location(ast.Constant(sizes[names[0]]), node)
+
+
 def _parsed(text: str) -> ast.expr:
     if len(text) > LONGEST:
         raise RuleError(f"an expression of {plural(text, 'character')}, at most {LONGEST} are read", SEE)
@@ -332,7 +354,7 @@ def _parsed(text: str) -> ast.expr:
         level, depth = [c for t in level for c in ast.iter_child_nodes(t) if isinstance(c, ast.expr)], depth + 1
     if depth > DEEPEST:
         raise RuleError(f"an expression {plural(depth, 'operator')} deep, at most {DEEPEST} are read", SEE)
-    return tree
+    return cast(ast.expr, _Measured().visit(tree))
 
 
 def _condition(tree: ast.expr) -> Tree:

@@ -5,13 +5,14 @@ import random
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.launch_programs.family import Family, Key
-from onnxfuse.cuda.launch_programs.tape import Tape, written
+from onnxfuse.cuda.launch_programs.tape import written
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.operations import UnansweredError
+from tests.support.kernels.tape_evaluator import Tape
 
 Shapes = tuple[tuple[int, ...], ...]
 OTHERS = (0, 1, 2, 3, 7, 8, 16, 31, 33, 64, 127, 128, 197, 768, 1025, 4096, 65537, 1_000_003)

@@ -1,19 +1,25 @@
 """The measured costs: every architecture has all sections, and a file that is not as its reader declares is refused."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from onnxfuse.cuda import SUPPORTED, Arch
-from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs import library, tables
 from onnxfuse.cuda.costs.tables import CostError
+from onnxfuse.cuda.dispatch.estimates import estimates
 from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.cuda.templates.attention import costs as attention
 from onnxfuse.cuda.templates.conv import costs as conv
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.reduction import costs as reduction
+from onnxfuse.rules.pattern import expression
+from onnxfuse.support.errors import RuleError
+from tests.unit.cuda.planning.test_measurements import CASES
 
 READERS = (
     gemm.mma, gemm.skinny, gemm.prologue, attention.costs_of, conv.depthwise, conv.halo, conv.direct, reduction.group,
@@ -74,5 +80,46 @@ def test_a_table_is_like_another_one_except_for_its_rows() -> None:
 def test_another_table_than_declared_is_refused_with_its_place(facts: object, message: str) -> None:
     with pytest.raises(CostError, match=message):
         tables.read(facts, Both, "here")
-    with pytest.raises(CostError, match=r"sm_90a\.toml: no section gemm\.tcgen05"):
+    with pytest.raises(CostError, match=r"sm_100\.toml: no section gemm\.tcgen05"):
         tables.section("sm_100", "gemm.tcgen05", Both)
+
+
+def test_every_size_at_which_the_library_is_faster_is_asked_for() -> None:
+    """By a rule, or by a pass: a size that nobody asks for is not kept."""
+    rules = "\n".join(p.read_text(encoding="utf-8") for p in Path("rules").rglob("*.toml"))
+    asked = {*re.findall(r"measured\((\w+)\)", rules)}
+    asked |= {n for p in Path("onnxfuse/passes").rglob("*.py") for n in library.measured() if f".{n}" in p.read_text()}
+    assert asked == {*library.measured()}
+
+
+def test_a_condition_asks_for_a_size_by_name() -> None:
+    """It is the number from then on, also in messages; a typo is answered with the nearest name."""
+    assert expression.read("dim(x, 0) <= measured(product_terms)") == expression.read("dim(x, 0) <= 4096")
+    with pytest.raises(RuleError, match=r"'measured\(product_term\)' is none of .* Did you mean product_terms"):
+        expression.read("dim(x, 0) <= measured(product_term)")
+    with pytest.raises(RuleError, match="is none of the sizes"):
+        expression.read("dim(x, 0) <= measured(3)")
+
+
+@pytest.mark.parametrize("arch", SUPPORTED, ids=lambda a: a.name)
+def test_the_plan_s_own_choice_is_among_the_estimates(arch: Arch) -> None:
+    """Fastest first; of a product it is the fastest of its kernel's tiles or blocks, and the plan launches it."""
+    for name, (op, shapes) in CASES.items():
+        sizes = tuple(map(tuple, shapes))
+        found = estimates(op, sizes, arch)
+        (chosen,) = [one for one in found if one.chosen]
+        assert [one.microseconds for one in found] == sorted(one.microseconds for one in found)
+        if name.startswith("gemm") and chosen.variant is not None:
+            kind = chosen.variant.changed.keys()
+            alike = [one for one in found if one.variant is not None and one.variant.changed.keys() == kind]
+            assert chosen == alike[0]
+            assert len(found) > 3
+        if not op.template.startswith("gemm") and name != "gate":
+            assert found == (chosen,)
+
+
+def test_the_least_time_of_a_launch_is_that_of_its_bytes() -> None:
+    """A kernel without estimates of variants reads and writes once: 2 us and 4.2 TB/s on the H200."""
+    op, shapes = CASES["row"]
+    (only,) = estimates(op, tuple(map(tuple, shapes)), SUPPORTED[3])
+    assert only.microseconds == pytest.approx(2.0 + 2 * 4096 * 197 * 4 / 4.2e6)

@@ -10,9 +10,8 @@ from onnx import TensorProto, numpy_helper
 
 import onnxfuse
 from models import traps
-from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Guarding, Options
+from onnxfuse.api.request.options import Guarding, Options, lowering
 from onnxfuse.files import io
 from onnxfuse.model import precision_record
 from onnxfuse.model.precision_record import PrecisionRecord
@@ -211,9 +210,9 @@ def test_a_name_to_keep_that_nothing_has_is_exit_2(big: Path, onnxfuse_command: 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--tolerance", "0.1"], "go with --precision"),
-        (["--keep-fp32", "root"], "go with --precision"),
-        (["--inputs", "x.npz"], "go with --precision and --guard"),
+        (["--tolerance", "0.1"], "goes with --precision"),
+        (["--keep-fp32", "root"], "goes with --precision"),
+        (["--inputs", "x.npz"], "goes with --precision or --guard"),
         (["--undo", "--precision", "float16"], "--undo goes with none of"),
     ],
 )

@@ -6,9 +6,8 @@ import pytest
 import onnxfuse
 from models import traps
 from models.traps import TRAP, Trap
-from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.options import Options, lowering
 from onnxfuse.model.precision_record import HighPrecisionNode
 from onnxfuse.precision.plan import FLOAT, float_nodes, opsets_of
 from onnxfuse.precision.scopes import called, scopes_of

@@ -7,9 +7,8 @@ from xml.etree import ElementTree
 
 import onnx
 
-from onnxfuse.api.optimize.lowering import lowering
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.options import Options, lowering
 from onnxfuse.reporting.annotations import annotations
 from onnxfuse.reporting.charts import LETTER, WIDTH, Bar, Spot, bars, histogram, roofline
 from onnxfuse.reporting.checks import Check, checks

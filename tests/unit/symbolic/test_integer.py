@@ -179,6 +179,18 @@ def test_bounds_follow_from_those_of_names() -> None:
     assert bounds(Int.name("few", 2, 5) * height) == (2, math.inf)
 
 
+@pytest.mark.parametrize("text", ["N+B", "N-B", "B*N", "B*N*M-B*K", "N//B", "(B-N)//N", "(N%B)*(M%B)-K", "min(N-B,M)"])
+def test_bounds_of_integers_that_no_double_holds(text: str) -> None:
+    """A file may name an extent by any digits: the bounds hold, and an infinity stays one."""
+    value = parsed(text.replace("B", "9" * 320))
+    assert isinstance(value, Int)
+    least, most = value.range
+    for sizes in ({"N": 1, "M": 1, "K": 1}, {"N": 7, "M": 10**330, "K": 3}):
+        at = value.substitute(**sizes)
+        assert isinstance(at, int)
+        assert least <= at <= most
+
+
 def test_it_is_not_asked_whether_it_is_true() -> None:
     with pytest.raises(TypeError, match="whether n is zero is not known"):
         bool(Int.name("n"))

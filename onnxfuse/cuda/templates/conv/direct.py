@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
+from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.isa.factors import Rounding
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
@@ -252,3 +253,16 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     group = _group(op, parts, size, True)
     slabs = sorted(_fitting(group, arch), key=lambda s: _cycles(group, s, arch))
     return (*tiles, *(DirectVariant(area=s.area) for s in slabs[:8]))
+
+
+def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> dict[DirectVariant, float]:
+    """Return the estimated microseconds, at the card's boost clock, of the areas or, if used, channel slices."""
+    parts = parse_op(op)
+    size = problem(parts, input_shapes)
+    per_microsecond = tables.card(arch.name).clock * 1000
+    if not precise(op, parts) and halo.takes(op, parts, size):
+        slices = halo.slices_of(op, parts, size, input_shapes, True)
+        return {DirectVariant(halo=h): cycles / per_microsecond for h, cycles in halo.estimates(slices, arch).items()}
+    group = _group(op, parts, size, True)
+    slabs = _fitting(group, arch)
+    return {DirectVariant(area=s.area): _cycles(group, s, arch) / per_microsecond for s in slabs}

@@ -148,6 +148,11 @@ def choose(slices: Slices, arch: Arch) -> Tiling | None:
     return least(_fitting(slices, arch), lambda t: _cycles(slices, t, arch))
 
 
+def estimates(slices: Slices, arch: Arch) -> dict[Halo, float]:
+    """Return the estimated cycles of the tiles that fit."""
+    return {t.halo: _cycles(slices, t, arch) for t in _fitting(slices, arch)}
+
+
 def candidates(slices: Slices, arch: Arch) -> list[DirectVariant]:
     """Return the six tiles of the least estimated time."""
     fastest = sorted(_fitting(slices, arch), key=lambda t: _cycles(slices, t, arch))

@@ -14,7 +14,7 @@ TEMPLATES = (
         "direct", 50, "other convolutions of few channels or filters, on the tensor cores",
         Planner(
             direct.parse_op, direct.output_shapes, direct.plan, direct.refuses, candidates=direct.candidates,
-            variants=(DirectVariant,),
+            estimates=direct.estimates, variants=(DirectVariant,),
         ),
         growth=frozenset({Growth.EPILOGUE, Growth.JOINED_INPUT}), writes_slots=True, rounds_to_tf32=True,
     ),

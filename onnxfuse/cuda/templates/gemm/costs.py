@@ -57,8 +57,9 @@ class WgmmaCosts:
         return tuple(replace(tile, split=s) for tile, blocks in self.splits.items() for s in blocks)
 
 
-WGMMA = tables.section("sm_90a", "gemm.wgmma", WgmmaCosts)
-"""Only this architecture has warpgroup products."""
+def wgmma() -> WgmmaCosts:
+    """Return the costs of warpgroup products, which one architecture has."""
+    return tables.section("sm_90a", "gemm.wgmma", WgmmaCosts)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Launch plans of the gemm template: matrix products with pointwise prologue and epilogue in one kernel."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
@@ -75,7 +76,7 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
 def _valid(tuning: GemmVariant, parts: Anatomy, arch: Arch) -> GemmVariant:
     """Return the tuning if it names a kernel for unrounded float32, else the default."""
     tile, block, together = tuning.tile, tuning.block, len(parts.epilogues[0].products)
-    tiles = (*costs.WGMMA.tiles(parts), *sm90.shared(parts))
+    tiles = (*costs.wgmma().tiles(parts), *sm90.shared(parts))
     if tile is not None and replace(tile, n=tile.n * together) in tiles:
         return tuning
     measured = block is not None and replace(block, n=block.n * together) in costs.mma(arch).exact
@@ -161,6 +162,35 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
         *(GemmVariant(block=block) for block in blocks),
         *(GemmVariant(strip=strip) for strip in strips),
     )
+
+
+def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> dict[GemmVariant, float]:
+    """Return the estimated microseconds of the tiles and blocks that fit; none for few rows, whose strips have none."""
+    work = _work(op, input_shapes)
+    if few.takes(work, True, arch):
+        return {}
+    found: dict[GemmVariant, float] = {}
+    if sm90.takes(work, arch):
+        found |= {GemmVariant(tile=tile): time for tile, time in sm90.estimates(work, arch).items()}
+    if sm80.takes(work.parts, work.size, arch) and (work.size.window is None or not found):
+        found |= {GemmVariant(block=block): time for block, time in sm80.estimates(work.parts, work.size, arch).items()}
+    return found
+
+
+def estimator(
+    op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, variant: GemmVariant
+) -> Callable[[costs.TileCost | costs.Pace], float]:
+    """Return the estimated microseconds of a tile or block by its cost: for calibration, which looks for that."""
+    work = _work(op, input_shapes)
+
+    def microseconds(cost: costs.TileCost | costs.Pace) -> float:
+        if isinstance(cost, costs.TileCost):
+            assert variant.tile is not None
+            return sm90.microseconds(work, variant.tile, arch, cost)
+        assert variant.block is not None
+        return sm80.microseconds(variant.block, work.parts, work.size, arch, cost)
+
+    return microseconds
 
 
 def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> tuple[GemmVariant, ...]:

@@ -91,7 +91,8 @@ def choose(parts: Anatomy, size: GemmProblem, arch: Arch) -> Block:
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
     """Return the timed block shapes that fit `arch` with the body's products and layouts."""
-    return _fitting(costs.mma(arch).blocks(parts), parts, arch)
+    exact, measured = parts.factors.is_exact, costs.mma(arch).blocks(parts)
+    return _fitting((block for block in measured if not exact or block.warps_k == 1), parts, arch)
 
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
@@ -112,12 +113,17 @@ def adding_alike(parts: Anatomy, size: GemmProblem, chosen: Block, arch: Arch) -
     return sorted(alike, key=lambda block: microseconds(block, parts, size, arch))
 
 
+def estimates(parts: Anatomy, size: GemmProblem, arch: Arch) -> dict[Block, float]:
+    """Return the estimated microseconds of the timed block shapes that fit."""
+    return {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
+
+
 def worth_measuring(parts: Anatomy, size: GemmProblem, arch: Arch) -> list[Block]:
     """Return the block shapes whose estimated time is near the least one; none without an instruction."""
     if arch.isa.mma(parts.factors) is None:
         return []
-    estimates = {block: microseconds(block, parts, size, arch) for block in candidates(parts, arch)}
-    return [block for block, time in estimates.items() if time <= costs.mma(arch).near * min(estimates.values())]
+    times = estimates(parts, size, arch)
+    return [block for block, time in times.items() if time <= costs.mma(arch).near * min(times.values())]
 
 
 def _tiles(block: Block, size: GemmProblem) -> int:
@@ -132,9 +138,9 @@ def _pace(block: Block, parts: Anatomy, arch: Arch) -> costs.Pace:
     return costs.mma(arch).blocks(parts)[replace(block, n=block.n * len(parts.epilogues[0].products))]
 
 
-def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch) -> float:
-    """Return the estimated time of a block."""
-    pace, (_, resident) = _pace(block, parts, arch), _ring(parts, block, arch)
+def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch, known: costs.Pace | None = None) -> float:
+    """Return the estimated time of a block; by its measured cost unless given another."""
+    pace, (_, resident) = known or _pace(block, parts, arch), _ring(parts, block, arch)
     steps = _steps(block, parts, size)
     computed = prologue_cpp.microseconds(parts, block.m * block.warps_k, arch)
     rounds, rest = divmod(_tiles(block, size), arch.sm_count * resident)
@@ -178,6 +184,8 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )
+    if parts.factors.is_exact and block.warps_k > 1:
+        raise UnsupportedError(f"a block of {block.m} by {block.n} whose warps share the terms of integers")
     stages, resident = _ring(parts, block, arch)
     item = parts.factors.bytes
     product = parts.products[0]
@@ -200,5 +208,6 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
 
 
 def _piece(along: int, item: int, aligned: bool) -> int:
-    """Return the alignment in bytes of every line of a factor with so many elements per line."""
-    return gcd(along * item, 16) if aligned and along else item
+    """Return the alignment in bytes of every line of a factor with so many elements per line; of bytes four or one."""
+    piece = gcd(along * item, 16) if aligned and along else item
+    return piece if item > 1 or piece % 4 == 0 else item

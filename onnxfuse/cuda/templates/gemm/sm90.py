@@ -12,7 +12,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
-from onnxfuse.cuda.templates.gemm.costs import WGMMA
+from onnxfuse.cuda.templates.gemm.costs import TileCost, wgmma
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
@@ -44,7 +44,8 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         return False
     if size.window is None:
         # TMA requires row pitches that are multiples of 16 bytes. Factors stored [k, m] have any number of rows.
-        return size.pitch % 8 == 0 and (not parts.products[0].transposed or size.k % 8 == 0)
+        line = parts.factors.line
+        return size.pitch % line == 0 and (not parts.products[0].transposed or size.k % line == 0)
     # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
     least = 8 if size.groups == 1 else parts.terms // sm90_cpp.SLICES
     return size.channels % least == 0 and tensor_maps.slides_fast(size.window)
@@ -187,7 +188,7 @@ def _tiles(work: GemmSource) -> list[GemmTile]:
     narrow = work.first_operand == 1 and output_bytes(work.parts) == 2 and work.parts.prologue is None
     return [
         tile
-        for tile in WGMMA.tiles(work.parts)
+        for tile in wgmma().tiles(work.parts)
         if _takes_columns(work, tile)
         and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
         and _has_registers(work.parts, tile, tile.n)
@@ -248,51 +249,54 @@ def _count(work: GemmSource, tile: GemmTile) -> int:
     return -(-work.size.m // (tile.m * tile.cluster)) * across * work.size.products
 
 
-def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch) -> float:
-    """Return the estimated time of a tile, with the columns of all products of a gate."""
+def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost | None = None) -> float:
+    """Return the estimated time of a tile, with the columns of all products of a gate; by its measured cost unless
+    given another."""
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(parts)
     moved = output_bytes(parts) + work.staged_bytes
-    cost, rounds = WGMMA.tiles(parts)[_whole(parts, tile)], 1
+    cost, rounds = known or wgmma().tiles(parts)[_whole(parts, tile)], 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
-    if tile.cluster > 1 and rounds < WGMMA.shared_from:
+    if tile.cluster > 1 and rounds < wgmma().shared_from:
         return math.inf
     computed = prologue_cpp.microseconds(parts, left_rows(size, tile), arch)
     if rounds > 1:
         one = steps * larger(cost.several, computed) + (cost.light if light else cost.finish)
         # One team alternates between stores and products; two teams overlap them.
         behind = 0.0 if tile.teams > 1 else steps * cost.several
-        return WGMMA.launch + rounds * larger(one, behind + WGMMA.beside + tile.m * tile.n * moved / WGMMA.store)
+        return wgmma().launch + rounds * larger(one, behind + wgmma().beside + tile.m * tile.n * moved / wgmma().store)
     added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
-    gather = WGMMA.gather_once + WGMMA.gather_each * added if tile.split > 1 else 0.0
-    saved = WGMMA.light_saves if light else 0.0
+    gather = wgmma().gather_once + wgmma().gather_each * added if tile.split > 1 else 0.0
+    saved = wgmma().light_saves if light else 0.0
     return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - saved
 
 
 def _is_long(work: GemmSource, tile: GemmTile, arch: Arch) -> bool:
     """Return whether a launch with this timed tile is long enough for a late dependent launch."""
     whole = replace(tile, n=tile.n * work.first_operand)
-    timed = whole in WGMMA.tiles(work.parts) or whole in shared(work.parts)
-    return timed and bool(merged(lambda: _microseconds(work, whole, arch)) > WGMMA.long)
+    timed = whole in wgmma().tiles(work.parts) or whole in shared(work.parts)
+    return timed and bool(merged(lambda: _microseconds(work, whole, arch)) > wgmma().long)
 
 
 def _whole(parts: Anatomy, tile: GemmTile) -> GemmTile:
     """Return the unsplit tile with the cost of a split one's products."""
     whole = replace(tile, split=1)
-    return whole if whole in WGMMA.tiles(parts) else replace(whole, teams=2)
+    return whole if whole in wgmma().tiles(parts) else replace(whole, teams=2)
 
 
 def shared(parts: Anatomy) -> list[GemmTile]:
-    """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried."""
-    return [tile for tile in WGMMA.split if not parts.precise or (tile.m, tile.n) == (64, 64)]
+    """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried, for integers none."""
+    if parts.factors.is_exact:
+        return []
+    return [tile for tile in wgmma().split if not parts.precise or (tile.m, tile.n) == (64, 64)]
 
 
 def _splits(work: GemmSource, arch: Arch, tile: GemmTile) -> bool:
     """Return whether tiles are so few that split-K may be faster."""
-    if work.first_operand > 1 or _steps(work.size, work.parts.terms) < WGMMA.split_from:
+    if work.first_operand > 1 or _steps(work.size, work.parts.terms) < wgmma().split_from:
         return False
-    share = 1.0 if tile.split == 2 else WGMMA.clustered
+    share = 1.0 if tile.split == 2 else wgmma().clustered
     return (
         _takes_columns(work, tile)
         and _has_registers(work.parts, tile, tile.n)
@@ -310,9 +314,20 @@ def adding_alike(work: GemmSource, chosen: GemmTile, arch: Arch) -> list[GemmTil
     return [t for tile in tiles if (t := replace(tile, n=tile.n // work.first_operand)) != chosen]
 
 
+def microseconds(work: GemmSource, tile: GemmTile, arch: Arch, cost: TileCost) -> float:
+    """Return the estimated time of a tile, with the columns of each product, if it had this cost."""
+    return _microseconds(work, replace(tile, n=tile.n * work.first_operand), arch, cost)
+
+
+def estimates(work: GemmSource, arch: Arch) -> dict[GemmTile, float]:
+    """Return the estimated microseconds of the tiles that fit, with the columns of each product."""
+    times = _estimated(work, arch)
+    return {replace(t, n=t.n // work.first_operand): time for t, time in times.items() if time < math.inf}
+
+
 def worth_measuring(work: GemmSource, arch: Arch) -> list[GemmTile]:
     """Return the tiles whose estimate is near the best, and all split-K factors if they are few."""
     estimated = _estimated(work, arch)
-    tiles = [t for t in fitting(work) if estimated[t] <= WGMMA.near * min(estimated.values())]
+    tiles = [t for t in fitting(work) if estimated[t] <= wgmma().near * min(estimated.values())]
     tiles += [tile for tile in shared(work.parts) if _splits(work, arch, tile)]
     return [replace(t, n=t.n // work.first_operand) for t in tiles]

@@ -6,6 +6,7 @@ from onnxfuse.cuda.templates.gemm.plan import (
     COLUMNS_BESIDE,
     MOST_BESIDE,
     candidates,
+    estimates,
     plan,
     reads,
     reads_before,
@@ -19,7 +20,8 @@ TEMPLATES = (
     Template(
         "gemm", 40, "matrix products and convolutions on the tensor cores",
         Planner(
-            anatomy, output_shapes, plan, refuses, candidates=candidates, stand_ins=stand_ins, variants=(GemmVariant,),
+            anatomy, output_shapes, plan, refuses, candidates=candidates, stand_ins=stand_ins,
+            estimates=estimates, variants=(GemmVariant,),
         ),
         growth=frozenset({
             Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,

@@ -49,6 +49,10 @@ class Block:
         """Threads of the block: 128 or 256."""
         return 32 * self.warps_m * self.warps_n * self.warps_k
 
+    def __str__(self) -> str:
+        shared = f"x{self.warps_k}" if self.warps_k > 1 else ""
+        return f"{self.m}x{self.n} by {self.warps_m}x{self.warps_n}{shared} warps"
+
 
 @dataclass(frozen=True)
 class Strip:

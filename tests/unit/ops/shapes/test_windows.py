@@ -11,6 +11,7 @@ from onnx import TensorProto, defs, helper
 
 import onnxfuse
 from onnxfuse import ops
+from onnxfuse.ops.shapes.windows import Window
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import type_of
 
@@ -132,3 +133,9 @@ def test_extents_that_an_exporter_wrote_behind_such_a_pool_are_not_believed(op: 
     was, now = (run(one, feeds)[0] for one in (model, onnxfuse.optimize(model)))
     np.testing.assert_allclose(now, was)
     assert was.tolist() == [[[1.0]]]
+
+
+def test_windows_of_a_large_image_are_counted_exactly() -> None:
+    """Beyond the integers that a double holds; of an image smaller than the window there is one."""
+    assert Window(1, 1, 1, (0, 0), "NOTSET").places(2**53 + 1) == 2**53 + 1
+    assert [Window(4, 2, 1, (0, 0), "NOTSET").places(n) for n in (2, 3, 4, 6)] == [0, 1, 1, 2]

@@ -1,0 +1,166 @@
+"""What the candidates for a node cost, and who decides among them: measured times, estimates, or a rule's sizes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onnxfuse import cuda
+from onnxfuse.api.explain.explaining import explain
+from onnxfuse.api.request.model_source import Model
+from onnxfuse.api.request.options import Options
+from onnxfuse.api.rules.node_lookup import name_of
+from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.dispatch import supports
+from onnxfuse.cuda.dispatch.estimates import Estimate, estimates
+from onnxfuse.cuda.dispatch.measurements import Book, MeasuredVariants
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.shapes.inference import infer
+from onnxfuse.support.errors import NoPlanError
+from onnxfuse.support.progress import Steps, silent
+from onnxfuse.symbolic.strides import Shape
+
+DecidedBy = Literal["measured", "estimate", "rule"]
+"""`measured`: times of optimize --tune; `estimate`: of the template; `rule`: its conditions alone, or a template that
+chooses by sizes."""
+
+
+@dataclass(frozen=True)
+class CandidateCost:
+    """One way to compute a fused op."""
+
+    name: str
+    """The template's kernel with its variant, or `library`, `split`, `alone` as measured."""
+    microseconds: float | None
+    """None if it failed."""
+    is_measured: bool
+    """Whether the time was measured; else it is estimated."""
+    is_chosen: bool
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """The candidates for one fused op on inputs of certain shapes."""
+
+    op: str
+    rule: str
+    nodes: tuple[str, ...]
+    """The original nodes, as "Op name"."""
+    shapes: tuple[Shape, ...]
+    """Shapes of the fused op's inputs."""
+    arch: str
+    """The architecture for which times are estimated."""
+    decided_by: DecidedBy
+    candidates: tuple[CandidateCost, ...]
+    """Fastest first."""
+    note: str = ""
+    """Why nothing is estimated, or on which card the estimates were measured."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        return {
+            "op": self.op, "rule": self.rule, "nodes": list(self.nodes), "shapes": [list(s) for s in self.shapes],
+            "arch": self.arch, "decided_by": self.decided_by, "note": self.note,
+            "candidates": [
+                {"name": c.name, "microseconds": c.microseconds, "measured": c.is_measured, "chosen": c.is_chosen}
+                | ({"failed": c.failed} if c.failed else {})
+                for c in self.candidates
+            ],
+        }  # fmt: skip
+
+
+def node_costs(
+    model: Model,
+    node: str,
+    options: Options | None = None,
+    sizes: Mapping[str, int] | None = None,
+    arch: Arch | None = None,
+    progress: Steps = silent,
+) -> tuple[NodeCost, ...]:
+    """Return the candidates for the fused ops that take the nodes requested by a name or pattern; the model is not
+    changed.
+
+    `sizes` are those of dynamic dimensions by name, 1 by default; where ops were measured, their shapes. `arch`: the
+    GPU, by default this machine's, else the one on which costs were measured. Raises UsageError for an unknown name.
+    """
+    explained = explain(model, options, (node,), progress)
+    assert explained.optimized is not None, "explain returns the optimized model"
+    on = arch or _this_gpu()
+    nodes = explained.requests[node].nodes
+    taken = [a for a in explained.report.applied if a.op and any(name_of(n) in nodes for n in a.nodes)]
+    ops = fused_ops(explained.optimized)
+    book: Book = {} if explained.tuned is None else explained.tuned.book
+    graph = infer(with_sizes(explained.optimized, sizes or {})[0]).graph
+    types, placed = every_type(graph), fused_nodes(graph)
+    found: dict[NodeCost, None] = {}
+    for one in taken:
+        for fused in placed.get(one.op, ()):
+            if tuple(fused.output) != one.outputs:
+                continue
+            op = ops[one.op]
+            measured: Sequence[tuple[Shape, ...] | None] = _measured_shapes(book, op)
+            for shapes in measured or [input_shapes(fused, types)]:
+                found[_cost(op, one.nodes, shapes, on, book)] = None
+    return tuple(found)
+
+
+def _this_gpu() -> Arch:
+    from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
+
+    if cuda_unusable() is None:
+        return cuda.arch_of(0)
+    return next(a for a in cuda.SUPPORTED if a.name == tables.REFERENCE)
+
+
+def _measured_shapes(book: Book, op: FusedOp) -> list[tuple[Shape, ...]]:
+    """Return the shapes at which an op was measured on any machine."""
+    digest = measurements.key(op.name, ())[0]
+    return list(dict.fromkeys(shapes for section in book.values() for of, shapes in section if of == digest))
+
+
+def _cost(op: FusedOp, nodes: tuple[str, ...], shapes: tuple[Shape, ...] | None, arch: Arch, book: Book) -> NodeCost:
+    if shapes is None:
+        return NodeCost(op.name, op.rule, nodes, (), arch.name, "rule", (), "the shapes of its inputs are not known")
+    key = measurements.key(op.name, shapes)
+    for machine, section in book.items():
+        if (measured := section.get(key)) is not None and measured.ran:
+            return NodeCost(
+                op.name, op.rule, nodes, shapes, arch.name, "measured", _measured(measured), f"measured on {machine}"
+            )
+    refused = supports(op, lambda: arch)
+    try:
+        times = estimates(op, shapes, arch) if refused is None else ()
+    except NoPlanError as why:
+        times, refused = (), str(why)
+    if refused is not None:
+        return NodeCost(op.name, op.rule, nodes, shapes, arch.name, "rule", (), refused)
+    by: DecidedBy = "rule" if times[0].variant is None else "estimate"
+    candidates = tuple(
+        CandidateCost(_name(op, one), one.microseconds, is_measured=False, is_chosen=one.chosen) for one in times
+    )
+    return NodeCost(op.name, op.rule, nodes, shapes, arch.name, by, candidates, _origin(arch, by))
+
+
+def _origin(arch: Arch, by: DecidedBy) -> str:
+    """Say what an estimate is worth."""
+    if by == "rule":
+        return "template and rule choose by sizes; the time is the least that memory allows"
+    card, reference = tables.card(arch.name), tables.card(tables.REFERENCE)
+    return f"estimates measured on {card.name}" if card.measured else f"estimates of {reference.name}, not scaled"
+
+
+def _measured(measured: MeasuredVariants) -> tuple[CandidateCost, ...]:
+    """Return the candidates of a measurement, fastest first, failed ones last."""
+    verdict = measurements.verdict((measured,))
+    best = measured.best(verdict)
+    ordered = sorted(measured.candidates, key=lambda c: (c.microseconds is None, c.microseconds or 0.0))
+    return tuple(
+        CandidateCost(c.name, c.microseconds, is_measured=True, is_chosen=c is best, failed=c.failed) for c in ordered
+    )
+
+
+def _name(op: FusedOp, estimate: Estimate) -> str:
+    return op.template if estimate.variant is None else f"{op.template} {estimate.variant}"

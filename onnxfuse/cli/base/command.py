@@ -1,0 +1,72 @@
+"""Commands, made of the schema of options: parse, check, and call the function that the command's module holds."""
+
+import importlib
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from onnxfuse.cli.base.console import VERBOSITY
+from onnxfuse.cli.base.parameters import GroupedOption, parameters
+from onnxfuse.options import schema
+from onnxfuse.options.commands import GROUPS
+from onnxfuse.options.groups import Optimizing
+from onnxfuse.options.schema import GENERAL, Field
+
+
+def spelled(one: Field) -> str:
+    """Return an option as the command line spells it."""
+    return one.spelled
+
+
+class SchemaCommand(click.Command):
+    """A command; its module is imported when it runs, not for its help or completion."""
+
+    def __init__(self, name: str) -> None:
+        group = GROUPS[name]
+        text = inspect.cleandoc(group.__doc__ or "")
+        if "{TOML_KEYS}" in text:
+            text = text.replace("{TOML_KEYS}", ", ".join(schema.toml_keys(Optimizing)))
+        self.options = group
+        # What follows COMMAND in `onnxfuse config COMMAND ...` is that command's own.
+        rest = any(argument.kind == "rest" for argument in schema.arguments(group).values())
+        settings = {"ignore_unknown_options": True, "allow_interspersed_args": False} if rest else {}
+        super().__init__(
+            name, callback=self._call, params=parameters(group), help=text, context_settings=settings
+        )  # fmt: skip
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options below the headings of their groups, general ones first."""
+        sections: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for parameter in self.get_params(ctx):
+            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
+            if record is not None:
+                sections[parameter.group if isinstance(parameter, GroupedOption) else GENERAL].append(record)
+        general = sections.pop(GENERAL, [])
+        for title, records in (("Options", general), *sections.items()):
+            with formatter.section(title if title == "Options" else f"{title} options"):
+                formatter.write_dl(records)
+
+    def _call(self, **given: Any) -> int:
+        """Check the call's options against each other, and run the command."""
+        context = click.get_current_context()
+        context.meta[VERBOSITY] = -1 if given["quiet"] else int(given["verbose"])
+        schema.check_together(self.options, given, spelled)
+        if given.get("follow_links"):
+            from onnxfuse.files.external import following_links  # ONNX is imported where a model is read
+
+            context.with_resource(following_links())
+        if given.get("custom_ops"):
+            from onnxfuse.model.custom_ops import using
+
+            context.with_resource(using(given["custom_ops"]))
+        run: Callable[..., int] = importlib.import_module(
+            f"onnxfuse.cli.commands.{str(self.name).replace('-', '_')}"
+        ).command
+        if "report" in given:
+            from onnxfuse.cli.base.report_files import with_reports
+
+            return with_reports(run, self.options, given)
+        return run(**given)

@@ -1,0 +1,54 @@
+"""Where ONNX Runtime's own kernels are faster than those of the templates, asked by rules and passes alike."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+
+from onnxfuse.cuda.costs import tables
+
+
+@dataclass(frozen=True)
+class LibraryCosts:
+    """Sizes at which the faster implementation changes; the file says of what, and how they were found."""
+
+    product_terms: int
+    product_weights: int
+    product_least: int
+    computed_columns: int
+    computed_terms: int
+    joined_filters: int
+    joined_places: int
+    joined_image: int
+    conv_channels: int
+    conv_channels_float16: int
+    conv_terms: int
+    conv_filters: int
+    conv_wide: int
+    conv_apart_terms: int
+    conv_group_channels: int
+    conv_group_filters: int
+    conv_volume_channels: int
+    narrow_channels: int
+    narrow_channels_float32: int
+    direct_weights: int
+    direct_weights_float32: int
+    direct_groups: int
+    attention_few: int
+    attention_block_words: int
+    attention_scores: int
+    attention_keys: int
+    attention_rows: int
+    attention_long: int
+    attention_head: int
+    attention_narrow: int
+
+
+def costs(arch: str = tables.REFERENCE) -> LibraryCosts:
+    """Return the sizes for an architecture; by default for models that are optimized for any GPU."""
+    return tables.section(arch, "library", LibraryCosts)
+
+
+@cache
+def measured() -> Mapping[str, int]:
+    """Return the sizes by name."""
+    return {f.name: getattr(costs(), f.name) for f in fields(LibraryCosts)}

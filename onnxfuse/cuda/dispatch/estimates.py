@@ -1,0 +1,69 @@
+"""The one door for "who is faster": estimated microseconds of the variants of a fused op's kernel."""
+
+import math
+from dataclasses import dataclass
+
+from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.dispatch.cost import TrafficCosts
+from onnxfuse.cuda.dispatch.dispatch import plan, planner_of
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.support.errors import NoPlanError
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.strides import Shape
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One variant of a kernel, and how long it should take."""
+
+    variant: Variant | None
+    """None: the plan's own choice, of a template without estimates of variants."""
+    microseconds: float
+    chosen: bool
+    """Whether it is the plan's own choice."""
+
+
+def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Estimate, ...]:
+    """Return the estimates of a kernel's variants for inputs of these shapes, fastest first.
+
+    The plan's own choice is among them; where its template estimates no times, it is alone, by `traffic`. Raises
+    NoPlanError if there is no plan.
+    """
+    chosen = plan(op, input_shapes, True, arch)
+    times = planner_of(op).estimates(op, input_shapes, arch)
+    found = [
+        Estimate(variant, time, _alike(chosen, made))
+        for variant, time in times.items()
+        if (made := _plan(op, input_shapes, arch, variant)) is not None
+    ]
+    if not any(one.chosen for one in found):
+        return (Estimate(None, traffic(op, input_shapes, chosen.output_shapes, arch), True),)
+    return tuple(sorted(found, key=lambda one: one.microseconds))
+
+
+def traffic(op: FusedOp, input_shapes: tuple[Shape, ...], output_shapes: tuple[Shape, ...], arch: Arch) -> float:
+    """Return the microseconds of a launch that reads every input and writes every output once: the least possible.
+
+    A model's sizes of a card's memory bandwidth; arithmetic costs nothing.
+    """
+    costs, card = tables.section(arch.name, "traffic", TrafficCosts), tables.card(arch.name)
+    tensors = (*zip(input_shapes, op.inputs, strict=True), *zip(output_shapes, op.outputs, strict=True))
+    size = sum(math.prod(shape) * element_types.TYPES[dtype].size for shape, dtype in tensors)
+    return costs.launch + size / (card.bandwidth * 1e6)
+
+
+def _plan(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, variant: Variant) -> LaunchPlan | None:
+    try:
+        return plan(op, input_shapes, True, arch, variant)
+    except NoPlanError:
+        return None
+
+
+def _alike(one: LaunchPlan, other: LaunchPlan) -> bool:
+    """Return whether two plans launch the same."""
+    return (one.kernel, one.grid, one.block, one.shared_bytes, one.parameters) == (
+        other.kernel, other.grid, other.block, other.shared_bytes, other.parameters,
+    )  # fmt: skip

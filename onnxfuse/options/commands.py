@@ -1,0 +1,292 @@
+"""The commands: their arguments and options, and their help."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict
+
+from onnxfuse.options.functions import BenchRun, CiChecks, CompileKernels, ExportFolder, ProfileRun, VerifyRun, View
+from onnxfuse.options.groups import CustomOps, Links, Optimizing, Rules, Seed
+from onnxfuse.options.kinds import (
+    STRINGS,
+    AtLeastOne,
+    Flag,
+    InputSets,
+    Kind,
+    OptionalFactor,
+    OptionalFlag,
+    OptionalPath,
+    OptionalText,
+    Strings,
+    one_of,
+)
+from onnxfuse.options.schema import Argument, Option
+
+_command = partial(Option, group="Output")
+_measured = partial(Option, group="Measured times")
+_report = partial(Option, None, group="Reports", writes=True)
+TOP = 12
+"""Rows of a table of `profile`."""
+
+Model = Annotated[Path, Argument("IN.onnx", "model")]
+FusedModel = Annotated[Path, Argument("MODEL.onnx")]
+OptionalModel = Annotated[Path | None, Argument("[OUT.onnx]", required=False)]
+Doctored = Literal["auto", "cpu", "cuda"]
+Shell = Literal["bash", "zsh", "fish"]
+
+# An option is a row of a table.
+# fmt: off
+
+
+class Shared(Links, total=False):
+    """Options of every command."""
+
+    quiet: Annotated[Flag, Option(False, "Print no results; the exit code is the verdict.", "-q, --quiet")]
+    verbose: Annotated[Flag, Option(False, "Print each step and its time, on stderr.", "-v, --verbose")]
+    traceback: Annotated[Flag, Option(False, "After an internal error (exit 70), print the traceback to report.",
+        "--traceback")]
+
+
+class Common(Shared, total=False):
+    """Options of every command that reports."""
+
+    as_json: Annotated[Flag, Option(False, "Print every fact as JSON.", "--json")]
+
+
+class Reports(TypedDict, total=False):
+    """Report files."""
+
+    report: Annotated[OptionalPath, _report("Write a self-contained HTML report.", "--report", "FILE.html")]
+    junit: Annotated[OptionalPath, _report("Write the checks as JUnit XML.", "--junit", "FILE.xml")]
+    markdown: Annotated[OptionalPath, _report('Append the report to FILE.md, such as "$GITHUB_STEP_SUMMARY".',
+        "--markdown", "FILE.md")]
+
+
+class OptimizeCommand(Optimizing, Reports, Common, total=False):
+    """Apply the fusion rules to IN.onnx and write OUT.onnx.
+
+    OUT.onnx runs in any ONNX Runtime, on any provider; with onnxfuse and a GPU its fused ops run as CUDA kernels.
+    Nothing is written unless every step succeeds. Several models, or all of a folder, go to -o DIR, or replace their
+    inputs with --in-place; - is standard input or output.
+    """
+
+    models: Annotated[tuple[Path, ...], Argument("IN.onnx... [OUT.onnx]", many=True)]
+    output: Annotated[OptionalPath, _command(None, "Output folder for several models, or output file for one.",
+        "-o, --output", "DIR")]
+    in_place: Annotated[Flag, _command(False, "Overwrite each IN.onnx; the original is lost.", "--in-place")]
+    dry_run: Annotated[Flag, _command(False, "Write nothing, and report what would be: with {require}, whether it "
+        "holds. OUT.onnx may be left out.", "--dry-run", excludes=("dump", "compile", "tune"))]
+    external_data: Annotated[OptionalFlag, _command(None, "Store weights in a file next to OUT.onnx, or in it; default "
+        "as in IN.onnx, and external above 2 GB. Small weights and shape constants stay in it.",
+        "--external-data/--no-external-data")]
+    guard_inputs: Annotated[InputSets, Option((), "Real inputs for {guard}, instead of {inputs}.", "--guard-inputs",
+        "PATH", needs=("guard",))]
+    tune: Annotated[Flag, _measured(False, "Measure candidates on the GPU that have no times yet, and choose the "
+        "fastest.", "--tune")]
+    undo: Annotated[Flag, _command(False, "Replace the fused ops of IN.onnx by the nodes of their bodies.", "--undo",
+        excludes=("only", "skip", "also", "require", "guard", "tune", "tuning", "strict_fp32", "freeze_initializers",
+            "precision", "dump", "compile", "shapes"))]
+    dump: Annotated[OptionalPath, _command(None, "Write every phase and kernel to this folder.", "--dump", "DIR",
+        writes=True)]
+    compile: Annotated[Flag, Option(False, "Also write OUT.onnx.kernels, like onnxfuse compile.", "--compile",
+        group="Kernels")]
+    archs: Annotated[tuple[str, ...], Kind(STRINGS.type, STRINGS.expected, "list", many=True), Option((),
+        "Target architectures of {compile} and {dump}; default that of this machine's GPU.", "--arch", "sm_NN[,...]",
+        group="Kernels", needs=("dump", "compile"))]
+
+
+class VerifyCommand(VerifyRun, CustomOps, Seed, Reports, Common, total=False):
+    """Run ORIGINAL and FUSED on the same inputs; exit 0 only if FUSED is as accurate as ORIGINAL.
+
+    The error of FUSED against a reference of higher precision may be at most twice that of ORIGINAL plus one rounding
+    step of the output's type; with --rtol or --atol, the difference of the two is judged instead. On CUDA every fused
+    op must also have run as its kernel.
+    """
+
+    original: Annotated[Path, Argument("ORIGINAL", "model")]
+    fused: Annotated[Path, Argument("FUSED")]
+    seed_count: Annotated[AtLeastOne, Option(1, "Number of seeds, starting at {seed}.", "--seeds", "N",
+        group="Running")]
+
+
+class BenchCommand(BenchRun, CustomOps, Reports, Common, total=False):
+    """Time IN.onnx at each of ONNX Runtime's settings, and OUT.onnx, on the same inputs, interleaved.
+
+    Without OUT.onnx, IN.onnx is optimized in memory. The speed-up is the original's best median over the fused model's.
+    Several --shape sizes are combined in order: batch=1,8 with sequence=128,512 runs 1x128 and 8x512.
+    """
+
+    original: Model
+    fused: OptionalModel
+    min_speedup: Annotated[OptionalFactor, Option(None, "Exit 4 if the speed-up is below X at any shape.",
+        "--min-speedup", "X")]
+
+
+class ProfileCommand(ProfileRun, CustomOps, Reports, Common, total=False):
+    """Report how bytes, operations and time of IN.onnx are distributed, compared with those of OUT.onnx.
+
+    Without OUT.onnx, IN.onnx is optimized in memory; if it already contains fused ops it is profiled alone. Device
+    memory traffic is counted from shapes: each node reads each input once and writes each output once. On CUDA CUPTI
+    traces every kernel (pip install 'onnxfuse[profile]'), and ONNX Runtime's profiler identifies the node that launched
+    it; on the CPU the profiler times the nodes themselves.
+    """
+
+    model: Model
+    fused: OptionalModel
+    alone: Annotated[Flag, Option(False, "Profile IN.onnx only; do not optimize it for comparison.", "--alone")]
+    top: Annotated[AtLeastOne, _command(TOP, "Rows of each table.", "--top", "N")]
+    nodes: Annotated[Flag, _command(False, "One row per node in the tables, instead of per kind.", "--nodes")]
+
+
+class RulesCommand(Rules, Common, total=False):
+    """List the fusion rules, or explain the rule NAME with models before and after it.
+
+    With --test every example of NAME, of the rules of --rules DIR, or of all rules is run: exits 1 if one fails. With
+    --new NAME --from IN.onnx --at NODE a new rule file is written into --rules DIR, by default the current folder.
+    """
+
+    name: Annotated[str | None, Argument("[NAME]", "text", required=False, complete="rules")]
+    test: Annotated[Flag, Option(False, "Test each rule on its examples: fusions, refusals, numerical results.",
+        "--test")]
+    new: Annotated[Flag, Option(False, "Create the rule NAME: a file with a pattern and an example extracted from a "
+        "model.", "--new")]
+    model: Annotated[OptionalPath, Option(None, "With {new}: the model.", "--from", "IN.onnx")]
+    at: Annotated[Strings, Option((), "With {new}: the node, value or name pattern to extract.", "--at", "NODE",
+        complete="nodes")]
+    predicates: Annotated[Flag, Option(False, "List the predicates available in `where`.", "--predicates")]
+
+
+class ExplainCommand(Rules, CustomOps, Common, total=False):
+    """Explain what fuses in IN.onnx, what does not, and why. Writes nothing."""
+
+    source: Annotated[Path, Argument("IN.onnx")]
+    only: Annotated[Strings, Option((), "Consider this rule only.", "--only, --rule", "NAME", group="Rules",
+        complete="rules")]
+    also: Annotated[Strings, Option((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also",
+        "RULE", group="Rules", complete="optional rules")]
+    tuning: Annotated[OptionalPath, Option(None, "Show and apply the times of optimize --tune; default those stored in "
+        "IN.onnx.", "--tuning", "FILE")]
+    near: Annotated[Flag, Option(False, "Rank near misses over the whole model, with hints.", "--near")]
+    at: Annotated[Strings, Option((), "Explain this node, value or name pattern: the cause, then the rules' furthest "
+        "attempts.", "--at", "NODE", complete="nodes")]
+    cost: Annotated[OptionalText, Option(None, "Show the candidates for this node, their estimated or measured "
+        "microseconds, and who decided.", "--cost", "NODE", complete="nodes")]
+    graph: Annotated[Flag, Option(False, "Show what prevents a CUDA graph of the optimized model, and why; needs a "
+        "GPU.", "--graph")]
+    everything: Annotated[Flag, Option(False, "Print every row.", "--all")]
+
+
+class InspectCommand(Common, total=False):
+    """Describe MODEL.onnx: sizes, inputs, outputs, dynamic dimensions, weights, operators, and fused ops.
+
+    Nothing is run, and no external weights are read.
+    """
+
+    model: Annotated[Path, Argument("MODEL.onnx", "outline")]
+
+
+class ViewCommand(View, Common, total=False):
+    """Show MODEL.onnx before and after fusion in the browser, until ^C. Nothing is run, nothing is written.
+
+    Without FUSED.onnx, MODEL.onnx is optimized in memory; if it already contains fused ops it is shown alone. Fused ops
+    unfold into their bodies; a panel shows each node's types, bytes, body and CUDA source, and for an unfused one the
+    reason. Colors show rules, estimated bytes, or the times of --profile.
+    """
+
+    model: Annotated[Path, Argument("MODEL.onnx", "model")]
+    fused: Annotated[Path | None, Argument("[FUSED.onnx]", required=False)]
+    no_browser: Annotated[Flag, Option(False, "Only print the address, without opening a browser.", "--no-browser",
+        group="Server")]
+
+
+class CompileCommand(CompileKernels, Common, total=False):
+    """Write MODEL.onnx.kernels, with which sessions of MODEL.onnx need not plan or compile for shapes in its ranges.
+
+    MODEL.onnx is an output of `onnxfuse optimize`. Needs no GPU.
+    """
+
+    model: FusedModel
+    trust_pack: Annotated[Flag, Option(False, "Let sessions use the pack next to MODEL.onnx, compiled elsewhere by "
+        "somebody you trust to run code here. Compiles nothing.", "--trust-pack",
+        excludes=("archs", "shapes", "ptx", "target"))]
+
+
+class ExportLibraryCommand(ExportFolder, Common, total=False):
+    """Write DIR with the model, the library and the kernels to serve MODEL.onnx from C++, C#, Java or Triton.
+
+    MODEL.onnx is an output of `onnxfuse optimize`. DIR is also a model of a Triton repository. Needs no GPU.
+    """
+
+    model: FusedModel
+    folder: Annotated[Path, Argument("DIR")]
+
+
+class CiCommand(CiChecks, CustomOps, Reports, Common, total=False):
+    """Check the models of CONFIG against its requirements, and against its lock file.
+
+    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
+    and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
+    or false), bench (min_speedup), provider, rules, name, and options of optimize: {TOML_KEYS}. A lost fusion, an
+    additional node or float32 node compared with the lock, or a larger error exits 4 with the reason; a numerical
+    mismatch exits 1. An output is written only if all checks pass.
+    """
+
+    config: Annotated[Path | None, Argument("[CONFIG]", required=False)]
+
+
+class DoctorCommand(Common, total=False):
+    """Report what is installed, what works and what is missing, with the command that fixes it.
+
+    Exits 5 if something that should work here does not: a required package, or CUDA if there is a driver for it
+    (--provider cuda: always, --provider cpu: never).
+    """
+
+    provider: Annotated[Doctored, one_of(Doctored), Option("auto",
+        "Required provider; auto requires CUDA if there is an NVIDIA driver.", "--provider")]
+
+
+class ConfigCommand(Common, total=False):
+    """List every option with its value here and the origin of the value: default, flag, or onnxfuse.toml.
+
+    Without COMMAND the options of all commands are listed, with their defaults. With COMMAND and its own arguments
+    these are the values with which `onnxfuse COMMAND ARGUMENTS` would run: `onnxfuse config optimize --only gemm`.
+    With ci the options of each model of onnxfuse.toml are listed. Nothing is run.
+    """
+
+    call: Annotated[tuple[str, ...], Argument("[COMMAND [ARGUMENTS]]", "rest", required=False, many=True)]
+    schema: Annotated[Flag, Option(False, "Print the JSON schema of onnxfuse.toml.", "--schema")]
+
+
+class CompletionCommand(Shared, total=False):
+    """Print the completion script for SHELL.
+
+    Install it:
+
+    onnxfuse completion bash >> ~/.bashrc
+
+    onnxfuse completion zsh >> ~/.zshrc
+
+    onnxfuse completion fish > ~/.config/fish/completions/onnxfuse.fish
+
+    zsh loads it after compinit: a ~/.zshrc without that needs 'autoload -Uz compinit && compinit' before it.
+    """
+
+    shell: Annotated[Shell, Argument("{bash|zsh|fish}", "words", words=("bash", "zsh", "fish"))]
+
+
+GROUPS: dict[str, type] = {
+    "optimize": OptimizeCommand,
+    "verify": VerifyCommand,
+    "bench": BenchCommand,
+    "profile": ProfileCommand,
+    "rules": RulesCommand,
+    "explain": ExplainCommand,
+    "inspect": InspectCommand,
+    "view": ViewCommand,
+    "compile": CompileCommand,
+    "export-library": ExportLibraryCommand,
+    "ci": CiCommand,
+    "doctor": DoctorCommand,
+    "config": ConfigCommand,
+    "completion": CompletionCommand,
+}
+"""The arguments and options of each command."""

@@ -1,0 +1,132 @@
+"""Fused ops to measure: those from which costs are fitted, and others, held out, on which the choice is judged."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, parser
+
+from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.passes import pipeline
+from onnxfuse.shapes.inference import infer
+
+Shape = tuple[int, ...]
+
+HALF, FLOAT = int(TensorProto.FLOAT16), int(TensorProto.FLOAT)
+TEXT = {HALF: "float16", FLOAT: "float"}
+GELU = "(x, w, b) => (y) { m = Gemm <transB = 1> (x, w) a = Add(m, b) y = Gelu(a) }"
+BIAS = "(x, w, b) => (y) { m = Gemm <transB = 1> (x, w) y = Add(m, b) }"
+"""Epilogues of many instructions and of few."""
+CONVOLUTION = """(x, w, b) => (y) {
+  a = Transpose <perm = [0, 3, 1, 2]> (x) v = Transpose <perm = [0, 3, 1, 2]> (w)
+  c = Conv <pads = [PAD, PAD, PAD, PAD]> (a, v) m = Transpose <perm = [0, 2, 3, 1]> (c) h = Add(m, b) y = Relu(h) }"""
+
+SWEPT = (
+    (1, 768, 768), (16, 768, 3072), (128, 768, 768), (128, 3072, 768), (512, 768, 768), (512, 3072, 768),
+    (1024, 1024, 1024), (1024, 640, 5760), (2048, 3072, 768), (4096, 768, 768), (4096, 2304, 768), (4096, 768, 3072),
+    (6304, 768, 768), (6304, 3072, 768), (4096, 4096, 4096), (16384, 768, 768), (1568, 320, 320), (6272, 640, 640),
+)  # fmt: skip
+"""Rows, columns and terms of the products of BERT, ViT, MLPs and diffusion models, from one row to 16384."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A fused op on inputs of certain shapes."""
+
+    name: str
+    op: FusedOp
+    shapes: tuple[Shape, ...]
+
+
+def product(m: int, n: int, k: int, dtype: int = HALF, *, exact: bool = False, light: bool = False) -> Problem:
+    """Return [m, k] by [n, k] with a bias, and a GELU unless `light`; `exact`: float32 that is not rounded to TF32."""
+    name = f"{m}x{n}x{k} {TEXT[dtype]}{' exact' * exact}{' light' * light}"
+    op = _op(BIAS if light else GELU, "gemm", 3, dtype, tf32=not exact)
+    return Problem(name, op, ((m, k), (n, k), (n,)))
+
+
+def swept(dtype: int, *, exact: bool) -> list[Problem]:
+    """Return the products from which the costs of tiles are fitted."""
+    return [product(*sizes, dtype, exact=exact, light=light) for sizes in SWEPT for light in (False, True)]
+
+
+def held_out_products(random: np.random.Generator, count: int) -> Iterator[Problem]:
+    """Yield products of sizes between those of the models, in float16 and float32, that no cost was fitted to."""
+    for number in range(count):
+        m = _between(random, 1, 16384)
+        n, k = (8 * _between(random, 8, 512) for _ in range(2))
+        yield product(m, n, k, FLOAT if number % 4 == 3 else HALF, light=number % 2 == 1)
+
+
+def held_out_convolutions(random: np.random.Generator, count: int) -> Iterator[Problem]:
+    """Yield convolutions by windows and by pixels, of many channels (gemm) and of few (direct)."""
+    for number in range(count):
+        few = number % 3 == 2
+        size, images = int(random.choice([7, 14, 28, 56])), int(random.choice([1, 8, 32]))
+        channels, filters = (8 * _between(random, 1 if few else 6, 4 if few else 64) for _ in range(2))
+        window = 3 if few else int(random.choice([1, 3]))
+        op = _op(CONVOLUTION.replace("PAD", str(window // 2)), "direct" if few else "gemm", 3, HALF)
+        shapes = ((images, size, size, channels), (filters, window, window, channels), (filters,))
+        yield Problem(f"{images}x{size}x{size}x{channels} by {window} to {filters}", op, shapes)
+
+
+def held_out_attentions(random: np.random.Generator, count: int) -> Iterator[Problem]:
+    """Yield attentions of encoders, of causal models and of a step of decoding, in float16 and float32."""
+    while count:
+        dtype = FLOAT if count % 4 == 0 else HALF
+        heads, size = int(random.choice([4, 8, 12, 16])), int(random.choice([32, 64, 64, 128]))
+        keys, batch = _between(random, 64, 2048), _between(random, 1, 32)
+        queries, causal = (1, 0) if count % 3 == 0 else (keys, count % 2)
+        columns, element = heads * size, TEXT[dtype]
+        found = _fused(f"""<ir_version: 10, opset_import: ["" : 23]>
+          g ({element}[{batch},{queries},{columns}] q, {element}[{batch},{keys},{columns}] k,
+             {element}[{batch},{keys},{columns}] v) => ({element}[{batch},{queries},{columns}] y) {{
+            y = Attention <q_num_heads = {heads}, kv_num_heads = {heads}, is_causal = {causal}> (q, k, v) }}""")
+        if found is not None and found.op.template == "attention":
+            count -= 1
+            name = f"{batch}x{heads}x{queries},{keys}x{size} {element}{' causal' * causal}"
+            yield Problem(name, found.op, found.shapes)
+
+
+def held_out_memory_bound(random: np.random.Generator, count: int) -> Iterator[Problem]:
+    """Yield elementwise work, softmaxes, norms and means along rows and columns."""
+    texts = (
+        ("pointwise", 2, "(x, b) => (y) { s = Add(x, b) y = Gelu(s) }"),
+        ("row", 1, "(x) => (y) { y = Softmax <axis = -1> (x) }"),
+        ("row", 2, "(x, b) => (y) { s = Add(x, b) y = Softmax <axis = -1> (s) }"),
+        ("row", 1, "(x) => (y) { a = Constant <value = int64[1] {0}> () y = ReduceMean <keepdims = 1> (x, a) }"),
+    )
+    for number in range(count):
+        template, inputs, text = texts[number % len(texts)]
+        columns = _between(random, 24, 16384)
+        rows = max(1, _between(random, 2**16, 2**26) // columns)
+        shapes: tuple[Shape, ...] = ((rows, columns), (columns,))
+        yield Problem(f"{template} {rows}x{columns}", _op(text, template, inputs, HALF), shapes[:inputs])
+
+
+def _between(random: np.random.Generator, low: int, high: int) -> int:
+    """Return an integer, small and large ones alike often."""
+    return round(math.exp(random.uniform(math.log(low), math.log(high))))
+
+
+def _op(text: str, template: str, inputs: int, dtype: int, *, tf32: bool = True) -> FusedOp:
+    head = '<domain: "onnxfuse", opset_import: ["" : 23]> calibrated '
+    return FusedOp(
+        "calibrated", "calibrate", template, (dtype,) * inputs, (dtype,), parser.parse_function(head + text), tf32=tf32
+    )
+
+
+def _fused(text: str) -> Problem | None:
+    """Return the only fused op of an optimized model; None if there is another number of them."""
+    model = onnx.parser.parse_model(text)
+    pipeline.run(model)
+    graph = infer(with_sizes(model, {})[0]).graph
+    placed = [(name, nodes[0]) for name, nodes in fused_nodes(graph).items()]
+    if len(placed) != 1:
+        return None
+    ((name, node),) = placed
+    shapes = input_shapes(node, every_type(graph))
+    return None if shapes is None else Problem(name, fused_ops(model)[name], shapes)
