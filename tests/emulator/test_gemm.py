@@ -326,11 +326,11 @@ def test_what_is_worth_measuring_is_near_the_plans_own_choice():
     assert Block(16, 64, 1, 2, 4) not in worth
     tunings = cuda.candidates(fused, tuple(shapes), H200)
     assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
-    tiles = [t.tile for t in tunings if t.tile is not None]
+    tiles = [t.tile for t in tunings[1:] if t.tile is not None]
     assert GemmTile(128, 192, 1) in tiles
     assert GemmTile(64, 64, 1) not in tiles
     window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
-    assert all(t.block is None for t in cuda.candidates(window, tuple(images), H200))
+    assert all(t.block is None for t in cuda.candidates(window, tuple(images), H200)[1:])
 
 
 def test_a_factor_may_be_a_transposed_input():
