@@ -3,9 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
@@ -17,11 +16,18 @@ from bench import rivals
 from onnxfuse.api.optimize.optimizing import Optimized, optimize
 from onnxfuse.files import io
 from onnxfuse.graph.normalize import normalize
-from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting, cuda_settings
-from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.measure.timing.binding import (
+    ON_GPU,
+    DeviceBinding,
+    opened,
+    ort_values,
+    outputs_of,
+    warmed,
+)
+from onnxfuse.measure.timing.contenders import Contender, convolves, refusals
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, RefusedRun, cuda_settings
+from onnxfuse.measure.timing.stopwatch import timed
 from onnxfuse.precision import Lowering, convert
-from onnxfuse.verification.run import sessions
 
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "resnet50": {"batch": 32}, "efficientnet_b0": {"batch": 32}, "convnext_tiny": {"batch": 32},
@@ -32,9 +38,6 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 
 SMALL = {"batch": 1, "sequence": 32}
 """The sizes that are measured in float64: the truth of a run of the sizes above takes minutes."""
-
-ROUNDS, RUNS = 8, 20
-PROVIDERS = [sessions.CUDA, sessions.CPU]
 
 PLAIN, THEIRS, NATIVE, OURS = (f"{n}.onnx" for n in ("plain", "theirs", "native", "ours"))
 TOLD = "told.json"
@@ -72,17 +75,17 @@ def prepared(name: str, precision: str, folder: Path) -> Prepared:
 
 def raced(name: str, folder: Path) -> tuple[tuple[str, float], float, float]:
     """Return ONNX Runtime's fastest setting on the float32 file, and the medians of native and converted, in us."""
-    convolves = any(n.op_type == "Conv" for n in io.load(folder / PLAIN, weights=False).graph.node)
-    entries = [
-        (f"{what}: {s.name}", folder / file, s, "float32", False)
+    convolutions = convolves(io.load(folder / PLAIN, weights=False))
+    originals = [
+        Contender("original", folder / file, replace(setting, name=f"{what}: {setting.name}"))
         for what, file in (("plain", PLAIN), ("transformers.optimizer", THEIRS)) if (folder / file).exists()
-        for s in cuda_settings(convolutions=convolves)
+        for setting in cuda_settings(convolutions=convolutions)
     ]  # fmt: skip
-    entries += [("native", folder / NATIVE, CUDA_GRAPH, "float16", True)]
-    entries += [("ours", folder / OURS, CUDA_GRAPH, "float32", True)]
+    fused = [Contender("fused", folder / file, replace(CUDA_GRAPH, name=file)) for file in (NATIVE, OURS)]
+    entries = [(one, "float16" if one.setting.name == NATIVE else "float32") for one in (*originals, *fused)]
     medians = _medians(entries, lambda dtype: models.example_inputs(name, dtype=dtype, **SIZES[name]))
-    best = min(((k, v) for k, v in medians.items() if k not in ("native", "ours")), key=lambda pair: pair[1])
-    return best, medians["native"], medians["ours"]
+    native, ours = medians.pop(NATIVE), medians.pop(OURS)
+    return min(medians.items(), key=lambda pair: pair[1]), native, ours
 
 
 def _converted(name: str, precision: str) -> Optimized:
@@ -100,23 +103,21 @@ def _converted(name: str, precision: str) -> Optimized:
 
 
 def _medians(
-    entries: Sequence[tuple[str, Path, Setting, str, bool]], feeds: Callable[[str], Mapping[str, npt.NDArray[Any]]]
+    entries: Sequence[tuple[Contender, str]], feeds: Callable[[str], Mapping[str, npt.NDArray[Any]]]
 ) -> dict[str, float]:
-    """Return the median microseconds of each that runs, timed in turns."""
-    arrays = {dtype: feeds(dtype) for dtype in {e[3] for e in entries}}
+    """Return the median microseconds, by setting, of the contenders that run, each on inputs of its element type."""
+    arrays = {dtype: feeds(dtype) for dtype in {dtype for _, dtype in entries}}
     values = {dtype: ort_values(one) for dtype, one in arrays.items()}
     ready: dict[str, DeviceBinding] = {}
-    for name, path, setting, dtype, fused in entries:
-        try:
-            plain = opened(path, DEFAULT, PROVIDERS, fused=fused)
-            outputs = outputs_of(plain, values[dtype], name)
+    refused: list[RefusedRun] = []
+    for one, dtype in entries:
+        with refusals(one, refused):
+            plain = opened(one.model, DEFAULT, ON_GPU, fused=one.name == "fused")
+            outputs = outputs_of(plain, values[dtype], one.setting.name)
             del plain
-            bound = bind(opened(path, setting, PROVIDERS, fused=fused), values[dtype], outputs)
-            for _ in range(WARM_UP):
-                bound.run()
-        except REFUSALS as error:
-            click.echo(f"{name}: refused: {str(error)[:160]}")
-            continue
-        ready[name] = bound
-    times = interleaved([b.run for b in ready.values()], ROUNDS, RUNS)
-    return {name: 1e6 * median(seconds) for name, seconds in zip(ready, times, strict=True)}
+            session = opened(one.model, one.setting, ON_GPU, fused=one.name == "fused")
+            ready[one.setting.name] = warmed(session, values[dtype], outputs)
+    for why in refused:
+        click.echo(f"{why.setting}: refused: {why.reason[:160]}")
+    times = timed([bound.run for bound in ready.values()])
+    return {name: timing.p50 for name, timing in zip(ready, times, strict=True)}

@@ -25,6 +25,7 @@ import onnxfuse
 from bench.worker import Worker, build
 from onnxfuse.files import io
 from onnxfuse.measure.timing.binding import bind, ort_values, outputs_of
+from onnxfuse.measure.timing.stopwatch import timed, warm
 
 CASES = {"bert_base": ({"batch": 1, "sequence": 128},), "resnet50": ({"batch": 1}, {"batch": 32})}
 ROUNDS, RUNS, WARM_UP = 15, 100, 30
@@ -54,8 +55,7 @@ def in_turns(programs: Path, folder: Path, feeds: Mapping[str, Any], *, graph: b
     with Worker(programs, served / MODEL, served / LIBRARY, *(["--graph"] if graph else [])) as worker:
         answers = worker.run([feeds[n] for n in names])
         bound = bind(session, inputs, outputs_of(session, inputs, folder.name))
-        for _ in range(WARM_UP):
-            bound.run()
+        warm([bound.run], WARM_UP)
         worker.times(WARM_UP)
         same = all(
             a.tobytes() == b.numpy().tobytes() for a, b in zip(answers, bound.binding.get_outputs(), strict=True)
@@ -64,12 +64,7 @@ def in_turns(programs: Path, folder: Path, feeds: Mapping[str, Any], *, graph: b
         here: list[float] = []
         for _ in range(ROUNDS):
             there.append(float(np.median(worker.times(RUNS))))
-            spent = []
-            for _ in range(RUNS):
-                begun = time.perf_counter()
-                bound.run()
-                spent.append(1e6 * (time.perf_counter() - begun))
-            here.append(statistics.median(spent))
+            here += [one.p50 for one in timed([bound.run], 1, RUNS)]
     return statistics.median(there), statistics.median(here), same
 
 

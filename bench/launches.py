@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ import click
 import numpy as np
 
 from bench.apart import leave
-from onnxfuse.measure.timing.binding import bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import DEFAULT
+from onnxfuse.measure.timing.binding import ON_GPU, bind, opened, ort_values, outputs_of
+from onnxfuse.measure.timing.settings import DEFAULT, Setting
+from onnxfuse.measure.timing.stopwatch import warm
 from onnxfuse.support.errors import DeviceError
-
-CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+from onnxfuse.verification.run.sessions import Model
 
 Kernels = dict[str, tuple[int, float]]
 """Kernel -> launches and microseconds of one run."""
@@ -48,14 +49,21 @@ def kernels_of(path: Path, feeds: dict[str, Any], *, fused: bool) -> Kernels:
 
 def profiled(path: Path, feeds: dict[str, Any], *, fused: bool) -> Kernels:
     """Return the same from this process."""
+    return launched(path, feeds, DEFAULT, fused=fused)
+
+
+def launched(model: Model, feeds: Mapping[str, Any], setting: Setting, *, fused: bool, runs: int = 1) -> Kernels:
+    """Return the kernels that one run of a model launches, the mean of some; by torch's profiler, in this process."""
     from torch.profiler import ProfilerActivity, profile
 
-    session, inputs = opened(path, DEFAULT, CUDA, fused=fused), ort_values(feeds)
-    bound = bind(session, inputs, outputs_of(session, inputs, path.stem))
-    bound.run()
+    session, inputs = opened(model, setting, ON_GPU, fused=fused), ort_values(feeds)
+    bound = bind(session, inputs, outputs_of(session, inputs, "measured"))
+    warm([bound.run], 2)
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        bound.run()
-    return {e.key: (e.count, e.self_device_time_total) for e in profiler.key_averages() if e.self_device_time_total > 0}
+        for _ in range(runs):
+            bound.run()
+    seen = [e for e in profiler.key_averages() if e.self_device_time_total > 0]
+    return {e.key: (e.count // runs, e.self_device_time_total / runs) for e in seen}
 
 
 @click.command()

@@ -138,7 +138,7 @@ def show_traps() -> None:
         assert made.lowered is not None
         kept = f"{len(made.lowered.kept)} of {made.lowered.nodes}"
         ours = _outcome(lambda made: made, made.model, feeds, true)
-        others = [_outcome(partial(c, feeds=feeds), _copy(model), feeds, true) for c in OTHERS.values()]
+        others = [_outcome(partial(_by, c, feeds), _copy(model), feeds, true) for c in OTHERS.values()]
         table.add_row(escape(trap.name), ours, kept, *others)
     Console(width=180).print(table)
     click.echo("the largest relative RMS error of an output to float64, on the CPU; the contract allows 0.0098")
@@ -160,7 +160,7 @@ def _outcome(
         for feed, truth in zip(feeds, true, strict=True):
             got = run(dict(feed))
             worst = max(worst, *(relative_rms(got[n], np.asarray(truth[n]))[0] for n in truth))
-    except (OnnxfuseError, *FAILURES) as error:
+    except FAILURES as error:
         return f"fails: {type(error).__name__}"
     return "NaN or infinite" if math.isinf(worst) else f"{worst:.2g}"
 
@@ -171,6 +171,14 @@ def _runner(model: onnx.ModelProto) -> Callable[[Arrays], Mapping[str, Any]]:
 
     sessions.ort_session(model, [sessions.CPU])  # What does not open is no model.
     return as_half(onnxfuse.unfuse(model))
+
+
+def _by(
+    convert: Callable[[onnx.ModelProto, Sequence[Mapping[str, Any]]], onnx.ModelProto],
+    feeds: Sequence[Mapping[str, Any]],
+    model: onnx.ModelProto,
+) -> onnx.ModelProto:
+    return convert(model, feeds)
 
 
 def _common(model: onnx.ModelProto, feeds: Sequence[Mapping[str, Any]]) -> onnx.ModelProto:
@@ -204,13 +212,16 @@ OTHERS: dict[str, Callable[[onnx.ModelProto, Sequence[Mapping[str, Any]]], onnx.
 """Other converters; onnxconverter-common is on PyPI, the other one comes with ONNX Runtime."""
 
 FAILURES: tuple[type[Exception], ...] = (
-    ImportError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError, *sessions.ORT_ERRORS,
+    OnnxfuseError, ImportError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, IndexError,
+    *sessions.ORT_ERRORS,
 )  # fmt: skip
 """What they raise, and ONNX Runtime of what they made."""
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    return onnx.ModelProto.FromString(model.SerializeToString())
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    return made
 
 
 def _wide(feed: Mapping[str, npt.NDArray[Any]]) -> Arrays:

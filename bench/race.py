@@ -17,16 +17,15 @@ import onnxruntime
 from bench.apart import Turn, at_once
 from onnxfuse.files import io
 from onnxfuse.measure.benchmark import ROUNDS, RUNS, RefusedRun, ReportBlock, Timing, TimingRow
-from onnxfuse.measure.benchmark.compare import Contender, contenders_of, convolves
-from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, GRAPH, WARM_UP, Setting
+from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of, warmed
+from onnxfuse.measure.timing.contenders import Contender, absent, contenders_of, convolves, refusals
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, GRAPH, Setting
 from onnxfuse.measure.timing.stopwatch import interleaved
-from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceError
 from onnxfuse.support.isolation import Crash
 from onnxfuse.support.progress import Progress
-from onnxfuse.verification.run.sessions import CUDA, raise_if_lost
+from onnxfuse.verification.run.sessions import CUDA
 
 FIRST_ROUNDS, LOST = 2, 1.1
 ENDING = "prefer_nhwc"
@@ -81,25 +80,15 @@ def race(
         if ENDING in one.setting.options and one.model in ended:
             refused.append(RefusedRun(one.name, one.setting.name, ended[one.model], "crashed"))
             continue
-        try:
+        with refusals(one, refused):
             sessions.append((one, opened(one.model, one.setting, providers, fused=one.name == "fused")))
-        except REFUSALS as error:
-            refused.append(_refusal(one, error))
     turn()
     ready: list[tuple[Contender, DeviceBinding]] = []
     for one, session in sessions:
-        bound = bind(session, inputs, outputs)
-        try:
-            for _ in range(WARM_UP):
-                bound.run()
-        except REFUSALS as error:
-            refused.append(_refusal(one, error))
-        else:
-            ready.append((one, bound))
-    missing = {c.name for c in contenders} - {c.name for c, _ in ready}
-    for told in refused:
-        if told.model in missing:
-            raise DeviceError(f"the {told.model} model runs at none of the settings: {told.reason}")
+        with refusals(one, refused):
+            ready.append((one, warmed(session, inputs, outputs)))
+    if lost := absent(contenders, [c for c, _ in ready], refused):
+        raise DeviceError(f"the {lost.model} model runs at none of the settings: {lost.reason}")
     rows = _rows(ready)
     shapes = {name: tuple(values.shape) for name, values in feeds.items()}
     return Raced(ReportBlock({}, shapes, next(iter(shapes.values()), (1,))[0], rows, tuple(refused)), tuple(bodies))
@@ -149,8 +138,3 @@ def _run_once(one: Contender, feeds: Mapping[str, Any], providers: Sequence[str]
 
 def _without_graph(setting: Setting) -> Setting:
     return replace(setting, options={k: v for k, v in setting.options.items() if k not in GRAPH})
-
-
-def _refusal(one: Contender, error: Exception) -> RefusedRun:
-    raise_if_lost(error)
-    return RefusedRun(one.name, one.setting.name, reason(error))

@@ -10,9 +10,8 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
@@ -25,10 +24,10 @@ from models import vision, workloads
 from models.bert import Bert
 from models.gpt2 import Gpt2
 from models.minilm import MiniLm
+from models.torch_compiled import by_layout
 from models.vit import Vit
 from onnxfuse.measure.benchmark import ROUNDS, RUNS
-from onnxfuse.measure.timing.settings import WARM_UP
-from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.measure.timing.stopwatch import timed, warm
 
 UNMASKED = "sdpa_unmasked"
 """torch's SDPA as transformers calls it, under a name for which transformers makes no mask.
@@ -114,36 +113,8 @@ def compiled(
         warm(calls.values())
         turn()
         warm(calls.values())
-        times = interleaved(list(calls.values()), rounds, runs)
-    return {setting: 1e6 * median(seconds) for setting, seconds in zip(calls, times, strict=True)}
-
-
-def by_layout(
-    make: Callable[[], Any], inputs: Sequence[Any], device: str, *, images: bool, **options: Any
-) -> dict[str, Callable[[], None]]:
-    """Return what runs a module under torch.compile to its end, by setting: with `images` in both layouts.
-
-    Each has a module of its own, which `make` gives: what is compiled goes by the strides that its weights have then.
-    `options` go to torch.compile, by default CUDA graphs.
-    """
-    import torch
-
-    layouts = {"compile": torch.contiguous_format}
-    if images:
-        layouts["compile, channels_last"] = torch.channels_last
-    calls = {}
-    for setting, memory_format in layouts.items():
-        made = torch.compile(make().to(memory_format=memory_format), **(options or {"mode": "reduce-overhead"}))
-        turned = [x.to(memory_format=memory_format) if x.ndim == 4 else x for x in inputs]
-        calls[setting] = _call(made, turned, device)
-    return calls
-
-
-def warm(calls: Iterable[Callable[[], None]]) -> None:
-    """Run each a few times: what is compiled is compiled in the first run, and captured in the next."""
-    for call in calls:
-        for _ in range(WARM_UP):
-            call()
+        times = timed(list(calls.values()), rounds, runs)
+    return {setting: timing.p50 for setting, timing in zip(calls, times, strict=True)}
 
 
 def _twin(name: str, dtype: str, batch: int, sequence: int) -> tuple[Callable[[], Any], dict[str, Any]]:
@@ -172,17 +143,6 @@ def by_sdpa(module: Any, *, masked: bool) -> None:
         AttentionInterface.register(UNMASKED, sdpa_attention_forward)
         module.own_mask = False
     inner.set_attn_implementation("sdpa" if masked else UNMASKED)
-
-
-def _call(module: Any, inputs: list[Any], device: str) -> Callable[[], None]:
-    import torch
-
-    def call() -> None:
-        module(*inputs)
-        if device == "cuda":
-            torch.cuda.synchronize()
-
-    return call
 
 
 @click.command()

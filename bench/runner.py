@@ -4,18 +4,16 @@ The runner's bound graph copies nothing; called with NumPy arrays it copies inpu
 """
 
 import argparse
-import statistics
 from pathlib import Path
 
 import onnxfuse
 from onnxfuse.files import io
-from onnxfuse.measure.timing.binding import bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import CUDA_GRAPH, WARM_UP
+from onnxfuse.measure.timing.binding import ON_GPU, bind, opened, ort_values, outputs_of
+from onnxfuse.measure.timing.settings import CUDA_GRAPH
 from onnxfuse.measure.timing.shapes import cases_per_shape, unsaid
-from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.measure.timing.stopwatch import timed, warm
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.verification.inputs.input_specs import input_specs
-from onnxfuse.verification.run.sessions import CPU, CUDA
 
 
 def main() -> None:
@@ -31,16 +29,14 @@ def main() -> None:
         fused = model if fused_ops(model) else onnxfuse.optimize(model)
         specs = input_specs(fused)
         arrays = cases_per_shape(specs, dict.fromkeys(unsaid(specs, {}), (1,)), 0)[0].make()
-        session = opened(fused, CUDA_GRAPH, [CUDA, CPU], fused=True)
+        session = opened(fused, CUDA_GRAPH, ON_GPU, fused=True)
         values = ort_values(arrays)
         graph = bind(session, values, outputs_of(session, values, "fused"))
         run = onnxfuse.runner(fused)
         bound = run.bind(arrays)
         calls = (graph.run, bound, lambda run=run, arrays=arrays: run(arrays))
-        for call in calls:
-            for _ in range(WARM_UP):
-                call()
-        theirs, ours, numpy = (1e6 * statistics.median(t) for t in interleaved(calls, given.rounds, given.runs))
+        warm(calls)
+        theirs, ours, numpy = (one.p50 for one in timed(calls, given.rounds, given.runs))
         print(f"{path.stem[:32]:32} {theirs:12.1f} {ours:10.1f} {ours / theirs:7.3f} {numpy:11.1f}", flush=True)
 
 

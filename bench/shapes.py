@@ -8,9 +8,9 @@ stream before has left there. Needs a GPU.
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -23,6 +23,8 @@ import onnxfuse
 from bench.apart import CACHED, EMPTY, ORIGINAL, PACKED, Counted, Turn, Waiting, at_once, attend, called, leave, wait
 from onnxfuse.cuda.pack.file import pack_path_of as beside_of
 from onnxfuse.files import io
+from onnxfuse.measure.timing.binding import ON_GPU
+from onnxfuse.measure.timing.stopwatch import seconds
 
 
 @dataclass(frozen=True)
@@ -58,18 +60,14 @@ def streamed(
 
     counted, opened = Counted(), onnxfuse.session if fused else onnxruntime.InferenceSession
     wait()
-    session = opened(path, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    session = opened(path, providers=ON_GPU)
     chance, extra, again = random.Random(seed), [], 0.0
     for _ in range(count):
         batch, length = chance.randint(1, batches), chance.randint(1, lengths)
         feeds = models.example_inputs(name, batch=batch, sequence=length, dtype=dtype)
-        times = []
-        for _ in range(2):
-            begun = time.perf_counter()
-            session.run(None, feeds)
-            times.append(time.perf_counter() - begun)
-        extra.append(times[0] - times[1])
-        again += times[1]
+        first, second = (seconds(partial(session.run, None, feeds)) for _ in range(2))
+        extra.append(first - second)
+        again += second
     answered = sum(bridge().answers().values()) if fused else 0
     return Stream(tuple(extra), again, counted.planned, counted.planning, answered, counted.compiled)
 
@@ -118,9 +116,8 @@ def streams(
         io.save(made, fused)
         io.save(made, packed)
         del model, made
-        begun = time.perf_counter()
-        called([sys.executable, "-m", "onnxfuse", "compile", str(packed), *ranges], Path(folder) / "packing", card)
-        taken = time.perf_counter() - begun
+        packing = [sys.executable, "-m", "onnxfuse", "compile", str(packed), *ranges]
+        taken = seconds(partial(called, packing, Path(folder) / "packing", card))
         called([sys.executable, "-m", "onnxfuse", "compile", str(packed), "--trust-pack"], Path(folder) / "none", card)
 
         def process(kind: str) -> Waiting:

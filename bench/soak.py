@@ -22,9 +22,10 @@ import onnxruntime
 import models
 import onnxfuse
 from onnxfuse.files import io
+from onnxfuse.measure.timing.binding import ON_GPU
+from onnxfuse.measure.timing.device import used_memory
 from onnxfuse.runtime.kernels import programs
 
-CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 GROWTH = 32.0
 """Megabytes that the process and its GPU may grow by in the second half: thread stacks and allocators settle late."""
 
@@ -40,14 +41,6 @@ def digest(session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray
 def resident() -> float:
     """Return the megabytes of memory that this process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def on_gpu() -> float:
-    """Return the megabytes in use on the GPU, by everyone."""
-    import cupy
-
-    free, total = cupy.cuda.runtime.memGetInfo()
-    return float(total - free) / 1e6
 
 
 def soaked(
@@ -71,7 +64,7 @@ def soaked(
     marks = []
     while any(t.is_alive() for t in working):
         time.sleep(seconds / 12)
-        marks.append((resident(), on_gpu()))
+        marks.append((resident(), used_memory() / 1e6))
     for thread in working:
         thread.join()
     return sum(runs), wrong, marks
@@ -80,7 +73,7 @@ def soaked(
 def planned(path: Path, stream: list[dict[str, np.ndarray]]) -> list[str]:
     """Return what a session gives for each of the stream that plans every shape by itself, in one thread."""
     with patch.object(programs.Programs, "learn", return_value=None):
-        session = onnxfuse.session(path, CUDA, kernels=False)
+        session = onnxfuse.session(path, ON_GPU, kernels=False)
         return [digest(session, feeds) for feeds in stream]
 
 
@@ -105,7 +98,7 @@ def main(
         io.save(onnxfuse.optimize(models.build(name, dtype=dtype)), path)
         if pack:
             onnxfuse.compile(path, shapes={"batch": (1, batches), "sequence": (1, lengths)})
-        session = onnxfuse.session(path, CUDA)
+        session = onnxfuse.session(path, ON_GPU)
         expected = planned(path, stream)
         runs, wrong, marks = soaked(session, stream, expected, threads, seconds)
     half = marks[len(marks) // 2]

@@ -22,11 +22,12 @@ import models
 import onnxfuse
 from bench import rivals
 from bench.apart import Turn, at_once
-from bench.launches import CUDA, Kernels, kernels_of
+from bench.launches import Kernels, kernels_of
 from bench.race import Raced, against, race
 from models import vision, workloads
 from onnxfuse.files import io
 from onnxfuse.measure.benchmark import Timing
+from onnxfuse.measure.timing.binding import ON_GPU
 from onnxfuse.measure.timing.shapes import cases_per_shape, unsaid
 from onnxfuse.verification.inputs.input_specs import input_specs
 
@@ -62,7 +63,7 @@ def compare(
     dtype: str,
     batch: int,
     sequence: int,
-    providers: Sequence[str] = CUDA,
+    providers: Sequence[str] = ON_GPU,
     tuning: Path | None = None,
     *,
     kernels: bool = True,
@@ -77,7 +78,7 @@ def compare(
         feeds = write(name, dtype, batch, sequence, original)
         io.save(onnxfuse.optimize(original, tuning=tuning), fused)
         refused = rivals.optimized(original, name, theirs)
-        seen = kernels and list(providers) == CUDA and importlib.util.find_spec("torch") is not None
+        seen = kernels and tuple(providers) == ON_GPU and importlib.util.find_spec("torch") is not None
         before, after = (kernels_of(p, feeds, fused=p is fused) if seen else None for p in (original, fused))
         others = {} if refused else {"transformers.optimizer": theirs}
         raced = race(against(original, fused, providers, others=others), feeds, providers, turn)

@@ -56,16 +56,15 @@ class Start:
 
 def started(path: Path, feeds: Path, *, fused: bool) -> Start:
     """Return the times of a start in this process, when it is its turn."""
-    from onnxfuse.measure.timing.binding import bind, opened, ort_values, outputs_of
+    from onnxfuse.measure.timing.binding import ON_GPU, bind, opened, ort_values, outputs_of
     from onnxfuse.measure.timing.settings import DEFAULT
 
     # The CUDA provider's libraries load with the first session, whichever model it is for.
-    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
-    opened(models.build("lenet5"), DEFAULT, providers, fused=False)
+    opened(models.build("lenet5"), DEFAULT, ON_GPU, fused=False)
     counted = Counted()
     wait()
     begun = time.perf_counter()
-    session = opened(path, DEFAULT, providers, fused=fused)
+    session = opened(path, DEFAULT, ON_GPU, fused=fused)
     created = time.perf_counter()
     with np.load(feeds) as arrays:
         inputs = ort_values(dict(arrays))

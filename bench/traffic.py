@@ -24,10 +24,9 @@ from models.network import Form, start
 from models.resnet import ResNet
 from models.weights import seeded
 from onnxfuse.measure.profile import profile
-from onnxfuse.measure.timing.binding import bind, opened, ort_values, outputs_of
+from onnxfuse.measure.timing.binding import ON_GPU, bind, opened, ort_values, outputs_of
 from onnxfuse.measure.timing.settings import DEFAULT
 
-CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 COUNTERS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 MARK = "next_model"
 """A kernel between two models; whatever runs after it is the next one's."""
@@ -79,7 +78,7 @@ def run_all() -> None:
     for _, original, fused in pairs():
         values = ort_values(inputs(original))
         for model in (original, fused):
-            session = opened(model, DEFAULT, CUDA, fused=model is fused)
+            session = opened(model, DEFAULT, ON_GPU, fused=model is fused)
             bound = bind(session, values, outputs_of(session, values, "measured"))
             bound.run()
             cupy.cuda.profiler.start()

@@ -19,10 +19,11 @@ Arrays = Sequence[np.ndarray[Any, Any]]
 
 def build(folder: Path) -> Path:
     """Build examples/cpp against the installed wheel's ONNX Runtime; return the folder of its programs."""
-    for command in (
+    commands: tuple[list[str | Path], ...] = (
         ["cmake", "-S", ROOT / "examples/cpp", "-B", folder, f"-DONNXRUNTIME={CAPI}"],
         ["cmake", "--build", folder],
-    ):
+    )
+    for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")

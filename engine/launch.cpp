@@ -36,6 +36,8 @@ void TensorMap::set_type(int element, bool tf32) {
     case 16: type = 9; break;             // BFLOAT16
     case 5:
     case 4: type = 1; break;  // INT16, UINT16 -> UINT16: a copy does not look at the bits
+    case 3:
+    case 2: type = 0; break;  // INT8, UINT8 -> UINT8
     default: throw std::runtime_error("a tensor map of element type " + std::to_string(element));
   }
 }

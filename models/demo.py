@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import models
 import onnxfuse
 from models import minilm
 from onnxfuse.files import io
+from onnxfuse.measure.timing.stopwatch import timed
 from onnxfuse.support.errors import OnnxfuseError
 
 
@@ -66,12 +67,8 @@ def _embed(plain: Path, fused: Path, inputs: dict[str, NDArray[Any]]) -> None:
 
 
 def _milliseconds(session: Any, inputs: dict[str, NDArray[Any]]) -> float:
-    times = []
-    for _ in range(10):
-        start = time.perf_counter()
-        session.run(None, inputs)
-        times.append((time.perf_counter() - start) * 1e3)
-    return float(np.median(times))
+    (timing,) = timed([partial(session.run, None, inputs)], 1, 10)
+    return timing.p50 / 1e3
 
 
 if __name__ == "__main__":

@@ -138,6 +138,15 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a
 folder. A module directly in a package, such as `fusion/fuse.py`, may import all rooms of that package."""
 
+BESIDE: Mapping[str, str] = {
+    "onnxfuse": "onnxfuse",
+    "examples": "onnxfuse",
+    "models": "onnxfuse models",
+    "bench": "onnxfuse models bench",
+    "tools": "onnxfuse models bench tools",
+}
+"""The folders of the repository with Python in them, and which of them each may import: nobody imports the tests."""
+
 ROOM = 20
 """Files in a folder, beyond which nobody finds what is there."""
 
@@ -232,6 +241,17 @@ def test_imports_point_down(path: Path) -> None:
         package, mine, its = crossing(me, other)
         if mine != its and {below(package, mine), below(package, its)} <= ROOMS:
             assert its in MAY_IMPORT[package][mine].split(), f"{me} imports {other}"
+
+
+@pytest.mark.parametrize("folder", BESIDE)
+def test_folders_import_down(folder: str) -> None:
+    """Sample models know no measurement, measurements no site, and nothing outside the tests imports from them."""
+    root = PACKAGE.parent
+    others = {f.name for f in root.iterdir() if any(f.glob("*.py")) and f.name not in BESIDE[folder].split()}
+    assert "tests" in others
+    for path in sorted((root / folder).rglob("*.py")):
+        found = {name.split(".")[0] for name in imported(path)} & others
+        assert not found, f"{path.relative_to(root)} imports {', '.join(sorted(found))}"
 
 
 def test_no_modules_import_each_other() -> None:

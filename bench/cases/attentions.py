@@ -1,6 +1,7 @@
 """Attention as the kernel tests need it: an op of any layout, its inputs, the truth, and what the plain nodes give."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.verification.reference.reference import to_tf32
 
 Shape = tuple[int, ...]
+Rounding = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Case:
         with np.errstate(over="ignore", invalid="ignore"):
             return self._attend(inputs, lambda x: x.astype(ops.NUMPY[self.dtype]).astype(np.float64), factor)
 
-    def _attend(self, inputs, rounded, factor=lambda x: x) -> np.ndarray:
+    def _attend(self, inputs: list[np.ndarray], rounded: Rounding, factor: Rounding = lambda x: x) -> np.ndarray:
         wide = [x.astype(np.float64) for x in self.whole(inputs)]
         few = self.heads // self.group
         q, k, v = (
@@ -173,7 +175,7 @@ class Case:
             shares = weights / weights.sum(-1, keepdims=True)
             y = rounded(factor(rounded(np.nan_to_num(shares) if self.safe else shares)) @ factor(v))
         flat = y if "y" in self.heads_first else y.swapaxes(1, 2).reshape(self.batch, self.queries, -1)
-        return (
+        return np.asarray(
             flat
             if self.target is None
             else flat.reshape([flat.shape[i] if n == 0 else n for i, n in enumerate(self.target)])

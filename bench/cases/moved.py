@@ -210,7 +210,7 @@ def small(dtype: int) -> dict[str, tuple[FusedOp, list[tuple[int, ...]]]]:
 
 def large(dtype: int, megabytes: int) -> dict[str, tuple[FusedOp, tuple[tuple[int, ...], ...]]]:
     """Return each family by name on tensors of about this size: for the table of bandwidths."""
-    elements = megabytes * 2**20 // ops.NUMPY[dtype]().itemsize
+    elements = megabytes * 2**20 // int(ops.NUMPY[dtype]().itemsize)
 
     def per(*shape: int) -> int:
         return max(1, elements // int(np.prod(shape)))

@@ -1,7 +1,8 @@
 """Small fused ops for the kernel tests, and the truth about them: the body by onnx.reference."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,21 +18,21 @@ from onnxfuse.verification.reference.windows import MaxPool
 HALF, BRAIN, FLOAT, DOUBLE = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
 BOOL, INT32, INT64 = TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64
 
-NUMPY = {
+NUMPY: Mapping[int, Any] = {
     HALF: np.float16, BRAIN: ml_dtypes.bfloat16, FLOAT: np.float32, DOUBLE: np.float64, BOOL: np.bool_,
     INT32: np.int32, INT64: np.int64, TensorProto.INT8: np.int8, TensorProto.INT16: np.int16,
     TensorProto.UINT8: np.uint8, TensorProto.UINT16: np.uint16, TensorProto.UINT32: np.uint32,
     TensorProto.UINT64: np.uint64,
 }  # fmt: skip
 # Half the distance between neighbours, relative to their size: what one rounding may lose.
-ROUNDING = {HALF: 2.0**-11, BRAIN: 2.0**-8, FLOAT: 2.0**-24, DOUBLE: 2.0**-53}
+ROUNDING: Mapping[int, float] = {HALF: 2.0**-11, BRAIN: 2.0**-8, FLOAT: 2.0**-24, DOUBLE: 2.0**-53}
 # The same, absolute, among the smallest numbers. Float: below 2^-126 the GPU may flush to 0.
-LEAST = {HALF: 2.0**-25, BRAIN: 2.0**-126, FLOAT: 2.0**-126, DOUBLE: 2.0**-1074}
+LEAST: Mapping[int, float] = {HALF: 2.0**-25, BRAIN: 2.0**-126, FLOAT: 2.0**-126, DOUBLE: 2.0**-1074}
 # Relative error of the arithmetic that both sides are granted: float32, or, for double, that of the truth itself.
-ARITHMETIC = {HALF: 2.0**-24, BRAIN: 2.0**-24, FLOAT: 2.0**-24, DOUBLE: 2.0**-49}
+ARITHMETIC: Mapping[int, float] = {HALF: 2.0**-24, BRAIN: 2.0**-24, FLOAT: 2.0**-24, DOUBLE: 2.0**-49}
 
 
-class Erf(OpRun):  # type: ignore[misc]
+class Erf(OpRun):
     """erf in the type of x; the one of onnx.reference is good for float32 only."""
 
     op_domain = ""
@@ -40,7 +41,7 @@ class Erf(OpRun):  # type: ignore[misc]
         return (np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype),)
 
 
-class Gelu(OpRun):  # type: ignore[misc]
+class Gelu(OpRun):
     """x Phi(x) in the type of x, without cancellation; the one of onnx.reference rounds to float32 inside."""
 
     op_domain = ""
@@ -72,7 +73,7 @@ def unfused(fused: FusedOp, inputs: list[np.ndarray]) -> list[np.ndarray]:
     return _evaluate(fused, inputs, lambda t: t)
 
 
-def _evaluate(fused: FusedOp, inputs: list[np.ndarray], element_type) -> list[np.ndarray]:
+def _evaluate(fused: FusedOp, inputs: list[np.ndarray], element_type: Callable[[int], int]) -> list[np.ndarray]:
     nodes = []
     for node in fused.body.node:
         node = onnx.NodeProto.FromString(node.SerializeToString())
@@ -103,7 +104,7 @@ def _evaluate(fused: FusedOp, inputs: list[np.ndarray], element_type) -> list[np
     }
     with np.errstate(all="ignore"):
         # onnx's own (1.23): MaxPool goes wrong where padding differs from side to side, LSTM in two directions.
-        return ReferenceEvaluator(model, new_ops=[Gelu, Erf, MaxPool, *recurrent.OPERATORS]).run(None, feeds)
+        return list(ReferenceEvaluator(model, new_ops=[Gelu, Erf, MaxPool, *recurrent.OPERATORS]).run(None, feeds))
 
 
 def random(rng: np.random.Generator, dtype: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -171,7 +172,7 @@ def _greatest(plain: np.ndarray, exact: np.ndarray) -> float:
 
 def _allowed(own: float, exact: np.ndarray, dtype: int, cuts: int) -> np.ndarray:
     arithmetic = np.abs(exact).max() * (ARITHMETIC[dtype] + 2 * cuts * ROUNDING[FLOAT])
-    return 2 * own + arithmetic + 2 * ROUNDING[dtype] * np.abs(exact) + LEAST[dtype]
+    return np.asarray(2 * own + arithmetic + 2 * ROUNDING[dtype] * np.abs(exact) + LEAST[dtype])
 
 
 def _beside(fused: FusedOp, inputs: list[np.ndarray]) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:

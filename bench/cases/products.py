@@ -1,5 +1,7 @@
 """Bodies and sizes that the tests of the gemm template share, on the host and on the GPU."""
 
+from collections.abc import Mapping, Sequence
+
 from onnx import TensorProto
 
 from bench.cases import ops
@@ -45,7 +47,7 @@ WINDOWS = """(x, w, r) => (y) { m = MatMul(x, w) a = Add(m, r) s = Constant <val
   g = Reshape(a, s) y = Transpose <perm = [4, 0, 2, 3, 1, 5]> (g) }"""
 """As Swin writes it: rows of three digits, columns of two."""
 
-TABLE = {
+TABLE: Mapping[str, tuple[str, Sequence[tuple[int, ...]]]] = {
     "batched": (BATCHED, [(3, 20, 40), (3, 40, 24), (3, 20, 24)]),
     "batched twice": (BATCHED, [(2, 3, 20, 40), (2, 3, 40, 24), (24,)]),
     "batched, odd": (BATCHED, [(2, 3, 17, 5), (2, 3, 5, 19), (2, 3, 17, 1)]),

@@ -1,1 +1,1 @@
-"""The figures of the pages: `python -m bench.figures` measures them into docs/figures.json and writes the tables."""
+"""The figures of the pages: `python -m bench.figures` measures them, publishes them in docs/data, writes the tables."""

@@ -1,7 +1,8 @@
 """Measure all figures and write the tables of the pages: `python -m bench.figures`; or a part of it.
 
 `measure` runs what is not measured at this commit, and goes on where it was stopped: rows prepare side by side, then
-each is timed alone on its card. `write` puts what was measured into the pages, `check` tells whether they have it.
+each is timed alone on its card. `write` publishes the parts that are done and writes the tables of the pages, `check`
+tells whether the pages have what is published.
 """
 
 import json
@@ -15,12 +16,15 @@ import click
 from bench import apart
 from bench.figures import data, measuring, tables
 from bench.figures.parts import PARTS
+from models.sources import commit_of
 from onnxfuse.measure.timing.device import cores
 from onnxfuse.support.errors import DeviceError, OnnxfuseError
 
 TOGETHER = cores() * 3 // 2
 """Rows that prepare side by side: they wait for files and for the card, too, and each takes two to three GB."""
-FILE = click.option("--data", "file", type=click.Path(path_type=Path), default=data.FILE, help="docs/figures.json")
+FILE = click.option(
+    "--data", "file", type=click.Path(path_type=Path), default=data.PROGRESS, help="What is in progress."
+)
 
 
 @click.group(invoke_without_command=True)
@@ -28,7 +32,7 @@ FILE = click.option("--data", "file", type=click.Path(path_type=Path), default=d
 def main(context: click.Context) -> None:
     """Measure everything and write the tables."""
     if context.invoked_subcommand is None:
-        whole = _measured((), "", float("inf"), TOGETHER, "", data.FILE, again=False)
+        whole = _measured((), "", float("inf"), TOGETHER, "", data.PROGRESS, again=False)
         context.invoke(write)
         sys.exit(not whole)
 
@@ -57,8 +61,8 @@ def _measured(
     from onnxfuse.runtime.engine.cuda_provider import device_count
 
     began = time.monotonic()
-    at = commit or measuring.commit()
-    todo = measuring.jobs(data.read(file), at, only, again=again)
+    at = commit or commit_of(measuring.WRITTEN)
+    todo = measuring.jobs(data.merged(data.read(), data.read(file)), at, only, again=again)
     chosen = [int(card) for card in cards.split(",") if card] or list(range(device_count()))
     if not chosen:
         raise DeviceError("no GPU here: figures are measured on one", "python -m bench.figures write needs none.")
@@ -93,20 +97,22 @@ def machine() -> None:
 
 @main.command()
 @FILE
-def write(file: Path = data.FILE) -> None:
-    """Write the tables of the pages from what was measured; tell what is of an older commit."""
-    rows = data.read(file)
+def write(file: Path = data.PROGRESS) -> None:
+    """Publish each part of which a run is done, and write the tables of the pages; tell which parts are not done."""
+    published, progress = data.read(), data.read(file)
+    rows = data.publish(published, progress)
+    data.write(rows)
     for page in tables.written(rows):
         click.echo(f"written: {page}")
-    for line in tables.older(rows):
-        click.echo(line)
+    for part in progress:
+        if rows.get(part) == published.get(part) and progress[part] != published.get(part):
+            click.echo(f"{part}: not published: the newest run has not all rows that the page shows")
 
 
 @main.command()
-@FILE
-def check(file: Path = data.FILE) -> None:
-    """Exit 1 where a table of a page is not what was measured."""
-    faults = tables.faults(data.read(file))
+def check() -> None:
+    """Exit 1 where a table of a page is not what was published."""
+    faults = tables.faults(data.read())
     for fault in faults:
         click.echo(fault)
     sys.exit(bool(faults))

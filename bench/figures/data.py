@@ -1,16 +1,23 @@
-"""The figures that were measured, and of each row where, when and at which commit."""
+"""The figures that were measured, and of each row where, when and at which commit.
+
+What the pages show is published: of each part the rows of one run, at one commit on one kind of card. What is measured
+is in progress until a run has all rows that are published of its part; then it takes their place.
+"""
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from onnxfuse.support.errors import ModelError
 
 ROOT = Path(__file__).parents[2]
-FILE = ROOT / "docs" / "figures.json"
+FILE = ROOT / "docs" / "data" / "figures.json"
+"""What is published."""
+PROGRESS = ROOT / "build" / "figures.json"
+"""What is in progress on this machine."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +25,7 @@ class Stamp:
     """What a reader has to know to compare a row with others."""
 
     measured: str
-    """ISO date and time; of rows from before this file was kept, of the commit that wrote them into a page."""
+    """ISO date and time."""
     commit: str
     """Abbreviated; with "+" where files differed from it."""
     card: str
@@ -26,6 +33,11 @@ class Stamp:
     """With the CUDA version; empty where nobody kept it."""
     onnxruntime: str = ""
     torch: str = ""
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        """Return what the rows of one run have in common."""
+        return (self.commit, self.card, self.driver, self.onnxruntime)
 
     @property
     def told(self) -> str:
@@ -56,29 +68,62 @@ def read(file: Path = FILE) -> Rows:
     if not file.exists():
         return {}
     try:
-        parts = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            part: {name: Row(**{**row, "stamp": Stamp(**row["stamp"])}) for name, row in rows.items()}
-            for part, rows in parts.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        stamps = [partial(Stamp, **run) for run in facts["runs"]]
+
+        def row(run: int, measured: str, **more: Any) -> Row:
+            return Row(stamps[run](measured=measured), **more)
+
+        return {part: {name: row(**one) for name, one in rows.items()} for part, rows in facts["parts"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"{file}: no file of figures: {error}", "git checkout it, or measure anew.") from None
 
 
 def write(rows: Rows, file: Path = FILE) -> None:
-    """Write all rows; what reads the file meanwhile sees the old ones or the new ones."""
-    text = json.dumps({p: {n: asdict(row) for n, row in part.items()} for p, part in rows.items()}, indent=1)
+    """Write all rows, one a line; what reads the file meanwhile sees the old ones or the new ones."""
+    runs: list[dict[str, str]] = []
+
+    def line(name: str, row: Row) -> str:
+        run = asdict(row.stamp)
+        measured = run.pop("measured")
+        if run not in runs:
+            runs.append(run)
+        facts = {"run": runs.index(run), "measured": measured, **asdict(row)}
+        del facts["stamp"]
+        facts["values"] = _rounded(row.values)
+        return f"   {json.dumps(name)}: {json.dumps(facts)}"
+
+    parts = [
+        f"  {json.dumps(part)}: {{\n" + ",\n".join(line(name, row) for name, row in found.items()) + "\n  }"
+        for part, found in rows.items()
+    ]
+    text = f'{{\n "runs": {json.dumps(runs)},\n "parts": {{\n' + ",\n".join(parts) + "\n }\n}\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.new")
-    beside.write_text(text + "\n", encoding="utf-8")
+    beside.write_text(text, encoding="utf-8")
     os.replace(beside, file)
 
 
-def stamps(rows: Rows) -> Iterator[Stamp]:
-    """Yield the stamps of all rows."""
-    for part in rows.values():
-        yield from (row.stamp for row in part.values())
+def _rounded(value: Any) -> Any:
+    """Return measured numbers with the digits that mean something, and one to spare."""
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def newest(rows: Rows) -> Stamp | None:
-    """Return the stamp of what was measured last."""
-    return max(stamps(rows), key=lambda stamp: stamp.measured, default=None)
+def merged(published: Rows, progress: Rows) -> Rows:
+    """Return the newest of each row."""
+    return {part: {**published.get(part, {}), **progress.get(part, {})} for part in (*published, *progress)}
+
+
+def publish(published: Rows, progress: Rows) -> Rows:
+    """Return what is published, with the newest run of each part in its place that has no row less."""
+    found = dict(published)
+    for part, rows in progress.items():
+        newest = max((row.stamp for row in rows.values()), key=lambda stamp: stamp.measured)
+        run = {name: row for name, row in rows.items() if row.stamp.run == newest.run}
+        if run.keys() >= published.get(part, {}).keys():
+            found[part] = run
+    return found

@@ -23,12 +23,12 @@ from typing import Protocol
 import click
 
 from bench.apart import Waiting
-from bench.figures.data import FILE, ROOT, Row, Rows, Stamp, read, write
+from bench.figures.data import PROGRESS, ROOT, Row, Rows, Stamp, read, write
 from bench.figures.parts import PARTS, Values
 from bench.figures.tables import FRONT, PAGES
 from onnxfuse.support.errors import UsageError
 
-WRITTEN = (*PAGES, "docs/figures.json")
+WRITTEN = (*PAGES, "docs/data/figures.json")
 """What measuring and writing the tables change: no other state of the sources than the commit's."""
 SLOWER = 1.3
 """A row may take so many times what it took before; else there is no time for it."""
@@ -72,20 +72,6 @@ Begin = Callable[[Job, int], Begun]
 """Begins a row on a card."""
 
 
-def commit() -> str:
-    """Return the abbreviated commit of the sources, with "+" where they differ from it. Raises UsageError."""
-    try:
-        head = subprocess.run(
-            ["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
-        excluded = [f":!{name}" for name in WRITTEN]
-        status = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", *excluded]
-        changed = subprocess.run(status, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        raise UsageError("the sources are no clone: their commit is not known", "Give it: --commit HASH") from None
-    return f"{head}+" if changed else head
-
-
 def jobs(rows: Rows, at: str, only: Sequence[str] = (), *, again: bool = False) -> list[Job]:
     """Return what is not measured at this commit, README's table first; `only` are parts, or `part:words of a row`.
 
@@ -120,7 +106,7 @@ class Run:
     ends: float
     """When all has to be done, by the monotonic clock."""
     begin: Begin
-    file: Path = FILE
+    file: Path = PROGRESS
     faults: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """Rows for which there was no time."""
@@ -250,13 +236,12 @@ def machine_of(card: int) -> dict[str, str]:
 def machine() -> dict[str, str]:
     """Return the card, its driver, and versions, as `Stamp` has them; of the CPU where there is no card."""
     import models
-    from bench.launches import CUDA
-    from onnxfuse.measure.timing.binding import opened
+    from onnxfuse.measure.timing.binding import ON_GPU, opened
     from onnxfuse.measure.timing.device import environment
     from onnxfuse.measure.timing.settings import DEFAULT
     from onnxfuse.runtime.engine.cuda_provider import device_count
 
-    providers = CUDA if device_count() else ["CPUExecutionProvider"]
+    providers = ON_GPU if device_count() else ["CPUExecutionProvider"]
     told = environment(opened(models.build("mlp"), DEFAULT, providers, fused=False))
     torch = importlib.import_module("torch").__version__ if importlib.util.find_spec("torch") else ""
     return {

@@ -16,13 +16,13 @@ import numpy as np
 import bench.start as starts
 from bench import converted, rivals, shapes, speed
 from bench.apart import Turn, at_once
-from bench.launches import CUDA
 from bench.race import against, race
 from models import vision
 from onnxfuse.api.optimize.optimizing import optimize
 from onnxfuse.api.request.options import Options
 from onnxfuse.files import io
-from onnxfuse.measure.benchmark.compare import Contender
+from onnxfuse.measure.timing.binding import ON_GPU
+from onnxfuse.measure.timing.contenders import Contender
 from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,7 @@ def model_row(
     *,
     launches: bool = True,
     card: int = 0,
-    providers: Sequence[str] = CUDA,
+    providers: Sequence[str] = ON_GPU,
     turn: Turn = at_once,
 ) -> Values:
     """Return the microseconds of a model at ONNX Runtime's settings and fused, and with `launches` those of a run."""
@@ -74,7 +74,7 @@ def compiled_row(
 
 
 def strict_row(
-    name: str, batch: int, *, card: int = 0, providers: Sequence[str] = CUDA, turn: Turn = at_once
+    name: str, batch: int, *, card: int = 0, providers: Sequence[str] = ON_GPU, turn: Turn = at_once
 ) -> Values:
     """Return the microseconds of a float32 model with TF32 off on both sides."""
     with tempfile.TemporaryDirectory() as folder:
@@ -127,11 +127,11 @@ def rules_row(
     sequence: int = 128,
     *,
     card: int = 0,
-    providers: Sequence[str] = CUDA,
+    providers: Sequence[str] = ON_GPU,
     turn: Turn = at_once,
 ) -> Values:
     """Return the microseconds of a fused model, and of the same without each of the rules that applied."""
-    dtype, setting = ("float16", CUDA_GRAPH) if list(providers) == CUDA else ("float32", DEFAULT)
+    dtype, setting = ("float16", CUDA_GRAPH) if tuple(providers) == ON_GPU else ("float32", DEFAULT)
     with tempfile.TemporaryDirectory() as folder:
         original = Path(folder) / "original.onnx"
         feeds = speed.write(name, dtype, batch, sequence, original)

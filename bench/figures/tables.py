@@ -1,4 +1,4 @@
-"""The tables of the pages, written from what was measured; rows of another commit or day than the rest are marked.
+"""The tables of the pages, written from what was published: each of one run, which it names.
 
 A table stands in its page between `<!-- figures: NAME -->` and `<!-- end of figures -->`.
 """
@@ -6,17 +6,17 @@ A table stands in its page between `<!-- figures: NAME -->` and `<!-- end of fig
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.apart import CACHED, EMPTY, ORIGINAL, PACKED
-from bench.figures.data import ROOT, Row, Rows, Stamp, newest
+from bench.figures.data import ROOT, Row, Rows
 from bench.figures.parts import PARTS
 from models import vision
 from onnxfuse.support.errors import UsageError
 
 PAGES = ("README.md", "docs/SPEED.md", "docs/FIRST_RUN.md", "docs/MEASURING.md", "models/PERFORMANCE.md")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
-MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 FRONT = (
     "resnet50 float16, 32 images", "resnet50 float16, 1 image", "bert_base float16, 32x128 tokens",
     "bert_base float16, 1x128 tokens",
@@ -40,17 +40,8 @@ def faults(rows: Rows, pages: Sequence[str] = PAGES, root: Path = ROOT) -> list[
     for page in pages:
         for block in BLOCK.finditer((root / page).read_text(encoding="utf-8")):
             if block[0] != block[1] + _block(block[2], rows) + block[3]:
-                found.append(f"{page}: {block[2]} is not what docs/figures.json has: python -m bench.figures write")
+                found.append(f"{page}: {block[2]} is not what is published: python -m bench.figures write")
     return found
-
-
-def older(rows: Rows) -> Iterator[str]:
-    """Yield what is of another commit than the newest rows."""
-    last = newest(rows)
-    for part, found in rows.items():
-        names = [name for name, row in found.items() if last is not None and row.stamp.commit != last.commit]
-        if names:
-            yield f"{part}: of an older commit: {'; '.join(names)}"
 
 
 def _block(name: str, rows: Rows) -> str:
@@ -59,48 +50,31 @@ def _block(name: str, rows: Rows) -> str:
     return f"\n{TABLES[name](rows)}\n\n"
 
 
-def _key(stamp: Stamp) -> tuple[str, ...]:
-    return (stamp.commit, stamp.measured[:10], stamp.card, stamp.driver, stamp.onnxruntime)
+NONE = "Not measured yet: `make figures`."
 
 
 def _table(
-    rows: Rows,
-    found: Mapping[str, Row],
-    head: Sequence[str],
-    cells: Callable[[str, Row], Sequence[str]],
-    beside: Mapping[str, Mapping[str, Row]] | None = None,
+    found: Mapping[str, Row], head: Sequence[str], cells: Callable[[str, Row], Sequence[str]], *parts: str
 ) -> str:
-    """Return a table, and under it when, where and at which commit its rows were measured.
-
-    `beside` has the rows that are one column of the table, by its head: they were measured by themselves.
-    """
+    """Return a table of one run, and under it when, where, at which commit and by which command it was measured."""
     if not found:
-        return "Not measured yet: `make figures`."
-    columns = {head.index(column): others for column, others in (beside or {}).items()}
-    all_of = [*found.values(), *(others[name] for others in columns.values() for name in found if name in others)]
-    groups = sorted({_key(row.stamp): row.stamp for row in all_of}.values(), key=lambda s: s.measured)[::-1]
-    marks = {_key(stamp): MARKS[i - 1] if i else "" for i, stamp in enumerate(groups)}
+        return NONE
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for name, row in found.items():
-        line = list(cells(name, row))
-        line[0] += marks[_key(row.stamp)]
-        for column, others in columns.items():
-            if name in others and _key(others[name].stamp) != _key(row.stamp):
-                line[column] += marks[_key(others[name].stamp)]
-        lines.append(f"| {' | '.join(line)} |")
-    last = newest(rows)
-    notes = dict.fromkeys(row.values["note"] for row in found.values() if "note" in row.values)
-    told = [f"Measured {groups[0].told}."]
-    told += [f"{marks[_key(stamp)]} {stamp.told}; not measured again since." for stamp in groups[1:]]
-    told += [f"{note}." for note in notes]
-    if last is not None and groups[0].commit != last.commit:
-        told.append(f"The newest figures of these pages are of commit {last.commit}.")
-    return "\n".join([*lines, "", "  \n".join(told)])
+    lines += [f"| {' | '.join(cells(name, row))} |" for name, row in found.items()]
+    last = max((row.stamp for row in found.values()), key=lambda stamp: stamp.measured)
+    only = "".join(f" --only {part}" for part in parts)
+    return "\n".join([*lines, "", f"Measured {last.told}; `python -m bench.figures measure{only}`."])
 
 
 def _of(rows: Rows, part: str, names: Sequence[str] = ()) -> dict[str, Row]:
     """Return the rows of a part in its own order, or those named."""
     return {name: rows[part][name] for name in names or PARTS[part].rows if name in rows.get(part, {})}
+
+
+def _beside(rows: Rows, part: str, found: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the rows of another part with the names of these, as far as they are of the same run."""
+    others = rows.get(part, {})
+    return {n: others[n] for n, row in found.items() if n in others and others[n].stamp.run == row.stamp.run}
 
 
 def _best(row: Row) -> tuple[str, float]:
@@ -110,8 +84,8 @@ def _best(row: Row) -> tuple[str, float]:
 
 
 def _over(row: Row) -> float:
-    """Return how many times as fast the fused model is; of rows that were kept rounded, as it was published then."""
-    return float(row.values.get("over") or _best(row)[1] / row.values["fused"])
+    """Return how many times as fast the fused model is."""
+    return float(_best(row)[1] / row.values["fused"])
 
 
 def _times(row: Row, *, name: bool = True) -> tuple[str, str, str]:
@@ -121,34 +95,47 @@ def _times(row: Row, *, name: bool = True) -> tuple[str, str, str]:
     return f"{best:.0f}{shown}", f"**{row.values['fused']:.0f}**", f"**{_over(row):.2f}x**"
 
 
-def _compiled(rows: Rows, name: str, part: str = "compiled") -> str:
-    row = rows.get(part, {}).get(name)
-    return f"{min(row.values.values()):.0f}" if row is not None else ""
+def _compiled(beside: Mapping[str, Row], name: str) -> str:
+    return f"{min(beside[name].values.values()):.0f}" if name in beside else ""
 
 
 COMPILED = "torch.compile"
 
 
+def _medians(found: Mapping[str, Row], compiled: Mapping[str, Row]) -> str:
+    """Return the middle and the least of what a table says; "" of no rows."""
+    overs = {"ONNX Runtime's best": [_over(row) for row in found.values()]}
+    overs[COMPILED] = [min(row.values.values()) / found[name].values["fused"] for name, row in compiled.items()]
+    told = [f"{median(o):.1f}x {what} over {len(o)} rows, least {min(o):.2f}x" for what, o in overs.items() if o]
+    return f"In the median {'; '.join(told)}." if told else ""
+
+
 def _front(rows: Rows) -> str:
+    found = _of(rows, "models", FRONT)
+    compiled = _beside(rows, "compiled", found)
+
     def cells(name: str, row: Row) -> Sequence[str]:
         model, _, size = name.partition(" float16, ")
         best, fused, over = _times(row, name=False)
-        return (model, size, best, _compiled(rows, name), fused, over)
+        return (model, size, best, _compiled(compiled, name), fused, over)
 
     head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-    return _table(rows, _of(rows, "models", FRONT), head, cells, {COMPILED: _of(rows, "compiled", FRONT)})
+    return _table(found, head, cells, "models", "compiled")
 
 
 def _models(rows: Rows) -> str:
+    found = _of(rows, "models")
+    compiled = _beside(rows, "compiled", found)
+
     def cells(name: str, row: Row) -> Sequence[str]:
         model, _, size = name.partition(", ")
         launches = [("?" if n is None else str(n)) for n in row.values["launches"]]
         graph = "" if GRAPH not in row.values["settings"] else f"{row.values['settings'][GRAPH]:.0f}"
         best, fused, over = _times(row)
-        return (model, size, graph, best, _compiled(rows, name), fused, over, " -> ".join(launches))
+        return (model, size, graph, best, _compiled(compiled, name), fused, over, " -> ".join(launches))
 
     head = ("model", "input", "ORT + CUDA graph", "ORT best", COMPILED, "fused", "over ORT best", "launches")
-    return _table(rows, _of(rows, "models"), head, cells, {COMPILED: _of(rows, "compiled")})
+    return _table(found, head, cells, "models", "compiled")
 
 
 def _cnns(rows: Rows) -> str:
@@ -158,21 +145,23 @@ def _cnns(rows: Rows) -> str:
 
     found = _of(rows, "cnns")
     ordered = dict(sorted(found.items(), key=lambda item: -_over(item[1])))
-    return _table(rows, ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells)
+    return _table(ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells, "cnns")
 
 
 def _of_others(part: str) -> Callable[[Rows], str]:
     """Return what shows models of other kinds, with torch.compile's times of a part of their own."""
-    compiled = f"{part}_compiled"
 
     def shown(rows: Rows) -> str:
+        found = _of(rows, part)
+        compiled = _beside(rows, f"{part}_compiled", found)
+
         def cells(name: str, row: Row) -> Sequence[str]:
             model, _, size = name.partition(", ")
             best, fused, over = _times(row)
-            return (model.partition(":")[2], size, best, _compiled(rows, name, compiled), fused, over)
+            return (model.partition(":")[2], size, best, _compiled(compiled, name), fused, over)
 
         head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-        return _table(rows, _of(rows, part), head, cells, {COMPILED: _of(rows, compiled)})
+        return f"{_medians(found, compiled)}\n\n{_table(found, head, cells, part, f'{part}_compiled')}"
 
     return shown
 
@@ -186,7 +175,7 @@ def _precision(rows: Rows) -> str:
                 f"{kept} of {nodes}")  # fmt: skip
 
     head = ("float32 file", "ORT best", "native float16", "converted", "to native", "over ORT best", "nodes kept")
-    return _table(rows, _of(rows, "precision"), head, cells)
+    return _table(_of(rows, "precision"), head, cells, "precision")
 
 
 def _strict(rows: Rows) -> str:
@@ -194,7 +183,8 @@ def _strict(rows: Rows) -> str:
         before, after = row.values["original"], row.values["fused"]
         return (name, f"{before:.0f}", f"{after:.0f}", f"{before / after:.2f}x")
 
-    return _table(rows, _of(rows, "strict"), ("float32, TF32 off on both sides", "ORT best", "fused", "over it"), cells)
+    head = ("float32, TF32 off on both sides", "ORT best", "fused", "over it")
+    return _table(_of(rows, "strict"), head, cells, "strict")
 
 
 def _start(rows: Rows) -> str:
@@ -203,7 +193,7 @@ def _start(rows: Rows) -> str:
     def cells(name: str, row: Row) -> Sequence[str]:
         return (name, *(f"{row.values[kind]:.2f}" for kind in kinds))
 
-    return _table(rows, _of(rows, "start"), ("model", *kinds.values()), cells)
+    return _table(_of(rows, "start"), ("model", *kinds.values()), cells, "start")
 
 
 def _shapes(rows: Rows) -> str:
@@ -223,7 +213,7 @@ def _shapes(rows: Rows) -> str:
             f"{v['most']:.0f}", f"{v['sum']:,.0f}", f"{v['again']:,.0f}",
         )  # fmt: skip
 
-    return _table(rows, lines, ("", "median", "99%", "99.9%", "most", "sum", "second runs"), cells)
+    return _table(lines, ("", "median", "99%", "99.9%", "most", "sum", "second runs"), cells, "shapes")
 
 
 def _three(number: float) -> str:
@@ -234,15 +224,11 @@ def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
     """Return what shows the outputs of a part's commands, as they were printed."""
 
     def shown(rows: Rows) -> str:
-        last = newest(rows)
-        blocks = []
-        for row in _of(rows, part, names).values():
-            old = last is not None and row.stamp.commit != last.commit
-            also = f" The newest figures of these pages are of commit {last.commit}." if last and old else ""
-            blocks.append(
-                f"```\n$ {row.values['command']}\n{row.values['text']}\n```\n\nMeasured {row.stamp.told}.{also}"
-            )
-        return "\n\n".join(blocks) or "Not measured yet: `make figures`."
+        blocks = [
+            f"```\n$ {row.values['command']}\n{row.values['text']}\n```\n\nMeasured {row.stamp.told}."
+            for row in _of(rows, part, names).values()
+        ]
+        return "\n\n".join(blocks) or NONE
 
     return shown
 
@@ -266,7 +252,7 @@ def of_rule(rows: Rows, rule: str) -> str | None:
         return (name, f"{fused:.0f}", f"{without:.0f}", f"{without / fused:.2f}x")
 
     return (
-        _table(rows, found, ("model, float16", "fused, us", "without this rule", "faster by it"), cells)
+        _table(found, ("model, float16", "fused, us", "without this rule", "faster by it"), cells, "rules")
         if found
         else None
     )

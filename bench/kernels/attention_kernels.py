@@ -11,17 +11,18 @@ row says is that of --dtype.
 """
 
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import click
-import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
 import torch
 
+from bench.cases import ops
 from bench.cases.attentions import Case
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from bench.kernels import timing
@@ -30,17 +31,20 @@ from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.attention.work import work
-from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, bind, ort_values, outputs_of
+from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, ort_values, outputs_of, warmed
+from onnxfuse.measure.timing.stopwatch import interleaved, warm
 from onnxfuse.support.errors import KernelError, UsageError
+from onnxfuse.verification.run.sessions import CUDA
 
-LAUNCHES, ROUNDS = 50, 9
+LAUNCHES, ROUNDS = 50, 7
 MOST_PRODUCTS = 2**40
 """Multiplications of all launches of a graph, about: of long ones it holds fewer."""
 LIBRARY = {"cuDNN": {}, "flash": {"sdpa_kernel": "1"}}
 """The library's ways, by the options of the CUDA provider; in float32 there is the default one."""
-NUMPY = {HALF: np.dtype(np.float16), BRAIN: np.dtype(ml_dtypes.bfloat16), FLOAT: np.dtype(np.float32)}
-TORCH = {HALF: torch.float16, BRAIN: torch.bfloat16, FLOAT: torch.float32}
-TEXT = {HALF: "float16", BRAIN: "bfloat16", FLOAT: "float"}
+REFUSED: tuple[type[Exception], ...] = (*REFUSALS, UsageError)
+NUMPY: Mapping[int, np.dtype[Any]] = {t: np.dtype(ops.NUMPY[t]) for t in (HALF, BRAIN, FLOAT)}
+TORCH: Mapping[int, torch.dtype] = {HALF: torch.float16, BRAIN: torch.bfloat16, FLOAT: torch.float32}
+TEXT: Mapping[int, str] = {HALF: "float16", BRAIN: "bfloat16", FLOAT: "float"}
 NAMES = {"float16": HALF, "bfloat16": BRAIN, "float32": FLOAT}
 
 ROWS = (
@@ -141,7 +145,7 @@ def ours(case: Case, tuning: Variant | None, arrays: list[np.ndarray]) -> timing
     torch.testing.assert_close(
         result[:1].float(), truth.transpose(1, 2).reshape(result[:1].shape), rtol=2e-2, atol=2e-2
     )
-    return lambda keep=(tensors, result): launch()
+    return timing.keeping(launch, (tensors, result))
 
 
 def heads_of(case: Case, tensors: list[torch.Tensor], batch: int) -> tuple[torch.Tensor, ...]:
@@ -225,20 +229,17 @@ def model(case: Case, count: int) -> onnx.ModelProto:
 
 
 def bound(case: Case, options: dict[str, str], arrays: list[np.ndarray], graph: bool) -> DeviceBinding:
-    """Return the session of the library's way with its inputs, run twice."""
+    """Return the session of the library's way with its inputs, warm."""
     settings = onnxruntime.SessionOptions()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 4
     chosen = {**options, **({"enable_cuda_graph": "1"} if graph else {})}
     proto = model(case, launches(case)).SerializeToString()
     values = ort_values(dict(zip("qkvb", arrays, strict=False)))
-    plain = onnxruntime.InferenceSession(proto, settings, providers=[("CUDAExecutionProvider", options)])
+    plain = onnxruntime.InferenceSession(proto, settings, providers=[(CUDA, options)])
     outputs = outputs_of(plain, values, "measured")
-    session = onnxruntime.InferenceSession(proto, settings, providers=[("CUDAExecutionProvider", chosen)])
-    made = bind(session, values, outputs)
-    for _ in range(3):
-        made.run()
-    return made
+    session = onnxruntime.InferenceSession(proto, settings, providers=[(CUDA, chosen)])
+    return warmed(session, values, outputs)
 
 
 def library(case: Case, options: dict[str, str], arrays: list[np.ndarray]) -> tuple[DeviceBinding | None, str]:
@@ -246,7 +247,7 @@ def library(case: Case, options: dict[str, str], arrays: list[np.ndarray]) -> tu
     for graph in (True, False):
         try:
             return bound(case, options, arrays, graph), "" if graph else "*"
-        except (*REFUSALS, UsageError) as error:
+        except REFUSED as error:
             reason = str(error).splitlines()[0][:100]
     return None, reason
 
@@ -254,7 +255,7 @@ def library(case: Case, options: dict[str, str], arrays: list[np.ndarray]) -> tu
 def measured(name: str, case: Case) -> dict[str, str]:
     """Return the time of each way as it is shown."""
     arrays = inputs_of(name, case)
-    count, times, marks = launches(case), dict[str, list[float]](), dict[str, str]()
+    count = launches(case)
     # What a graph reads and writes lives as long as it is replayed.
     mine = {n: made for n, tuning in ways(case).items() if (made := ours(case, tuning, arrays)) is not None}
     single = case.dtype == FLOAT
@@ -262,22 +263,21 @@ def measured(name: str, case: Case) -> dict[str, str]:
     graphs = {name: timing.graph_of([made] * count) for name, made in both.items()}
     theirs = {"library": LIBRARY["cuDNN"]} if single else LIBRARY
     sessions = {name: library(case, options, arrays) for name, options in theirs.items()}
-    for _ in range(ROUNDS):
-        for name, graph in graphs.items():
-            started = time.perf_counter()
-            graph.replay()
-            torch.cuda.synchronize()
-            times.setdefault(name, []).append((time.perf_counter() - started) * 1e6 / count)
-        for name, (session, mark) in sessions.items():
-            marks[name] = mark
-            if session is not None:
-                started = time.perf_counter()
-                session.run()
-                times.setdefault(name, []).append((time.perf_counter() - started) * 1e6 / count)
+    runs: dict[str, Callable[[], None]] = {name: partial(_replayed, graph) for name, graph in graphs.items()}
+    runs |= {name: session.run for name, (session, _) in sessions.items() if session is not None}
+    warm(runs.values(), 2)
+    times = interleaved(list(runs.values()), ROUNDS, 1)
+    taken = {name: 1e6 * statistics.median(each) / count for name, each in zip(runs, times, strict=True)}
+    marks = {name: mark for name, (_, mark) in sessions.items()}
     return {
-        name: f"{statistics.median(times[name][2:]):.1f}{marks.get(name, '')}" if name in times else marks[name]
+        name: f"{taken[name]:.1f}{marks.get(name, '')}" if name in taken else marks[name]
         for name in (*graphs, *sessions)
     }
+
+
+def _replayed(graph: torch.cuda.CUDAGraph) -> None:
+    graph.replay()
+    torch.cuda.synchronize()
 
 
 @click.command()

@@ -191,14 +191,10 @@ def ours(case: Case, tuning: Variant | None = None, least: int = 4) -> Ours:
     outputs = [[tensor(s, t) for s, t in made] for _ in range(turns)]
     rounds = [[*one, *other] for one, other in zip(inputs, outputs, strict=True)]
     works = [
-        _keeping(timing.launcher(plan, [t.data_ptr() for t in tensors], early=True), tensors) for tensors in rounds
+        timing.keeping(timing.launcher(plan, [t.data_ptr() for t in tensors], early=True), tensors)
+        for tensors in rounds
     ]
     return Ours(works, inputs, size, plan)
-
-
-def _keeping(work: timing.Work, tensors: list[torch.Tensor]) -> timing.Work:
-    """Return the launch with the tensors that it knows by address alone."""
-    return lambda keep=tensors: work()
 
 
 def measure(case: Case, tuning: Variant | None, samples: int) -> tuple[float, int]:
@@ -252,7 +248,7 @@ def _copies(case: Case, mine: Ours) -> list[timing.Work]:
     for inputs in mine.inputs:
         outputs = [torch.empty(max(n, 4), device="cuda", dtype=torch.uint8) for n in made]
         addresses = [t.data_ptr() for t in (*inputs, *outputs)]
-        works.append(_keeping(early_launch(kernel, grid, (COPY_THREADS, 1, 1), 0, addresses, ()), outputs))
+        works.append(timing.keeping(early_launch(kernel, grid, (COPY_THREADS, 1, 1), 0, addresses, ()), outputs))
     return works
 
 

@@ -7,19 +7,20 @@ ONNX Runtime only the time in its kernels counts, one after the other. Medians. 
 import argparse
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
-import onnxruntime
 import torch
 from onnx import helper
 
-from bench.cases import ops
 from bench.cases.ops import FLOAT
 from bench.kernels import timing
 from bench.kernels.bandwidth import Case, cases, ours
+from bench.launches import launched
 from onnxfuse import cuda
+from onnxfuse.measure.timing.settings import DEFAULT
 
 F = torch.nn.functional
 
@@ -207,7 +208,9 @@ def expression(name: str) -> Callable[..., object] | None:
 def unfused(case: Case) -> onnx.ModelProto:
     """Return the body as a model that ONNX Runtime runs with its own kernels, node by node."""
 
-    def values(names, types, shapes):
+    def values(
+        names: Iterable[str], types: Iterable[int], shapes: Iterable[Sequence[int]]
+    ) -> list[onnx.ValueInfoProto]:
         return [helper.make_tensor_value_info(n, t, s) for n, t, s in zip(names, types, shapes, strict=True)]
 
     body = case.op.body
@@ -222,24 +225,9 @@ def unfused(case: Case) -> onnx.ModelProto:
 
 def onnx_runtime(case: Case, inputs: list[torch.Tensor]) -> float:
     """Return the time of all kernels that ONNX Runtime's CUDA provider launches for the body, microseconds."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        unfused(case).SerializeToString(), options, providers=["CUDAExecutionProvider", "CPUExecutionProvider"]
-    )
-    binding = session.io_binding()
-    for value, x, dtype in zip(session.get_inputs(), inputs, case.op.inputs, strict=True):
-        binding.bind_input(value.name, "cuda", 0, ops.NUMPY[dtype], tuple(x.shape), x.data_ptr())
-    for value in session.get_outputs():
-        binding.bind_output(value.name, "cuda")
-    for _ in range(2):
-        session.run_with_iobinding(binding)
-    runs = 5
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(runs):
-            session.run_with_iobinding(binding)
-        torch.cuda.synchronize()
-    return sum(e.self_device_time_total for e in profile.key_averages()) / runs
+    feeds = {name: x.cpu().numpy() for name, x in zip(case.op.body.input, inputs, strict=True)}
+    kernels = launched(unfused(case), feeds, DEFAULT, fused=False, runs=5)
+    return sum(us for _, us in kernels.values())
 
 
 @dataclass(frozen=True)
@@ -262,7 +250,7 @@ def compare(case: Case, samples: int, with_ort: bool) -> Times:
         torch._dynamo.reset()
         run = torch.compile(theirs, dynamic=False)
         # The graphs hold addresses: the rounds keep what is there.
-        sides.append([lambda arrays=arrays: run(*arrays) for arrays in mine.inputs])
+        sides.append([partial(run, *arrays) for arrays in mine.inputs])
     taken, *rest = timing.microseconds(sides, samples)
     plain = onnx_runtime(case, mine.inputs[0]) if with_ort else math.nan
     return Times(taken, rest[0] if rest else math.nan, plain, mine.size)

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from onnx import TensorProto
 from bench.cases import ops
 from bench.kernels.depthwise import ROTATED, Work, microseconds
 from onnxfuse import cuda
+from onnxfuse.cuda import KernelSource
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
@@ -262,7 +264,8 @@ def cudnn(layer: Layer, on: Buffers, alone: bool) -> Work:
 
 def convolution(layer: Layer) -> Callable[..., torch.Tensor]:
     """Return torch's convolution over so many axes."""
-    return torch.nn.functional.conv2d if len(layer.space) == 2 else torch.nn.functional.conv3d
+    found: Callable[..., torch.Tensor] = torch.nn.functional.conv2d
+    return found if len(layer.space) == 2 else torch.nn.functional.conv3d
 
 
 def right(layer: Layer, on: Buffers) -> bool:
@@ -290,11 +293,11 @@ def row(layer: Layer, batch: int, dtype: int, element: torch.dtype, tune: bool) 
     on = buffers(layer, batch, element)
     op, shapes = fused(layer, batch, dtype)
     tunings = [None, *(cuda.candidates(op, tuple(shapes), cuda.arch_of(0))[1:] if tune else ())]
-    mine = [(t, w) for t in tunings if (w := runs(lambda t=t: ours(layer, on, batch, dtype, t))) is not None]
+    mine = [(t, w) for t in tunings if (w := runs(partial(ours, layer, on, batch, dtype, t))) is not None]
     mine[0][1](0)
     torch.cuda.synchronize()
     wrong = "" if right(layer, on) else " WRONG"
-    theirs = [runs(lambda a=alone: cudnn(layer, on, a)) for alone in (False, True)]
+    theirs = [runs(partial(cudnn, layer, on, alone)) for alone in (False, True)]
     times = microseconds([w for _, w in mine] + [w for w in theirs if w is not None], len(on.xs))
     found = iter(times[len(mine) :])
     fused_time, alone_time = (next(found) if w is not None else math.nan for w in theirs)
@@ -307,7 +310,7 @@ def row(layer: Layer, batch: int, dtype: int, element: torch.dtype, tune: bool) 
 def compile_all(layers: Sequence[Layer], batches: Sequence[int], dtypes: Sequence[int], tune: bool) -> None:
     """Compile every kernel that will be measured, by all processors of the host."""
     arch = cuda.arch_of(0)
-    found = {}
+    found = dict[KernelSource, None]()
     for layer in layers:
         for op, shapes in (fused(layer, batch, dtype) for batch in batches for dtype in dtypes):
             for tuning in cuda.candidates(op, tuple(shapes), arch) if tune else (None,):

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +18,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.cases.images import PLAIN, SILU, Case
 from bench.kernels import timing
+from bench.launches import launched
 from onnxfuse import cuda
 from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.measure.timing.settings import DEFAULT, NHWC, Setting
 
 TYPES = {"float16": (TensorProto.FLOAT16, torch.float16), "float32": (TensorProto.FLOAT, torch.float32)}
 LAYERS = [
@@ -99,12 +102,10 @@ def microseconds(works: list[Work], turns: int) -> list[float]:
 
 def onnx_runtime(of: Case, element: torch.dtype, nhwc: bool) -> float:
     """Return the time of all kernels that ONNX Runtime launches for the layer, microseconds, by its CUDA provider."""
-    import onnxruntime
-
     first = Case(
         of.text, of.dtype, False, of.images, of.channels, of.size, of.kernel, of.strides, of.dilations, of.pads
     )
-    dtype = np.float16 if element == torch.float16 else np.float32
+    dtype: Any = np.float16 if element == torch.float16 else np.float32
     shapes = first.shapes()
     rng = np.random.default_rng(0)
     nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], group=of.channels, kernel_shape=of.kernel,
@@ -115,26 +116,16 @@ def onnx_runtime(of: Case, element: torch.dtype, nhwc: bool) -> float:
         nodes += [helper.make_node("Identity", ["c"], ["y"])]
     weights = {"w": shapes[1], "b": (of.channels,)}
     stored = [numpy_helper.from_array(rng.standard_normal(s).astype(dtype) / 5, n) for n, s in weights.items()]
-    values = [
+    x, y = (
         [helper.make_tensor_value_info(n, of.dtype, s)]
         for n, s in (("x", shapes[0]), ("y", (of.images, of.channels, *of.output())))
-    ]
-    model = helper.make_model(
-        helper.make_graph(nodes, "layer", *values, stored), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
     )
-    options = {"prefer_nhwc": "1"} if nhwc else {}
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=[("CUDAExecutionProvider", options)])
-    binding = session.io_binding()
-    feed = onnxruntime.OrtValue.ortvalue_from_numpy(rng.standard_normal(shapes[0]).astype(dtype), "cuda", 0)
-    binding.bind_ortvalue_input("x", feed)
-    binding.bind_output("y", "cuda")
-    for _ in range(3):
-        session.run_with_iobinding(binding)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(10):
-            session.run_with_iobinding(binding)
-        torch.cuda.synchronize()
-    return sum(e.device_time_total for e in profile.key_averages()) / 10
+    model = helper.make_model(
+        helper.make_graph(nodes, "layer", x, y, stored), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    feeds = {"x": rng.standard_normal(shapes[0]).astype(dtype)}
+    setting = Setting("NHWC", NHWC) if nhwc else DEFAULT
+    return sum(us for _, us in launched(model, feeds, setting, fused=False, runs=10).values())
 
 
 def main() -> None:

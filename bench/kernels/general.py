@@ -6,49 +6,29 @@ run by each. What a server gains by the general kernel while a special one is co
 """
 
 import argparse
-import time
+from functools import partial
 
 import cupy
 
 import models
 import onnxfuse
 from bench.cases import ops
-from bench.kernels.launching import launcher
+from bench.kernels import timing
 from onnxfuse import cuda
 from onnxfuse.cuda import LaunchPlan
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.graph import concrete_shapes
+from onnxfuse.measure.timing.stopwatch import seconds
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.shapes.inference import infer
 
-LEAST = 0.05
-"""Seconds that each kernel is measured for, after its first launch."""
-
-
-def microseconds(plan: LaunchPlan, addresses: list[int]) -> float:
-    """Return the time of one launch of a plan, of as many as LEAST takes."""
-    work = launcher(plan, addresses)
-    count = 1
-    while True:
-        start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        work()
-        start.record()
-        for _ in range(count):
-            work()
-        end.record()
-        end.synchronize()
-        taken = cupy.cuda.get_elapsed_time(start, end) / 1000
-        if taken >= LEAST:
-            return taken / count * 1e6
-        count *= 2
+LAUNCHES = 20
+"""Of each kernel, in a CUDA graph."""
 
 
 def compiled(plan: LaunchPlan, arch: cuda.Arch) -> float:
     """Return the seconds that the kernels of a plan take to compile, past the cache."""
-    began = time.perf_counter()
-    for kernel in {p.kernel for p in (plan, *plan.then)}:
-        nvrtc.build(kernel, arch)
-    return time.perf_counter() - began
+    return sum(seconds(partial(nvrtc.build, kernel, arch)) for kernel in {p.kernel for p in (plan, *plan.then)})
 
 
 def main() -> None:
@@ -76,14 +56,15 @@ def main() -> None:
                 (s, t) for s, t in zip((*shape, *plans[0].output_shapes), (*op.inputs, *op.outputs), strict=True)
             ]
             held = [cupy.zeros(s, ops.NUMPY[t]) for s, t in tensors]
-            times = [microseconds(plan, [x.data.ptr for x in held]) for plan in plans]
-            seconds = [compiled(plan, arch) for plan in plans]
+            works = [timing.launcher(plan, [x.data.ptr for x in held]) for plan in plans]
+            times = timing.microseconds([[work] * LAUNCHES for work in works])
+            compiling = [compiled(plan, arch) for plan in plans]
             count = shapes.count(shape)
             sums = [total + count * mine for total, mine in zip(sums, times, strict=True)]
             print(
                 f"{name[:43]:44}{count:6}{1 + len(plans[0].then):7} {1 + len(plans[1].then):2}"
                 f"{plans[1].scratch_bytes / 1e6:8.1f}{times[0]:10.1f}{times[1]:12.1f}{times[1] / times[0]:8.1f}"
-                f"{seconds[0]:7.2f}{seconds[1]:7.2f}",
+                f"{compiling[0]:7.2f}{compiling[1]:7.2f}",
                 flush=True,
             )
     print(f"{'a run':68}{sums[0]:10.1f}{sums[1]:12.1f}{sums[1] / sums[0]:8.1f}")

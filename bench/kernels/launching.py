@@ -1,8 +1,8 @@
-"""Launches of a plan by hand: for tests and scripts that have addresses instead of a session."""
+"""Launches of a plan by hand: for tests and benchmarks that have addresses instead of a session."""
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import cupy
@@ -35,12 +35,21 @@ def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: lis
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, list(addresses))] if plan.tensor_maps else []
     if early and cuda.arch_of(0).isa.starts_early:
         launch = early_launch(function, plan.grid, plan.block, plan.shared_bytes, pointers, (*blobs, plan.parameters))
-        return lambda keep=scratch: launch()
+        return keeping(launch, scratch)
     # CuPy passes a NumPy array of one element by value, whatever its size.
     by_value = [np.frombuffer(b, np.dtype((np.void, len(b)))) for b in (*blobs, plan.parameters)]
     arguments = (*map(np.uint64, pointers), *by_value)
-    # The launch keeps the scratch memory.
-    return lambda keep=scratch: function(plan.grid, plan.block, arguments, shared_mem=plan.shared_bytes)
+    launch = partial(function, plan.grid, plan.block, arguments, shared_mem=plan.shared_bytes)
+    return keeping(launch, scratch)
+
+
+def keeping(work: Work, needed: object) -> Work:
+    """Return the work with the memory that it knows by address alone, which lives as long."""
+
+    def run(needed: object = needed) -> object:
+        return work()
+
+    return run
 
 
 # ---- what CuPy has no word for: CUlaunchConfig with one attribute, programmatic stream serialization

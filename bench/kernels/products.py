@@ -19,7 +19,7 @@ from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
 from onnxfuse.cuda.templates.gemm import sm80
-from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.model.fused import FusedOp
 
 SIZES = [
@@ -57,7 +57,7 @@ def of_sm80(fused: FusedOp, shapes: list[tuple[int, ...]], tensors: list[torch.T
     return launcher(cuda.plan(fused, tuple(shapes), True, arch, GemmVariant(block=block)), tensors)
 
 
-def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], GemmTile | Block]:
+def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], GemmTile | Block | Strip]:
     """Return the times of one size, and the tile that the plan took."""
     transposed = element == torch.float32
     fused, shapes = products.case(products.TRANSPOSED_GELU if transposed else products.GELU, dtype, (m,), n, k)
@@ -83,7 +83,7 @@ def row(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[
     return times, gemm.chosen(fused, tuple(shapes), arch)
 
 
-def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], GemmTile | Block]:
+def gate(m: int, n: int, k: int, dtype: int, element: torch.dtype) -> tuple[list[float], GemmTile | Block | Strip]:
     """Return the times of SwiGLU, both products by cuBLAS first, and the tile that the plan took."""
     fused, shapes = products.case(products.SWIGLU, dtype, (m,), n, k)
     x, g, u = (torch.randn(s, device="cuda").to(element) for s in shapes)

@@ -1,17 +1,21 @@
 """Times on the GPU: what the scripts beside this share. Needs CuPy and torch."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import cupy
 import torch
 
-from bench.kernels.launching import Work, launcher
+from bench.kernels.launching import Work, keeping, launcher
+from onnxfuse.measure.timing.stopwatch import interleaved, warm
 
-__all__ = ["ROTATED", "Work", "copy_bandwidth", "graph_of", "launcher", "microseconds"]
+__all__ = ["ROTATED", "Work", "copy_bandwidth", "graph_of", "keeping", "launcher", "microseconds"]
 
 ROTATED = 600 * 2**20
 """Bytes that buffers rotate through: ten times the L2 cache of an H200."""
+RUNS = 3
+"""Replays of a side in its turn."""
 
 
 def graph_of(works: Sequence[Work]) -> torch.cuda.CUDAGraph:
@@ -29,19 +33,22 @@ def graph_of(works: Sequence[Work]) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def _on_gpu(run: Callable[[], object]) -> float:
+    """Return the seconds that a run takes on the GPU, by its own clock."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000
+
+
 def microseconds(sides: Sequence[Sequence[Work]], samples: int = 11) -> list[float]:
     """Return the median time of one work of each side; the sides run in turns, all works of one after the other."""
-    graphs = [graph_of(works) for works in sides]
-    times: list[list[float]] = [[] for _ in sides]
-    for _ in range(samples + 2):
-        for works, graph, mine in zip(sides, graphs, times, strict=True):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            mine.append(start.elapsed_time(end) * 1000 / len(works))
-    return [statistics.median(t[2:]) for t in times]
+    replays = [graph_of(works).replay for works in sides]
+    warm(replays, 2)
+    times = interleaved(replays, -(-samples // RUNS), RUNS, timer=_on_gpu)
+    return [1e6 * statistics.median(taken) / len(works) for works, taken in zip(sides, times, strict=True)]
 
 
 def copy_bandwidth(megabytes: int = 128) -> float:
@@ -49,5 +56,5 @@ def copy_bandwidth(megabytes: int = 128) -> float:
     size = megabytes * 2**20
     turns = max(3, ROTATED // (2 * size))
     a, b = ([torch.empty(size, device="cuda", dtype=torch.uint8) for _ in range(turns)] for _ in range(2))
-    (taken,) = microseconds([[lambda x=x, y=y: y.copy_(x) for x, y in zip(a, b, strict=True)]])
+    (taken,) = microseconds([[partial(y.copy_, x) for x, y in zip(a, b, strict=True)]])
     return 2 * size / (taken / 1e6)

@@ -3,15 +3,20 @@
 import fnmatch
 import os
 import re
+import shlex
+import subprocess
+import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from models.sources import commit_of
 from models.survey import WAYS
 from models.survey.checks import ARCHS, NO_ARCH, STAGES
 from models.survey.report import written
@@ -37,13 +42,14 @@ from onnxfuse.runtime import cuda_unusable
 @click.option("--list", "listing", is_flag=True, help="List subjects and ways, and stop.")
 @click.option("--again", is_flag=True, help="Do once more what failed.")
 @click.option("--compiled", is_flag=True, help="Time torch.compile, too, of what the stage gpu has timed.")
+@click.option("--commit", default="", help="Of the sources, where they are no clone.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as Markdown.")
 @click.option("--rows", "places", multiple=True, type=click.Path(exists=True, path_type=Path),
               help="Survey nothing: report on the rows of this folder or file, or of several.")  # fmt: skip
 def main(
     stage: str, folder: Path, only: str, ways: str, shard: str, jobs: int, cards: int, seconds: float, limit: float,
-    side: int, archs: tuple[str, ...], keep: bool, listing: bool, again: bool, compiled: bool, report: Path | None,
-    places: tuple[Path, ...], first: bool,
+    side: int, archs: tuple[str, ...], keep: bool, listing: bool, again: bool, compiled: bool, commit: str,
+    report: Path | None, places: tuple[Path, ...], first: bool,
 ) -> None:  # fmt: skip
     """Export models of every family, take each export through everything that onnxfuse promises, and report."""
     if places:
@@ -79,11 +85,11 @@ def main(
 
     # Neighbours are alike: far ones first show the breadth where the time does not suffice.
     order = sorted(chosen, key=lambda s: zlib.crc32(s.name.encode()))
-    left = survey(
-        order,
-        Settings(stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again, compiled, first),
-        tell,
+    run = _run(stage, cards, commit or commit_of([str(report)] if report is not None else []))
+    settings = Settings(
+        stage, folder, numbers, jobs, cards, limit, deadline, side, archs, keep, again, compiled, first, run
     )
+    left = survey(order, settings, tell)
     done = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common())
     click.echo(done or ("nothing was done" if left else "nothing was left to do"))
     if left:
@@ -91,6 +97,20 @@ def main(
         click.echo(f"left after {seconds:.0f} s: {left[0]}{more}; the same command goes on")
     if report is not None:
         report.write_text(written(read(folder)), encoding="utf-8")
+
+
+def _run(stage: str, cards: int, commit: str) -> str:
+    """Return what a reader has to know of a run: its command, when, at which commit, and on which cards."""
+    told = [
+        f"`python -m models.survey {shlex.join(sys.argv[1:])}`",
+        f"{datetime.now(UTC):%Y-%m-%d}",
+        f"commit {commit}",
+    ]
+    if stage == "gpu":
+        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        names = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[:cards]
+        told += [f"{count} {name}" for name, count in Counter(names).items()]
+    return ", ".join(told)
 
 
 if __name__ == "__main__":

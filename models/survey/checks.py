@@ -45,7 +45,7 @@ ARCHS = (
 NO_ARCH = "none"
 """Instead of an architecture's name: kernels are planned alone, which takes a third of the time."""
 
-LIBRARIES = Path(__file__).parents[2] / "tests" / "fake_cuda" / "build.py"
+LIBRARIES = Path(__file__).parents[2] / "tests" / "support" / "fake_cuda" / "build.py"
 """Builds the stand-in CUDA libraries and prints their folder."""
 
 ONE_SHAPE = (0, 0)

@@ -15,20 +15,19 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
 import numpy as np
 import torch
 
-from bench.rivals import by_layout, warm
 from models.survey import DYNAMO, WAYS, Way, inputs
 from models.survey.cards import clock
 from models.survey.catalogue import make
 from models.survey.racing import ROUNDS, RUNS
+from models.torch_compiled import by_layout
 from onnxfuse.files import io
-from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.measure.timing.stopwatch import timed, warm
 
 
 def compiled(
@@ -50,8 +49,8 @@ def compiled(
         calls = by_layout(lambda: copy.deepcopy(module), given, device, images=images, **options)
         warm(calls.values())
         with clock():
-            times = interleaved(list(calls.values()), ROUNDS, RUNS)
-    return {layout: round(1e6 * median(t), 1) for layout, t in zip(calls, times, strict=True)}
+            times = timed(list(calls.values()), ROUNDS, RUNS)
+    return {layout: round(t.p50, 1) for layout, t in zip(calls, times, strict=True)}
 
 
 def _tensor(values: np.ndarray) -> torch.Tensor:

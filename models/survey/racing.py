@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,23 @@ from models.survey.cards import clock, in_company, racing, undisturbed
 from models.survey.checks import Broken, Examined
 from onnxfuse.measure.benchmark import leaving_out
 from onnxfuse.measure.benchmark.leaving_out import PATIENCE, at, patient
-from onnxfuse.measure.benchmark.report import RefusedRun
-from onnxfuse.measure.timing.binding import REFUSALS, bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting, cuda_settings
-from onnxfuse.measure.timing.stopwatch import interleaved
-from onnxfuse.runtime.sessions.opening import reason
+from onnxfuse.measure.timing.binding import (
+    ON_GPU,
+    DeviceBinding,
+    opened,
+    ort_values,
+    outputs_of,
+    warmed,
+)
+from onnxfuse.measure.timing.contenders import Contender, absent, contenders_of, convolves, refusals
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, RefusedRun, Setting
+from onnxfuse.measure.timing.stopwatch import Timing, interleaved
 from onnxfuse.support import isolation
 from onnxfuse.support.isolation import Crash
 from onnxfuse.support.progress import Progress
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.sessions import CPU, CUDA
 
-PROVIDERS = [CUDA, CPU]
+PROVIDERS = list(ON_GPU)
 ROUNDS, RUNS = 8, 10
 ENOUGH = 0.98
 """Slower than this against ONNX Runtime's best is told: less is what a clock does."""
@@ -36,16 +40,15 @@ CLOSE = 1.2
 """What comes out less than so many times as fast is timed again with nobody else at work on the card."""
 
 
-def contenders(path: Path, fused: Path, *, convolutions: bool) -> list[tuple[ModelName, Path, Setting]]:
-    """Return who runs: what it is, its file, its setting; the fused model before all but the original's default.
+def contenders(path: Path, fused: Path, *, convolutions: bool) -> list[Contender]:
+    """Return who runs, the fused model before all but the original's default.
 
     All are open at once. Where a GPU has no room for them (MViTv2-S, batch 8: at the eighth cuBLAS did not start on
     139 GiB), it is a setting more of the original that is refused.
     """
-    theirs: list[tuple[ModelName, Path, Setting]] = [
-        ("original", path, alone(s)) for s in cuda_settings(convolutions=convolutions)
-    ]
-    return [theirs[0], *(("fused", fused, alone(s)) for s in (DEFAULT, CUDA_GRAPH)), *theirs[1:]]
+    found = contenders_of(path, fused, DEFAULT, on_cuda=True, convolutions=convolutions)
+    first, *others = (replace(one, setting=alone(one.setting)) for one in found)
+    return [first, *sorted(others, key=lambda one: one.name != "fused")]
 
 
 def alone(setting: Setting) -> Setting:
@@ -60,7 +63,7 @@ def alone(setting: Setting) -> Setting:
 
 def raced(one: Examined) -> None:
     """It is not slower than ONNX Runtime's best, and with a CUDA graph gives what it gives without."""
-    convolutions = any(n.op_type == "Conv" for n in one.original().graph.node)
+    convolutions = convolves(one.original())
     for number, (sizes, given) in enumerate(one.timed()):
         # This process has used the GPU: in a new one the race can be run in children.
         found = isolation.in_new_process(
@@ -87,7 +90,7 @@ def _told(crash: Crash) -> str:
 
 
 def race(
-    runners: Sequence[tuple[ModelName, Path, Setting]],
+    runners: Sequence[Contender],
     given: Mapping[str, Any],
     left_out: Mapping[str, RefusedRun],
     tell: Progress,
@@ -95,50 +98,47 @@ def race(
     """Return the times of all that run, and why the others do not."""
     providers = sessions.chosen_providers(PROVIDERS)
     values = ort_values(given)
-    calls, names = [], list[tuple[ModelName, Setting]]()
-    refused = {f"original, {name}": why.reason for name, why in left_out.items()}
+    ready: list[tuple[Contender, DeviceBinding]] = []
+    refused = [*left_out.values()]
     results: dict[str, list[bytes]] = {}
     with in_company():
         at("original", DEFAULT)
-        first = opened(runners[0][1], alone(DEFAULT), providers, fused=False)
+        first = opened(runners[0].model, alone(DEFAULT), providers, fused=False)
         # What these inputs give, for shapes: every session then writes to memory of its own.
         shapes = outputs_of(first, values, "original")
-        for who, path, setting in runners:
-            if f"{who}, {setting.name}" in refused:
+        for one in runners:
+            if one.name == "original" and one.setting.name in left_out:
                 continue
-            tell(f"{who}, {setting.name}", 0, 0)
-            at(who, setting)
-            try:
-                with patient(who, setting, PATIENCE):
-                    bound = bind(opened(path, setting, providers, fused=who == "fused"), values, shapes)
-                    for _ in range(WARM_UP):
-                        bound.run()
-            except REFUSALS as error:
-                sessions.raise_if_lost(error)
-                refused[f"{who}, {setting.name}"] = reason(error)[:300]
-                continue
-            calls.append(bound.run)
-            names.append((who, setting))
-            if who == "fused":
-                results[setting.name] = [_bits(v) for v in shapes.values()]
+            tell(_named(one), 0, 0)
+            at(one.name, one.setting)
+            fused = one.name == "fused"
+            with refusals(one, refused), patient(one.name, one.setting, PATIENCE):
+                ready.append((one, warmed(opened(one.model, one.setting, providers, fused=fused), values, shapes)))
+                if fused:
+                    results[one.setting.name] = [_bits(v) for v in shapes.values()]
+    why = {f"{one.model}, {one.setting}": one.reason[:300] for one in refused}
     if DEFAULT.name not in results:
-        raise Broken(f"the fused model does not run bound: {refused.get('fused, default')}")
-    facts: dict[str, Any] = {"refused_settings": refused}
+        raise Broken(f"the fused model does not run bound: {why.get('fused, default')}")
+    facts: dict[str, Any] = {"refused_settings": why}
     graph = results.get(CUDA_GRAPH.name)
     if graph is not None and graph != results[DEFAULT.name]:
         facts["graph_differs"] = True
-    if "fused, CUDA graph" in refused and "original, CUDA graph" not in refused:
-        raise Broken(f"with a CUDA graph the original runs, the fused model does not: {refused['fused, CUDA graph']}")
-    if not any(who == "original" for who, _ in names):
-        raise Broken(f"the original does not run bound: {refused.get('original, default')}")
+    if "fused, CUDA graph" in why and "original, CUDA graph" not in why:
+        raise Broken(f"with a CUDA graph the original runs, the fused model does not: {why['fused, CUDA graph']}")
+    if absent(runners, [one for one, _ in ready], refused):
+        raise Broken(f"the original does not run bound: {why.get('original, default')}")
     tell("waiting for the clock", 0, 0)
     with clock(), contextlib.ExitStack() as stack:
         for n in range(TRIES):
             tell(f"timed {n + 1} of {TRIES}", 0, 0)
             if n == 1:
                 stack.enter_context(undisturbed())
-            times = interleaved(calls, ROUNDS, RUNS, on_round=lambda n: at(*names[n]))
-            found = {(who, s.name): 1e6 * median(t) for (who, s), t in zip(names, times, strict=True)}
+            times = interleaved(
+                [bound.run for _, bound in ready], ROUNDS, RUNS,
+                on_round=lambda n: at(ready[n][0].name, ready[n][0].setting),
+            )  # fmt: skip
+            medians = [Timing.of(taken).p50 for taken in times]
+            found = {(one.name, one.setting.name): us for (one, _), us in zip(ready, medians, strict=True)}
             theirs = {s: t for (who, s), t in found.items() if who == "original"}
             ours = min(t for (who, _), t in found.items() if who == "fused")
             best = min(theirs, key=lambda s: theirs[s])
@@ -148,6 +148,10 @@ def race(
         "best": best, "best_us": round(theirs[best], 1), "fused_us": round(ours, 1),
         "default_us": round(theirs.get(DEFAULT.name, theirs[best]), 1), "over": round(theirs[best] / ours, 3),
     }  # fmt: skip
+
+
+def _named(one: Contender) -> str:
+    return f"{one.name}, {one.setting.name}"
 
 
 def _bits(value: Any) -> bytes:

@@ -20,22 +20,31 @@ Row = Mapping[str, Any]
 
 
 def written(rows: Sequence[Row]) -> str:
-    """Return the page: what was surveyed, what failed, what ONNX Runtime refuses, what is slower, family by family."""
+    """Return the page: what was surveyed, what failed, what ONNX Runtime refuses, what is slower, family by family.
+
+    Each run of a stage has a section, which says its command, date, commit and cards.
+    """
     parts = ["# The survey of exports", "", WRITTEN, ""]
-    for stage in sorted({r["stage"] for r in rows}):
-        parts += _stage(stage, [r for r in rows if r["stage"] == stage])
+    runs = dict.fromkeys((r["stage"], r.get("run", "")) for r in rows)
+    for stage, run in sorted(runs, key=lambda one: one[0]):
+        parts += _stage(stage, run, [r for r in rows if (r["stage"], r.get("run", "")) == (stage, run)])
     return "\n".join(parts) + "\n"
 
 
-def _stage(stage: str, rows: Sequence[Row]) -> list[str]:
+DEFAULTS = ", as exporters write them by default"
+
+
+def _stage(stage: str, run: str, rows: Sequence[Row]) -> list[str]:
     counts = Counter(r["verdict"] for r in rows)
     ran = [r for r in rows if r["verdict"] not in ("no export", "refused")]
     timed = [r for r in ran if "over" in r]
     alone = [r | r["alone"] | {"way": f"{r['way']}, batch 1"} for r in timed if "alone" in r]
     slower = sorted(_slower([*timed, *alone]), key=lambda r: r["over"])
     subjects = {r["subject"] for r in rows}
-    parts = [f"## Stage {stage}", "", f"{len(rows)} exports of {len(subjects)} models: "
-             + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) + ".", ""]  # fmt: skip
+    plain = all(r["way"].split()[1] == "default" for r in rows)  # the opset, which users choose last
+    parts = [f"## Stage {stage}{DEFAULTS * plain}", "", *([f"{run}.", ""] if run else [])]
+    parts += [f"{len(rows)} exports of {len(subjects)} models: "
+              + ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common()) + ".", ""]  # fmt: skip
     if timed:
         mean = geometric_mean([r["over"] for r in timed])
         parts += [f"{len(timed)} were timed: {mean:.2f}x ONNX Runtime's best in the geometric mean, "

@@ -55,6 +55,8 @@ class Settings:
     """What was timed is timed under torch.compile, too."""
     first: bool = False
     """Each subject in the first of its ways alone."""
+    run: str = ""
+    """Command, date, commit and cards: each row has them."""
 
 
 class Ended(Exception):  # noqa: N818 - it names what was found, no mistake in this program
@@ -64,7 +66,8 @@ class Ended(Exception):  # noqa: N818 - it names what was found, no mistake in t
 class Rows:
     """The file of the results: what is there is not done again, unless it failed and is asked for `again`."""
 
-    def __init__(self, folder: Path, *, again: bool) -> None:
+    def __init__(self, folder: Path, *, again: bool, run: str = "") -> None:
+        self.run = run
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / ROWS
         self.lock = threading.Lock()
@@ -74,7 +77,7 @@ class Rows:
     def add(self, row: Mapping[str, Any]) -> None:
         """Write one row."""
         with self.lock, self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps({**row, "run": self.run}) + "\n")
 
 
 def read(*places: Path) -> list[dict[str, Any]]:
@@ -89,7 +92,7 @@ def read(*places: Path) -> list[dict[str, Any]]:
 
 def survey(subjects: Sequence[Subject], settings: Settings, tell: Callable[[Mapping[str, Any]], None]) -> list[str]:
     """Do what is not done yet, and return what is left at the deadline; `tell(row)` hears of each row."""
-    rows = Rows(settings.folder, again=settings.again)
+    rows = Rows(settings.folder, again=settings.again, run=settings.run)
     work: queue.SimpleQueue[tuple[Subject, int]] = queue.SimpleQueue()
     todo = {s: [n for n in ways_of(s.name) if n in settings.ways][: 1 if settings.first else None] for s in subjects}
     for number in settings.ways:  # each subject in one way before any in the next one

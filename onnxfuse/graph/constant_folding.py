@@ -330,8 +330,8 @@ def _is_other_layout(graph: Graph, node: Node) -> bool:
 
 
 def is_product(node: Node) -> bool:
-    """Return whether `node` is a matrix product."""
-    return node.has(Trait.MATRIX_PRODUCT)
+    """Return whether `node` is a matrix product, of floats or of integers."""
+    return node.has(Trait.MATRIX_PRODUCT) or node.op == ops.MatMulInteger
 
 
 def is_reshape(node: Node) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
+from onnxfuse.cuda.isa.factors import FACTORS
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.symbolic import element_types
 
@@ -58,7 +59,7 @@ def host_text(kernel: KernelSource, pointers: int, scratch: bool = False) -> str
 
     `scratch`: the last of the pointers is that of the scratch memory.
     """
-    twins = (AMPERE, CLUSTER, HOPPER)
+    twins = (AMPERE, CLUSTER, HOPPER, *(f.header for f in FACTORS if f.header is not None))
     sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file not in twins]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
     if HOPPER in (s.file for s in kernel.sections):

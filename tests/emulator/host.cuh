@@ -262,6 +262,31 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
   machine.pause();
 }
 
+// integers.cuh: mma.m16n8k32. A row's 32 elements lie four to a word, with the lanes as those of m16n8k16 do; sums are
+// exact, or wrap.
+template <class A, class B> struct Bytes { unsigned char bits; };
+template <class A, class B>
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Bytes<A, B>*) {
+  unsigned* mine = machine.fragments[machine.thread];
+  for (int i = 0; i < 4; ++i) mine[i] = a[i];
+  mine[4] = b0;
+  mine[5] = b1;
+  machine.pause();
+  const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    unsigned sum = bits_of_float(d[i]);
+    for (int k = 0; k < 32; ++k) {
+      const int word = k % 16 / 4, shift = k % 4 * 8;
+      const A left = (A)(machine.fragments[first + row % 8 * 4 + word][row / 8 + k / 16 * 2] >> shift);
+      const B right = (B)(machine.fragments[first + column * 4 + word][4 + k / 16] >> shift);
+      sum += (unsigned)((int)left * (int)right);
+    }
+    d[i] = float_of_bits(sum);
+  }
+  machine.pause();
+}
+
 // Matrices of 8 x 8 from the rows that the lanes give, as PTX describes ldmatrix.
 DEVICE void load_matrices_transposed(unsigned (&to)[4], const void* row) {
   std::memcpy(machine.fragments[machine.thread], &row, sizeof(row));

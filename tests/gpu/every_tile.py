@@ -2,7 +2,8 @@
 
 The sanitizer's words and exit code are the verdict; racecheck likewise. Sizes that stick out of every tile, a few rows
 of a long sum; bodies without and with a staged operand, a gate, outputs that are written head by head, and left factors
-that are computed. `sm_90a`, `split` (its sums of several blocks) or `sm_80` behind it: that kernel alone.
+that are computed; and 8-bit integers. `sm_90a`, `split` (its sums of several blocks) or `sm_80` behind it: that kernel
+alone.
 """
 
 import sys
@@ -16,6 +17,8 @@ from bench.cases.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
+from tests.emulator.test_integers import DYNAMIC, INT8, SUMS, UINT8, case
+from tests.gpu import test_integers
 from tests.gpu.test_gemm import COMPUTING, check, run
 
 WIDE, LONG, ODD = ((500,), 520, 264), ((3,), 72, 1096), ((77,), 133, 129)
@@ -45,6 +48,10 @@ def hopper() -> int:
         if tile.split == 1:
             run(*prologue("silu and gate", HALF, *COMPUTED), tile)
             count += 1
+    for tile in test_integers.TILES:
+        rows, columns, terms = WIDE
+        test_integers.check(*case(DYNAMIC, (UINT8, INT8), rows, columns if tile.n > 64 else 24, terms + 8), tile)
+        count += 1
     return count
 
 
@@ -67,6 +74,10 @@ def ampere() -> int:
         count += 1
         if block.n // 2 % 64 == 0 and block.n // 2 // block.warps_n % 16 == 0:
             check(SWIGLU, HALF, *WIDE, replace(block, n=block.n // 2))
+            count += 1
+    for block in test_integers.BLOCKS:
+        for size in (WIDE, ODD):
+            test_integers.check(*case(SUMS, (UINT8, INT8), *size), block)
             count += 1
     return count
 

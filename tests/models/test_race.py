@@ -14,8 +14,8 @@ from bench.speed import write
 from onnxfuse import optimize
 from onnxfuse.files import io
 from onnxfuse.measure.benchmark import ROUNDS, RUNS
-from onnxfuse.measure.benchmark.compare import Contender
-from onnxfuse.measure.timing.binding import bind
+from onnxfuse.measure.timing.binding import warmed
+from onnxfuse.measure.timing.contenders import Contender
 from onnxfuse.measure.timing.settings import CUDA_GRAPH, Setting
 from onnxfuse.support.errors import DeviceError
 
@@ -40,13 +40,13 @@ def test_no_session_that_is_timed_runs_before_its_turn(
 
     def bound(*facts: Any) -> Any:
         happened.append("bound")
-        return bind(*facts)
+        return warmed(*facts)
 
     def opening(*facts: Any, **more: Any) -> Any:
         happened.append("opened")
         return opened(*facts, **more)
 
-    monkeypatch.setattr(racing, "bind", bound)
+    monkeypatch.setattr(racing, "warmed", bound)
     monkeypatch.setattr(racing, "opened", opening)
     contenders = against(original, fused, CPU)
     found = race(contenders, feeds, CPU, lambda: happened.append("turn"))

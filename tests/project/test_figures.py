@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from bench.apart import Waiting
 from bench.figures import measuring, tables
 from bench.figures.__main__ import main
-from bench.figures.data import Row, Rows, Stamp, read, write
+from bench.figures.data import Row, Rows, Stamp, merged, publish, read, write
 from bench.figures.measuring import SLOWER, Job, Run
 from bench.figures.parts import PARTS, model_row, printed_row, rules_row
 from onnxfuse.support.errors import ModelError, UsageError
@@ -105,42 +105,49 @@ def test_a_table_that_differs_is_a_fault_and_is_written_anew(tmp_path: Path) -> 
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n")
     assert "| resnet50, 32 images | 30 | 10 | 3.00x |" in text
-    assert "Measured 2026-11-20 at commit abc: a card, driver 580.1, CUDA 13.0, onnxruntime 1.31.1." in text
+    assert "Measured 2026-11-20 at commit abc: a card, driver 580.1, CUDA 13.0, onnxruntime 1.31.1; `python" in text
     assert text.endswith("<!-- end of figures -->\nafter\n")
     page.write_text("<!-- figures: other -->\n<!-- end of figures -->", encoding="utf-8")
     with pytest.raises(UsageError, match="no such table"):
         tables.faults(rows, ["page.md"], tmp_path)
 
 
-def test_rows_of_another_commit_are_marked_and_told() -> None:
-    """In the table that has them, and where a whole table is older than others."""
-    names = list(PARTS["models"].rows)
-    rows: Rows = {
-        "models": {names[0]: row("new", "2026-11-22"), names[1]: row("old")},
-        "strict": {"resnet50, 32 images": row("old", original=20.0)},
-    }
-    text = tables.TABLES["models"](rows)
+def test_a_part_is_published_by_one_run() -> None:
+    """The newest at one commit on one kind of card, once it has every row that the page shows."""
+    first, second, third = list(PARTS["models"].rows)[:3]
+    published: Rows = {"models": {first: row("old"), second: row("old")}, "strict": {}}
+    progress: Rows = {"models": {first: row("new", "2026-11-22"), third: row("older", "2026-11-19")}}
+    assert publish(published, progress) == published
+    progress["models"][second] = row("new", "2026-11-23")
+    found = publish(published, progress)
+    assert {name: one.stamp.commit for name, one in found["models"].items()} == {first: "new", second: "new"}
+    assert found["strict"] == {}
+    text = tables.TABLES["models"](found)
     assert "| resnet50 float16 | 32 images | 20 | 20 |" in text
-    assert "| resnet50 float16¹ | 1 image | 20 | 20 |" in text
-    assert "¹ 2026-11-20 at commit old" in text
     assert "9 -> ?" in text
-    assert "newest figures of these pages are of commit new" in tables.TABLES["strict"](rows)
-    assert "newest figures" not in text
-    assert [line.partition(":")[0] for line in tables.older(rows)] == ["models", "strict"]
+    assert "Measured 2026-11-23 at commit new: a card, " in text
+    assert text.endswith("; `python -m bench.figures measure --only models --only compiled`.")
+    other = Stamp("2026-11-24", "new", **(MACHINE | {"card": "another card"}))
+    assert publish(found, {"models": {first: Row(other, 1, VALUES)}}) == found
+    assert merged(published, progress)["models"].keys() == {first, second, third}
 
 
-def test_torch_compile_was_measured_by_itself() -> None:
-    """Its column is of rows of their own, marked where they are of another commit."""
+def test_the_pages_show_one_run_each() -> None:
+    """All rows of a table are of one commit and card, torch.compile's column too."""
+    for part, rows in read().items():
+        assert len({one.stamp.run for one in rows.values()}) == 1 or part == "outputs", part
+
+
+def test_torch_compile_of_another_run_is_not_shown() -> None:
+    """Its rows are a part of their own."""
     name = tables.FRONT[0]
     rows: Rows = {"models": {name: row("new", "2026-11-22")}, "compiled": {}}
     assert "| 20 |  | **10** |" in tables.TABLES["front"](rows)
-    for commit, shown in (("new", "15"), ("old", "15¹")):
-        day = "2026-11-22" if commit == "new" else "2026-11-20"
-        rows["compiled"] = {name: Row(Stamp(day, commit, **MACHINE), 1, {"compile": 16.0, "other": 15.0})}
+    for commit, shown in (("new", "15"), ("old", "")):
+        stamp = Stamp("2026-11-22", commit, **MACHINE)
+        rows["compiled"] = {name: Row(stamp, 1, {"compile": 16.0, "other": 15.0})}
         for table in ("front", "models"):
-            text = tables.TABLES[table](rows)
-            assert f"| 20 | {shown} | **10** |" in text
-            assert ("¹ 2026-11-20 at commit old" in text) == (commit == "old")
+            assert f"| 20 | {shown} | **10** |" in tables.TABLES[table](rows)
 
 
 def test_what_is_measured_is_kept_at_once_and_not_measured_again(tmp_path: Path) -> None:
@@ -257,7 +264,7 @@ def test_what_there_is_not_is_told(tmp_path: Path) -> None:
     for word in ("engine", "start:alexnet"):
         with pytest.raises(UsageError, match="no such part or row"):
             measuring.jobs({}, "abc", [word])
-    (tmp_path / "figures.json").write_text('{"start": {"gpt2": {"took": 1}}}')
+    (tmp_path / "figures.json").write_text('{"runs": [], "parts": {"start": {"gpt2": {"run": 0, "took": 1}}}}')
     with pytest.raises(ModelError, match="no file of figures"):
         read(tmp_path / "figures.json")
     done = CliRunner().invoke(main, ["measure", "--commit", "abc", "--data", str(tmp_path / "none.json")])

@@ -32,6 +32,18 @@ def test_what_is_slower_and_what_failed_is_on_the_page() -> None:
     assert "\n5 kernels were compiled;" in written(without_gpu)
 
 
+def test_each_run_has_its_section() -> None:
+    """With its command, and what it took of what exporters do by default; both are on one page."""
+    mine, theirs = "`python -m models.survey --first`, 2026-11-29, commit abc, 2 H200", "`python -m models.survey`"
+    page = written([
+        row("timm:a", "right", run=theirs), row("timm:a", "right", run=mine, way="dynamo default float32 static"),
+        row("timm:b", "failed", run=mine, way="dynamo default float32 static", step="planned", error="no"),
+    ])  # fmt: skip
+    other, first = page.split("## Stage gpu, as exporters write them by default")
+    assert "## Stage gpu\n\n`python -m models.survey`.\n\n1 exports of 1 models: 1 right." in other
+    assert first.startswith(f"\n\n{mine}.\n\n2 exports of 2 models: 1 right, 1 failed.")
+
+
 def test_one_alone_is_told_beside_the_larger_batch() -> None:
     timed = {"best": "NHWC", "best_us": 90.0, "fused_us": 45.0, "over": 2.0, "fused": 3}
     slow = {"best": "default", "best_us": 9.0, "fused_us": 10.0, "over": 0.9}

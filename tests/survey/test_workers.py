@@ -204,8 +204,8 @@ def test_a_report_is_written_of_rows_from_several_places(tmp_path: Path) -> None
     done = CliRunner().invoke(main, [*places, "--report", str(page)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert [line for line in page.read_text().splitlines() if line.startswith("## ")] == [
-        "## Stage cpu",
-        "## Stage gpu",
+        "## Stage cpu, as exporters write them by default",
+        "## Stage gpu, as exporters write them by default",
     ]
     assert CliRunner().invoke(main, places).exit_code == 2
 

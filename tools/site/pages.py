@@ -36,7 +36,6 @@ WRITTEN = {
     "performance/models.md": "docs/SPEED.md",
     "performance/kernels.md": "models/PERFORMANCE.md",
     "performance/survey.md": "models/SURVEY.md",
-    "performance/survey-defaults.md": "models/SURVEY_DEFAULTS.md",
     "performance/attention.md": "models/ATTENTION.md",
     "project/how_it_works.md": "docs/HOW_IT_WORKS.md",
     "project/adding.md": "docs/dev/ADDING.md",
@@ -83,8 +82,7 @@ def menu() -> Menu:
         ]),
         ("Performance", [
             ("Models", "performance/models.md"), ("Kernels", "performance/kernels.md"),
-            ("Survey of exports", "performance/survey.md"),
-            ("Survey of default exports", "performance/survey-defaults.md"), ("Attention", "performance/attention.md"),
+            ("Survey of exports", "performance/survey.md"), ("Attention", "performance/attention.md"),
         ]),
         ("The project", [
             ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),

@@ -43,6 +43,17 @@ def _gemm(node: BodyNode) -> tuple[Term, ...]:
     return (value.cast(product.dtype),)
 
 
+@handles(CONTRACTION, ops.MatMulInteger)
+def _matmul_integer(node: BodyNode) -> tuple[Term, ...]:
+    """The product in int32, exact; zero points other than 0 are subtracted by nodes of their own."""
+    a, b = node.term(0), node.term(1)
+    for position in (2, 3):
+        if node.optional(position) is not None and node.constant(position).any():
+            raise node.refusal("with a zero point other than 0")
+    int32 = int(TensorProto.INT32)
+    return (node.builder.term(Contraction((a.index, b.index), (-1, -2), 1, int32, int32)),)
+
+
 def _scaled(x: Term, factor: float) -> Term:
     wide = x.cast(TensorProto.FLOAT)
     return wide if factor == 1.0 else wide * factor

@@ -34,6 +34,10 @@ class FactorType:
     """Names of both in PTX's matrix instructions; None: no instruction reads them, the CUDA cores multiply."""
     accumulator: int = TensorProto.FLOAT
     """ONNX element type of the sums."""
+    sum: str = "{}"
+    """C++ expression of a sum, from the 32-bit register, a float, in which the kernels hold it."""
+    header: str | None = None
+    """Template file with the C++ type and its products by a warp; None: cuda/device.cuh has them."""
     rounding: Rounding = Rounding.NONE
     promoted_after: int = 0
     """Terms after which sums must be added to float32 registers, because the instruction keeps fewer bits; 0: never."""
@@ -45,8 +49,19 @@ class FactorType:
 
     @property
     def is_exact(self) -> bool:
-        """Return whether sums are integers."""
+        """Return whether sums are integers: kernels move them as words, and add none of several warps or blocks."""
         return self.accumulator == TensorProto.INT32
+
+    @property
+    def needs_k_major(self) -> bool:
+        """Return whether the terms of a row or column must be adjacent in memory, for every instruction: nothing
+        transposes elements of 8 bits."""
+        return self.bytes == 1
+
+    @property
+    def line(self) -> int:
+        """Return of which number of elements the lines of a matrix must be multiples for TMA: 16 bytes, or eight."""
+        return max(8, 16 // self.bytes)
 
 
 def _float8(name: str, dtype: int) -> FactorType:
@@ -61,8 +76,9 @@ def _integers(left: int, right: int) -> FactorType:
     }
     (a, cpp_a, ptx_a), (b, cpp_b, ptx_b) = names[left], names[right]
     return FactorType(
-        a if a == b else f"{a} by {b}", left, right, 1, f"Bytes<{cpp_a}, {cpp_b}>", (ptx_a, ptx_b), TensorProto.INT32
-    )
+        a if a == b else f"{a} by {b}", left, right, 1, f"Bytes<{cpp_a}, {cpp_b}>", (ptx_a, ptx_b), TensorProto.INT32,
+        "(int)bits_of_float({})", "cuda/integers.cuh",
+    )  # fmt: skip
 
 
 FLOAT16 = FactorType("float16", TensorProto.FLOAT16, TensorProto.FLOAT16, 2, "f16", ("f16", "f16"))

@@ -88,7 +88,8 @@ def mma_sync(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
     Transposed fragments of 16-bit elements are loaded by ldmatrix, those of 32 bits element by element.
     """
     return tuple(
-        MatrixInstruction("mma.sync.aligned", f, 16, (8,), 32 // f.bytes, WARP, k_major=f.bytes == 1) for f in factors
+        MatrixInstruction("mma.sync.aligned", f, 16, (8,), 32 // f.bytes, WARP, k_major=f.needs_k_major)
+        for f in factors
     )
 
 

@@ -1,6 +1,7 @@
 """K-major weight layout [n, k] for matrix products: the terms of a column are contiguous.
 
-Hopper's tensor cores read both TF32 factors K-major; the weight is transposed once, when the model is optimized.
+Hopper's tensor cores read both TF32 factors K-major, and all tensor cores 8-bit integers; the weight is transposed
+once, when the model is optimized.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from onnxfuse.shapes.types import ValueType
 
 
 def store_k_major(attempt: Attempt) -> None:
-    """Give the products float32 weights [n, k], where they are constants [k, n].
+    """Give the products of float32 or 8-bit integers weights [n, k], where they are constants [k, n].
 
     Weights read through a Transpose, of any type, are read as stored. The new nodes replace the products in the graph;
     `graph.replace` with both lists reverts it.
@@ -40,6 +41,10 @@ def store_k_major(attempt: Attempt) -> None:
     attempt.nodes = found
 
 
+K_MAJOR = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
+"""Element types whose factors tensor cores read K-major alone: no instruction transposes 8 or 32 bits."""
+
+
 def depends_on_itself(graph: Graph, product: Node, around: GraphContext) -> bool:
     """Return whether a product's weight is stored as it would be if the graph had no other weights and Transposes."""
     constants = {v: graph.constant(v) for v in product.inputs[:2] if graph.is_constant(v)}
@@ -52,7 +57,7 @@ def depends_on_itself(graph: Graph, product: Node, around: GraphContext) -> bool
 
 
 def _wants(graph: Graph, node: Node) -> bool:
-    if not is_product(node) or graph.type(node.inputs[0]).dtype != TensorProto.FLOAT:
+    if not is_product(node) or graph.type(node.inputs[0]).dtype not in K_MAJOR:
         return False
     weight = graph.type(node.inputs[1])
     standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])

@@ -11,15 +11,17 @@ from pathlib import Path
 import onnx
 
 from onnxfuse.measure.benchmark.leaving_out import PATIENCE, Earlier
-from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, RefusedRun, ReportBlock, Timing, TimingRow
+from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, TimingRow
+from onnxfuse.measure.timing.settings import RefusedRun
+from onnxfuse.measure.timing.stopwatch import ROUNDS, RUNS, Timing
 from onnxfuse.support.progress import Progress, silent
 
-__all__ = ["PATIENCE", "BenchmarkReport", "FusedOps", "RefusedRun", "ReportBlock", "Timing", "TimingRow", "bench"]
+__all__ = [
+    "PATIENCE", "ROUNDS", "RUNS", "BenchmarkReport", "FusedOps", "RefusedRun", "ReportBlock", "Timing", "TimingRow",
+    "bench",
+]  # fmt: skip
 
 Source = str | Path | bytes | onnx.ModelProto
-
-RUNS, ROUNDS = 20, 10
-"""Each setting is timed RUNS times in each of ROUNDS interleaved rounds."""
 
 
 def bench(

@@ -1,6 +1,5 @@
 """Peak rates of the device, measured on the spot: bytes per second of a copy, FLOPs per second of a matrix product."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -15,6 +14,7 @@ from onnxfuse import ops
 from onnxfuse.measure.profile.traffic import ModelTraffic
 from onnxfuse.measure.timing.binding import REFUSALS, bind, opened, ort_values, outputs_of
 from onnxfuse.measure.timing.settings import DEFAULT, Setting
+from onnxfuse.measure.timing.stopwatch import interleaved, warm
 from onnxfuse.verification.run.sessions import CUDA
 
 TYPES: Mapping[str, Any] = {
@@ -27,6 +27,7 @@ EDGE = {True: 8192, False: 1024}
 COPIED = {True: 1 << 30, False: 1 << 27}
 """Bytes copied: far more than the caches hold."""
 REPEATS = 10
+"""Timed runs."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,6 @@ def _one_node(op: str, element: int, names: tuple[str, ...], shape: tuple[int, .
 
 def _seconds(run: Callable[[], None]) -> float:
     """Return the median of some runs after a warm-up."""
-    times = []
-    for _ in range(3 + REPEATS):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return median(times[3:])
+    warm([run], 2)
+    (times,) = interleaved([run], 1, REPEATS)
+    return median(times)

@@ -10,46 +10,33 @@ from pathlib import Path
 import onnx
 import onnxruntime
 
-from onnxfuse import ops, runtime
+from onnxfuse import runtime
 from onnxfuse.files import io
-from onnxfuse.graph.graph import bodies
 from onnxfuse.measure.benchmark.ceilings import Ceilings, measured
 from onnxfuse.measure.benchmark.leaving_out import PATIENCE, SLOWER, Earlier, at, done, patient
-from onnxfuse.measure.benchmark.report import (
-    BenchmarkReport,
-    FusedOps,
-    RefusedRun,
-    ReportBlock,
-    Timing,
-    TimingRow,
-    WorkPerRun,
-)
+from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, TimingRow, WorkPerRun
 from onnxfuse.measure.profile import cupti
 from onnxfuse.measure.profile.traffic import ModelTraffic, count
 from onnxfuse.measure.timing import device
 from onnxfuse.measure.timing.binding import (
-    REFUSALS,
     DeviceBinding,
     Values,
-    bind,
     opened,
     ort_values,
     outputs_of,
     profiled,
+    warmed,
 )
+from onnxfuse.measure.timing.contenders import Contender, absent, contenders_of, convolves, refusals
 from onnxfuse.measure.timing.settings import (
-    CUDA_GRAPH,
     DEFAULT,
-    WARM_UP,
     ModelName,
+    RefusedRun,
     Setting,
-    cpu_settings,
-    cuda_settings,
 )
 from onnxfuse.measure.timing.shapes import cases_per_shape, check_bindable, dynamic, unsaid
-from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.measure.timing.stopwatch import Timing, interleaved
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.runtime.sessions.opening import reason
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
 from onnxfuse.support.progress import Progress
@@ -61,15 +48,6 @@ from onnxfuse.verification.run.sessions import CUDA, Model, Source
 
 BEFORE_THE_RACE = 3
 """Progress steps before the first shape."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A session to be opened and timed."""
-
-    name: ModelName
-    model: Model
-    setting: Setting
 
 
 @dataclass(frozen=True)
@@ -188,31 +166,6 @@ def _check(original: onnx.ModelProto, fused: onnx.ModelProto) -> None:
         raise ModelError(f"the two models do not belong together: {problems[0]}", "Optimize the original again.")
 
 
-def convolves(model: onnx.ModelProto) -> bool:
-    def within(nodes: Sequence[onnx.NodeProto]) -> bool:
-        return any(n.op_type == ops.Conv or any(within(b.node) for b in bodies(n)) for n in nodes)
-
-    return within(model.graph.node) or any(within(f.node) for f in model.functions)
-
-
-def contenders_of(
-    before: Model, after: Model, default: Setting, *, on_cuda: bool, convolutions: bool
-) -> list[Contender]:
-    """Return the original at every setting, and the fused model: on CUDA with and without a CUDA graph, on the CPU at
-    every setting.
-
-    `default` has the options and rules that all have in common.
-    """
-    originals = cuda_settings(convolutions=convolutions) if on_cuda else cpu_settings(device.cores())
-    ours = (DEFAULT, CUDA_GRAPH) if on_cuda else originals
-    both: tuple[tuple[ModelName, Model, Sequence[Setting]], ...] = (
-        ("original", before, originals),
-        ("fused", after, ours),
-    )
-    common = [(name, model, replace(s, rules=default.rules)) for name, model, settings in both for s in settings]
-    return [Contender(name, model, s.with_options(default.options)) for name, model, s in common]
-
-
 def _look_at_fused(
     model: Model, setting: Setting, providers: Sequence[str], arrays: Mapping[str, Array]
 ) -> tuple[Mapping[str, int], FusedOps]:
@@ -246,7 +199,7 @@ def _run(
     inputs = ort_values(arrays)
     outputs = outputs_of(race.first, inputs, "original")
     ready: list[tuple[Contender, DeviceBinding, int | None]] = []
-    refused = []
+    refused: list[RefusedRun] = []
     longest = 0.0
     for contender in sorted(race.contenders, key=_turn):
         name, setting = contender.name, contender.setting
@@ -256,17 +209,12 @@ def _run(
         tell(f"warming up {name}: {setting.name}", 0)
         at(name, setting)
         start = time.perf_counter()
-        try:
-            with patient(name, setting, max(race.patience, SLOWER * longest)):
-                ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
-        except REFUSALS as error:
-            sessions.raise_if_lost(error)
-            refused.append(RefusedRun(name, setting.name, reason(error)))
+        with refusals(contender, refused), patient(name, setting, max(race.patience, SLOWER * longest)):
+            ready.append((contender, *_warm(contender, race.providers, inputs, outputs)))
         if setting.name == DEFAULT.name:
             longest = time.perf_counter() - start
-    for name in {c.name for c in race.contenders} - {c.name for c, _, _ in ready}:
-        why = next(r.reason for r in refused if r.model == name)
-        raise ModelError(f"the {name} model runs at none of the settings: {why}", "Try onnxfuse verify.")
+    if lost := absent(race.contenders, [c for c, _, _ in ready], refused):
+        raise ModelError(f"the {lost.model} model runs at none of the settings: {lost.reason}", "Try onnxfuse verify.")
     indices = {(c.name, c.setting.name): n for n, c in enumerate(race.contenders)}
     ready.sort(key=lambda one: indices[one[0].name, one[0].setting.name])
     refused.sort(key=lambda one: indices[one.model, one.setting])
@@ -315,8 +263,6 @@ def _warm(
     on_cuda = CUDA in providers
     before = device.used_memory() if on_cuda else 0
     session = opened(contender.model, contender.setting, providers, fused=contender.name == "fused")
-    bound = bind(session, inputs, outputs)
-    for _ in range(WARM_UP):
-        bound.run()
+    bound = warmed(session, inputs, outputs)
     grown = device.used_memory() - before if on_cuda else -1
     return bound, grown if grown >= 0 else None

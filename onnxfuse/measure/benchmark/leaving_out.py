@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from onnxfuse.measure.benchmark.report import RefusedRun
-from onnxfuse.measure.timing.settings import DEFAULT, ModelName, Setting, cuda_settings
+from onnxfuse.measure.timing.settings import DEFAULT, ModelName, RefusedRun, Setting, cuda_settings
 from onnxfuse.support.isolation import Crash, doing, isolated, within
 from onnxfuse.support.progress import Progress
 

@@ -1,60 +1,16 @@
 """The result of a benchmark: for each set of shapes the times of each model at each setting, and the speed-up."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from onnxfuse.measure.timing.settings import ModelName
+from onnxfuse.measure.timing.settings import ModelName, RefusedRun
+from onnxfuse.measure.timing.stopwatch import Timing
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
     from onnxfuse.measure.benchmark.ceilings import Ceilings
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Microseconds per run."""
-
-    p50: float
-    p90: float
-    p99: float
-    min: float
-    low: float
-    """With `high`: 95% confidence interval of the median."""
-    high: float
-
-    @classmethod
-    def of(cls, seconds: Sequence[float], rounds: int = 1) -> "Timing":
-        """Return the percentiles, interpolated between the two nearest runs, and the interval of the median.
-
-        `seconds` are those of `rounds` consecutive rounds of equally many runs.
-        """
-        samples = np.median(np.reshape(seconds, (rounds, -1)), axis=1) if rounds > 1 else seconds
-        quantiles = (*np.percentile(seconds, (50, 90, 99, 0)), *interval([float(s) for s in samples]))
-        return cls(*(float(p) * 1e6 for p in quantiles))
-
-    def differs(self, other: "Timing") -> bool:
-        """Return whether the intervals of the medians are disjoint: overlap may be chance."""
-        return self.high < other.low or other.high < self.low
-
-
-def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the 95% confidence interval of the median of the distribution of `samples`, whatever it is.
-
-    By order statistics: it is below the k-th of n with the probability of fewer than k heads in n throws. Of fewer than
-    six that is their whole range. With several rounds each is one sample: its runs share the current clock rate.
-    """
-    ordered = sorted(samples)
-    n, k, below = len(ordered), 0, 0.5 ** len(ordered)
-    while below <= 0.025:
-        k += 1
-        below += math.comb(n, k) * 0.5**n
-    k = max(k, 1)
-    return ordered[k - 1], ordered[n - k]
 
 
 MODELS: tuple[ModelName, ModelName] = ("original", "fused")
@@ -72,17 +28,6 @@ class TimingRow:
     process freed more of it meanwhile."""
     launches: int | None = None
     """Kernels per run, ours and ONNX Runtime's; None if they are not traced."""
-
-
-@dataclass(frozen=True)
-class RefusedRun:
-    """A setting at which a model was not timed."""
-
-    model: ModelName
-    setting: str
-    reason: str
-    kind: Literal["refused", "crashed", "hangs"] = "refused"
-    """ONNX Runtime rejects it; it crashed the process or the GPU; it did not respond in time."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from onnxfuse.measure.profile.summary import kernel_rows, kinds, per_node, run_t
 from onnxfuse.measure.profile.traffic import ModelTraffic, count
 from onnxfuse.measure.timing import device
 from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, WARM_UP, ModelName, Setting
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, ModelName, Setting
 from onnxfuse.measure.timing.shapes import cases_per_shape, check_bindable, dynamic, unsaid
+from onnxfuse.measure.timing.stopwatch import WARM_UP, warm
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.sessions.opening import reason, unregistered
 from onnxfuse.support.errors import DeviceError, ModelError, UsageError
@@ -201,9 +202,7 @@ def _on_cuda(
     """Profile one model on CUDA: node attribution from `profiled`, times from `plain`, which has no profiling
     overhead."""
     zero = profiled.session.get_profiling_start_time_ns()
-    for _ in range(WARM_UP):
-        profiled.run()
-        plain.run()
+    warm([profiled.run, plain.run])
     launched = cupti.traced(profiled.run, runs, zero)
     ran = finished(profiled.session)[-runs:]
     with_nodes = [kernels_with_nodes(kernels, nodes) for kernels, nodes in zip(launched, ran, strict=True)]

@@ -13,11 +13,13 @@ import onnxruntime
 from onnxfuse import runtime
 from onnxfuse.files import io
 from onnxfuse.measure.timing.settings import ModelName, Setting
+from onnxfuse.measure.timing.stopwatch import warm
 from onnxfuse.runtime.sessions.opening import load_custom_ops, ort_value, reason, unregistered
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from onnxfuse.verification.inputs.inputs import Array
 from onnxfuse.verification.run.sessions import (
+    CPU,
     CUDA,
     ORT_ERRORS,
     SILENT,
@@ -29,6 +31,9 @@ from onnxfuse.verification.run.sessions import (
 )
 
 Values = Mapping[str, onnxruntime.OrtValue]
+
+ON_GPU = (CUDA, CPU)
+"""The providers of a session on the GPU: the CPU's runs what is arithmetic on shapes."""
 
 REFUSALS: tuple[type[Exception], ...] = (*ORT_ERRORS, RuntimeError)
 """Exceptions of ONNX Runtime for an unsupported setting; RuntimeError where it has no class of its own."""
@@ -97,6 +102,13 @@ def bind(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values)
         if name not in unbound:
             binding.bind_ortvalue_output(name, value)
     return DeviceBinding(session, binding, unbound)
+
+
+def warmed(session: onnxruntime.InferenceSession, inputs: Values, outputs: Values) -> DeviceBinding:
+    """Return the session, bound and run so often that nothing but its work takes time."""
+    bound = bind(session, inputs, outputs)
+    warm([bound.run])
+    return bound
 
 
 def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:

@@ -9,9 +9,6 @@ from onnxfuse.support.plurals import plural
 
 ModelName = Literal["original", "fused"]
 
-WARM_UP = 10
-"""Untimed runs first: ONNX Runtime captures CUDA graphs, and cuDNN searches algorithms, in the first of them."""
-
 GRAPH = {"enable_cuda_graph": "1"}
 NHWC = {"prefer_nhwc": "1"}
 CONV_BIAS = {"fuse_conv_bias": "1"}
@@ -32,6 +29,17 @@ class Setting:
     def with_options(self, extra: Mapping[str, str]) -> "Setting":
         """Return the setting with additional options of the CUDA provider."""
         return replace(self, options={**self.options, **extra})
+
+
+@dataclass(frozen=True)
+class RefusedRun:
+    """A setting at which a model was not timed."""
+
+    model: ModelName
+    setting: str
+    reason: str
+    kind: Literal["refused", "crashed", "hangs"] = "refused"
+    """ONNX Runtime rejects it; it crashed the process or the GPU; it did not respond in time."""
 
 
 DEFAULT = Setting("default")

@@ -19,8 +19,17 @@ from onnxfuse import cuda, ops
 from onnxfuse.cuda.dispatch.measurements import Machine, Timed
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.files.io import tensor_bytes
-from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, Values, bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, WARM_UP, Setting
+from onnxfuse.measure.timing.binding import (
+    ON_GPU,
+    REFUSALS,
+    DeviceBinding,
+    Values,
+    opened,
+    ort_values,
+    outputs_of,
+    warmed,
+)
+from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, Setting
 from onnxfuse.measure.timing.stopwatch import interleaved
 from onnxfuse.measure.tune.candidates import Candidate
 from onnxfuse.measure.tune.work import TuningTask
@@ -31,7 +40,6 @@ from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import ValueType, value_types
 from onnxfuse.support.errors import KernelError
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.sessions import CPU, CUDA
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -121,7 +129,7 @@ def _inputs(model: onnx.ModelProto) -> Arrays:
 def _answer(candidate: Candidate, inputs: Arrays) -> Arrays | str:
     """Return the candidate's outputs, or why there are none."""
     try:
-        session = opened(candidate.model, DEFAULT, (CUDA, CPU), fused=candidate.fused)
+        session = opened(candidate.model, DEFAULT, ON_GPU, fused=candidate.fused)
         why = _bodies(session) if candidate.fused else ""
         return why or sessions.run(session, inputs)
     except REFUSALS as error:
@@ -166,14 +174,12 @@ def _times(candidates: Sequence[Candidate], inputs: Arrays, setting: Setting) ->
     plain = candidates[-1].model
     copies = _copies(plain, inputs)
     buffers = _on_device(inputs)
-    results = outputs_of(opened(plain, DEFAULT, (CUDA, CPU), fused=candidates[-1].fused), buffers, "measured")
+    results = outputs_of(opened(plain, DEFAULT, ON_GPU, fused=candidates[-1].fused), buffers, "measured")
     bounds: list[DeviceBinding] = []
     for candidate in candidates:
         model = replicated(candidate.model, copies)
-        session = opened(model, setting, (CUDA, CPU), fused=candidate.fused)
-        bounds.append(bind(session, _each(buffers, copies), _each(results, copies)))
-        for _ in range(WARM_UP):
-            bounds[-1].run()
+        session = opened(model, setting, ON_GPU, fused=candidate.fused)
+        bounds.append(warmed(session, _each(buffers, copies), _each(results, copies)))
     times = interleaved([bound.run for bound in bounds], ROUNDS, RUNS)
     return [[seconds / copies for seconds in one] for one in times]
 
@@ -197,7 +203,7 @@ def _on_device(inputs: Arrays) -> Values:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     hosts = {f"{name}.host": value for name, value in values.items()}
-    return outputs_of(opened(model, DEFAULT, (CUDA, CPU), fused=False), hosts, "moving")
+    return outputs_of(opened(model, DEFAULT, ON_GPU, fused=False), hosts, "moving")
 
 
 def _copies(model: onnx.ModelProto, inputs: Arrays) -> int:

@@ -102,6 +102,8 @@ class OrtReference:
             user_operator = UserOperator(f"{proto.domain}.{proto.op_type}", _node_name(proto), node.dtype)
             self.doubts[str(user_operator)] = user_operator
         key = _key(node, attributes, inputs, ours)
+        if _sums_exactly(proto, inputs):
+            return ours
         if key is None:
             # The body of an If consists of operators that are checked themselves.
             if proto.op_type not in (ops.Constant, ops.If) and not proto.domain:
@@ -189,6 +191,16 @@ class _NodeSession:
             return f"{many} of {plural(of, 'value')} {agreeing(many, 'differs', 'differ', of=of)} from ONNX Runtime's"
         largest_error, scale = _largest(first - second), _largest(second)
         return f"it differs from ONNX Runtime's by {largest_error:.3g}, where the largest value is {scale:.3g}"
+
+
+def _sums_exactly(proto: NodeProto, inputs: Sequence[Any]) -> bool:
+    """Return whether a node is a product of integers that the reference adds up in int32, without rounding.
+
+    ONNX Runtime's own sums are no measure of it: on processors without VNNI its CPU kernel saturates the sum of two
+    neighbouring products of uint8 and int8 at 16 bits. onnx broadcasts a zero point per row along the terms instead.
+    """
+    by_row = len(inputs) > 2 and inputs[2] is not None and np.size(inputs[2]) > 1
+    return proto.op_type == ops.MatMulInteger and not proto.domain and not by_row
 
 
 def _agree(a: Any, b: Array) -> bool:

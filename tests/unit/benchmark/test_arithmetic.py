@@ -1,23 +1,16 @@
 """What needs no session: percentiles, speed-ups, the order of runs, the settings, the shapes."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import onnx
 import pytest
 
-from onnxfuse.measure.benchmark.report import (
-    BenchmarkReport,
-    FusedOps,
-    ModelName,
-    ReportBlock,
-    Timing,
-    TimingRow,
-    interval,
-)
-from onnxfuse.measure.timing.settings import cpu_settings, cuda_settings
+from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, TimingRow
+from onnxfuse.measure.timing.settings import ModelName, cpu_settings, cuda_settings
 from onnxfuse.measure.timing.shapes import cases_per_shape, unsaid
-from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.measure.timing.stopwatch import Timing, interleaved, interval
 from onnxfuse.verification.inputs.input_specs import input_specs
 
 
@@ -102,17 +95,18 @@ def test_every_shape_has_to_be_fast_enough() -> None:
 
 
 def test_runs_take_turns_and_the_first_of_a_turn_is_not_timed() -> None:
-    """Two rounds of two, there and back: a (a a) b (b b) b (b b) a (a a), the clock read around the timed ones only."""
+    """Two rounds of two, there and back: a (a a) b (b b) b (b b) a (a a), the timer around the timed ones only."""
     log: list[str] = []
     ticks = itertools.count()
 
-    def clock() -> float:
+    def timer(run: Callable[[], object]) -> float:
         log.append("|")
+        run()
         return float(next(ticks))
 
-    times = interleaved([lambda: log.append("a"), lambda: log.append("b")], rounds=2, count=2, clock=clock)
-    assert "".join(log) == "a|a||a|b|b||b|" + "b|b||b|a|a||a|"
-    assert times == [[1.0] * 4, [1.0] * 4]
+    times = interleaved([lambda: log.append("a"), lambda: log.append("b")], rounds=2, count=2, timer=timer)
+    assert "".join(log) == "a|a|a" + "b|b|b" + "b|b|b" + "a|a|a"
+    assert times == [[0, 1, 6, 7], [2, 3, 4, 5]]
 
 
 def test_nhwc_is_tried_where_there_are_convolutions() -> None:

@@ -13,7 +13,7 @@ import pytest
 import onnxfuse
 from onnxfuse.measure.benchmark import bench, compare
 from onnxfuse.measure.timing.binding import bind, opened, ort_values, outputs_of
-from onnxfuse.measure.timing.settings import DEFAULT, Setting
+from onnxfuse.measure.timing.settings import DEFAULT, Setting, cpu_settings
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification.run.sessions import Model
 
@@ -46,7 +46,7 @@ def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelPr
     assert [b.dimensions for b in found.blocks] == [{"batch": 1, "words": 1}, {"batch": 5, "words": 1}]
     assert [b.items for b in found.blocks] == [1, 5]
     assert found.assumed == ("words",)
-    settings = [s.name for s in compare.cpu_settings(compare.device.cores())]
+    settings = [s.name for s in cpu_settings(compare.device.cores())]
     for block in found.blocks:
         assert [(r.model, r.setting) for r in block.rows] == [(m, s) for m in ("original", "fused") for s in settings]
         assert block.refused == ()

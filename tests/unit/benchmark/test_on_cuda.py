@@ -7,7 +7,7 @@ import onnx
 
 from onnxfuse.measure.benchmark import bench, compare
 from onnxfuse.measure.benchmark.ceilings import Ceilings
-from onnxfuse.measure.timing import binding, device
+from onnxfuse.measure.timing import binding, device, stopwatch
 from onnxfuse.measure.timing.settings import Setting, cuda_settings
 from onnxfuse.model.tf32 import set_strict_fp32
 from tests.support import fused_models as models
@@ -141,7 +141,7 @@ def test_launches_are_counted_in_each_session(on_fake_cuda: FakeCuda) -> None:
 def test_a_replayed_graph_launches_nothing(on_fake_cuda: FakeCuda) -> None:
     """The fused model's CUDA graph is really in use: only the sessions without one launch kernels in each run."""
     on_fake_cuda(benched)
-    warm_up, timed, captured, shapes = compare.WARM_UP, 2 * (4 + 1), 3, 2
+    warm_up, timed, captured, shapes = stopwatch.WARM_UP, 2 * (4 + 1), 3, 2
     runs_without_graph = warm_up + timed
     profiled = 1
     launches = len(on_fake_cuda.trace("cuLaunchKernel"))

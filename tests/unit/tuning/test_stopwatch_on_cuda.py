@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.measurements import Timed
 from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.measure.timing import stopwatch
 from onnxfuse.measure.tune import candidate_times, decide
 from onnxfuse.measure.tune.candidates import Candidate, candidates
 from onnxfuse.measure.tune.work import TuningTask
@@ -99,7 +100,7 @@ def test_candidates_replay_a_graph_of_many_copies(on_fake_cuda: FakeCuda) -> Non
     answers, captured = kernels, 3 * kernels
     launches = [entry["kernel"] for entry in on_fake_cuda.trace("cuLaunchKernel")]
     assert len(launches) == answers + candidate_times.MOST * captured
-    runs = candidate_times.WARM_UP + candidate_times.ROUNDS * (candidate_times.RUNS + 1)
+    runs = stopwatch.WARM_UP + candidate_times.ROUNDS * (candidate_times.RUNS + 1)
     assert len(on_fake_cuda.trace("cudaGraphLaunch")) == candidates * runs
 
 

@@ -25,7 +25,7 @@ from onnxfuse.codegen.program.program import (
 from onnxfuse.codegen.program.rounding import rounded_once
 from onnxfuse.codegen.program.slices import between, canonical, operands_last
 from onnxfuse.codegen.program.window import Sliding
-from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, Rounding, factors_of
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, INTEGERS, TF32, FactorType, Rounding, factors_of
 from onnxfuse.cuda.templates.gemm.output_layout import Moves
 from onnxfuse.graph.channels import to_first
 from onnxfuse.model.fused import FusedOp
@@ -33,7 +33,7 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-FACTORS = (FLOAT16, BFLOAT16, TF32)
+FACTORS = (FLOAT16, BFLOAT16, TF32, *INTEGERS)
 """Types of factors; for float32 the rounded one, unless the op asks for all digits."""
 STORED_BYTES = (2, 4)
 """Element sizes of outputs that TMA can store."""
@@ -193,10 +193,7 @@ def _anatomy(program: BodyProgram) -> Anatomy:
         raise UnsupportedError("a left factor [k, m] of which a part is read")
     if len({(p.sliding, p.groups) for p in products}) > 1:
         raise UnsupportedError("convolutions whose windows slide in different ways")
-    dtype = program.values[heads[0].result].dtype
-    factors = factors_of(dtype, dtype)
-    if factors not in FACTORS:
-        raise UnsupportedError(f"products of {element_types.name(dtype)}")
+    factors = _factors(program, heads)
     for output in program.outputs:
         if element_types.TYPES[output.dtype].size not in STORED_BYTES or output.dtype == TensorProto.BOOL:
             raise UnsupportedError(f"a product's output of type {element_types.name(output.dtype)}")
@@ -205,6 +202,21 @@ def _anatomy(program: BodyProgram) -> Anatomy:
     if len({canonical(e.program) for e in epilogues}) > 1:
         raise UnsupportedError("products side by side with different bodies")
     return Anatomy(products, epilogues, factors, prologue)
+
+
+def _factors(program: BodyProgram, heads: Sequence[_Head]) -> FactorType:
+    """Return the type of the factors, which is that of all products."""
+    pairs = {(program.values[h.left].dtype, program.inputs[h.product.b]) for h in heads}
+    left, right = pairs.pop()
+    factors, names = factors_of(left, right), " and ".join(dict.fromkeys(map(element_types.name, (left, right))))
+    if factors not in FACTORS or pairs:
+        raise UnsupportedError(f"products of {names}{', and others' * bool(pairs)}")
+    product = heads[0].product
+    if factors.needs_k_major and (product.a_transposed or not product.transposed or product.terms is not None):
+        raise UnsupportedError(f"products of {names} whose terms are not adjacent in memory")
+    if factors.needs_k_major and not isinstance(program.values[heads[0].left], Input):
+        raise UnsupportedError(f"a left factor of {names} that is computed in the body")
+    return factors
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,10 @@ def around(work: GemmSource, staged: int | None) -> str:
     rows, column = group("RowHeld", "rows", "row", "inner", "uniform"), group("ColumnHeld", "column", "column")
     cell = group("CellHeld", "cell", "cell")
     arguments = "const Pointers& from, const Place& at"
-    named = (f"product[{i}]" if i < first else f"in{i}" for i in expressions.live_inputs(epilogue.program))
+    named = (
+        parts.factors.sum.format(f"product[{i}]") if i < first else f"in{i}"
+        for i in expressions.live_inputs(epilogue.program)
+    )
     return "".join((
         access.pointers(access.Pointer(f"const {stored[i]}", f"in{i}", f"in{i}") for i in live),
         _operands(work, {i: stored[i] for i in live}),

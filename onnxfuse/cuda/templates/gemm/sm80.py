@@ -91,7 +91,8 @@ def choose(parts: Anatomy, size: GemmProblem, arch: Arch) -> Block:
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
     """Return the timed block shapes that fit `arch` with the body's products and layouts."""
-    return _fitting(costs.mma(arch).blocks(parts), parts, arch)
+    exact, measured = parts.factors.is_exact, costs.mma(arch).blocks(parts)
+    return _fitting((block for block in measured if not exact or block.warps_k == 1), parts, arch)
 
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
@@ -183,6 +184,8 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )
+    if parts.factors.is_exact and block.warps_k > 1:
+        raise UnsupportedError(f"a block of {block.m} by {block.n} whose warps share the terms of integers")
     stages, resident = _ring(parts, block, arch)
     item = parts.factors.bytes
     product = parts.products[0]
@@ -205,5 +208,6 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
 
 
 def _piece(along: int, item: int, aligned: bool) -> int:
-    """Return the alignment in bytes of every line of a factor with so many elements per line."""
-    return gcd(along * item, 16) if aligned and along else item
+    """Return the alignment in bytes of every line of a factor with so many elements per line; of bytes four or one."""
+    piece = gcd(along * item, 16) if aligned and along else item
+    return piece if item > 1 or piece % 4 == 0 else item

@@ -44,7 +44,8 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         return False
     if size.window is None:
         # TMA requires row pitches that are multiples of 16 bytes. Factors stored [k, m] have any number of rows.
-        return size.pitch % 8 == 0 and (not parts.products[0].transposed or size.k % 8 == 0)
+        line = parts.factors.line
+        return size.pitch % line == 0 and (not parts.products[0].transposed or size.k % line == 0)
     # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
     least = 8 if size.groups == 1 else parts.terms // sm90_cpp.SLICES
     return size.channels % least == 0 and tensor_maps.slides_fast(size.window)
@@ -285,7 +286,9 @@ def _whole(parts: Anatomy, tile: GemmTile) -> GemmTile:
 
 
 def shared(parts: Anatomy) -> list[GemmTile]:
-    """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried."""
+    """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried, for integers none."""
+    if parts.factors.is_exact:
+        return []
     return [tile for tile in wgmma().split if not parts.precise or (tile.m, tile.n) == (64, 64)]
 
 

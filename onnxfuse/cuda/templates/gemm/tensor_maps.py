@@ -18,7 +18,7 @@ from onnxfuse.symbolic import element_types
 
 def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpec, ...]:
     """Return the tensor maps in the order of `TensorMaps`; `left_rows` of the left factor are loaded per tile."""
-    op, parts, size, dtype, terms = work.op, work.parts, work.size, work.parts.dtype, work.parts.terms
+    op, parts, size, terms = work.op, work.parts, work.size, work.parts.terms
     maps = _left_maps(parts, size, left_rows)
     right = None if size.batch is None else size.batch.right
     for number, product in enumerate(parts.products):
@@ -29,7 +29,7 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
         lies, box = (size.k, n), (64, terms // tile.cluster)
         if product.transposed:
             lies, box = (n, size.k), (terms, tile.n // tile.cluster)
-        maps.append(_map(product.b, dtype, *lies, box, matrices=right, to_tf32=parts.to_tf32))
+        maps.append(_map(product.b, parts.factors.right, *lies, box, matrices=right, to_tf32=parts.to_tf32))
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = ROW_BYTES // element_types.TYPES[output.dtype].size
         for body, epilogue in enumerate(parts.epilogues):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto
+
 from onnxfuse.codegen.program.program import Contraction, SlidingWindow
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
 
 def stage(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
     """Return the code that computes a contraction of this shape in scratch memory."""
+    matrices = not isinstance(text.program.values[contract.args[0]], SlidingWindow)
+    if matrices and contract.accumulator == TensorProto.INT32:
+        return text.loop(shape, [*_integers(text, contract, shape), f"keep({to}, n, sum);"])
     if element_types.computed(contract.accumulator) != "float":
         raise UnsupportedError(f"products of {element_types.name(contract.dtype)}")
-    if not isinstance(text.program.values[contract.args[0]], SlidingWindow):
+    if matrices:
         return _matrices(text, contract, shape, to)
     if contract.groups == 1:
         return _images(text, contract, shape, to)
@@ -43,6 +48,18 @@ def _matrices(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
         (f"elements<{len(batch)}>({text.numbers.extents(batch)})", rows, columns, terms),
         (read[0], read[1], f"keep({to}, (batch * {rows} + row) * {columns} + column, value);"),
     )
+
+
+def _integers(text: Text, contract: Contraction, shape: Shape) -> list[str]:
+    """Return the statements after which `sum` is an element of a product of integers: terms one by one, in int."""
+    (left, right), rank = contract.args, len(shape)
+    terms = text.numbers.extent(text.shapes[left], len(text.shapes[left]) + contract.axes[0])
+    read = []
+    for arg, axis, other in zip((left, right), contract.axes, (f"c[{rank - 2}]", f"c[{rank - 1}]"), strict=True):
+        own = len(text.shapes[arg])
+        outer = [f"c[{rank - own + d}]" for d in range(own - 2)]
+        read.append(text.call(arg, [*outer, *((other, "k") if axis == -1 else ("k", other))]))
+    return ["int sum = 0;", f"for (Index k = 0; k < {terms}; ++k) sum += (int){read[0]} * (int){read[1]};"]
 
 
 def _images(text: Text, contract: Contraction, shape: Shape, to: str) -> str:

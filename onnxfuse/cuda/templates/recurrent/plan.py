@@ -111,7 +111,7 @@ def check(op: FusedOp) -> Layer:
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on this GPU."""
     if arch.isa.cluster < CLUSTERS[-1]:
-        return f"the kernel needs the clusters of {SM_90.name}, this is {arch.name}"
+        return f"the kernel needs {SM_90.name}, this is {arch.name}"
     needed = partition(parse_op(op).hidden).shared_bytes(SEQUENCES[0])
     if needed > arch.shared_bytes:
         return f"the weights of a block take {needed} bytes of shared memory, {arch.name} has {arch.shared_bytes}"

@@ -347,6 +347,17 @@ def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(wrong: str, mon
     assert not verify(plain, text_model(graph + "{ y = Conv(x, v) }", **weights), providers=["CPUExecutionProvider"]).ok
 
 
+def test_sums_of_integers_are_exact_whatever_onnx_runtime_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its CPU kernel saturates pairs of products where a processor has no VNNI: the reference is not replaced by it."""
+    monkeypatch.setattr(ort_reference, "TRUSTED", set())
+    w = np.full((64, 16), -128, np.int8)
+    text = "g (uint8[n, 64] x) => (int32[n, 16] y) { y = MatMulInteger(x, w) }"
+    made = float64_reference.reference_for(text_model(text, opset=17, w=w), "float64", [])
+    got = made.evaluate({"x": np.full((3, 64), 255, np.uint8)})["y"]
+    assert (got == 255 * -128 * 64).all()
+    assert made.why == ""
+
+
 def test_what_a_loop_gathers_has_an_axis_of_its_own() -> None:
     """A matrix of each trip, also of a loop that nothing but its own condition ends."""
     model = text_model("""g (float[2, 3] x) => (float[t, 2, 3] y, float[2, 3] z) <bool go = {1}, float top = {40}> {

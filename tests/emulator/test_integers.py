@@ -1,0 +1,199 @@
+"""Products of 8-bit integers on tensor cores: exact int32 sums, and the epilogue of a dynamically quantized layer."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from bench.cases import ops
+from bench.cases.ops import FLOAT, HALF, INT32
+from onnxfuse import cuda
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED
+from onnxfuse.cuda.templates.gemm import costs, sm90
+from onnxfuse.cuda.templates.gemm.body import anatomy
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
+from onnxfuse.support.errors import KernelError
+from tests.emulator import emulate
+from tests.support.kernels import programs
+
+INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
+TILES = [t for t in costs.wgmma().float16 if t.n <= sm90.BOX]
+"""Those of right factors [n, k], which TMA fetches in one box."""
+PAIRS = [(a, b) for a in (INT8, UINT8) for b in (INT8, UINT8)]
+SUMS = "(x, w) => (y) { t = Transpose <perm = [1, 0]> (w) y = MatMulInteger(x, t) }"
+DYNAMIC = """(x, w, z, c, s, b) => (y) { t = Transpose <perm = [1, 0]> (w) m = MatMulInteger(x, t)
+  k = Cast <to = 6> (z) p = Mul(k, c) d = Sub(m, p) f = Cast <to = 1> (d) g = Mul(f, s) h = Add(g, b) y = Relu(h) }"""
+"""What quantize_dynamic writes, with the zero point of x by the sums of the weight's columns."""
+ZERO = """(x, w) => (y) { z = Constant <value = uint8 {0}> () t = Transpose <perm = [1, 0]> (w)
+  y = MatMulInteger(x, t, z) }"""
+GATED = """(x, w, v, s) => (y) { t = Transpose <perm = [1, 0]> (w) u = Transpose <perm = [1, 0]> (v)
+  m = MatMulInteger(x, t) n = MatMulInteger(x, u) f = Cast <to = 1> (m) g = Cast <to = 1> (n) h = Mul(f, s)
+  i = Sigmoid(h) j = Mul(g, s) l = Mul(j, i) y = Cast <to = 10> (l) }"""
+
+
+def case(text: str, pair: tuple[int, int], rows: tuple[int, ...], n: int, k: int):
+    x, w = pair
+    kinds = {
+        SUMS: ((x, w), (INT32,), [(*rows, k), (n, k)]),
+        DYNAMIC: ((x, w, UINT8, INT32, FLOAT, FLOAT), (FLOAT,), [(*rows, k), (n, k), (), (1, n), (), (n,)]),
+        GATED: ((x, w, w, FLOAT), (HALF,), [(*rows, k), (n, k), (n, k), ()]),
+    }
+    inputs, outputs, shapes = kinds[text]
+    return ops.op(text, inputs, outputs, "gemm"), shapes
+
+
+def drawn(fused, shapes) -> list[np.ndarray]:
+    """Return inputs that use all 8 bits: the greatest sums of the greatest factors are among them."""
+    rng = np.random.default_rng(0)
+    inputs = []
+    for dtype, shape in zip(fused.inputs, shapes, strict=True):
+        if dtype in (INT8, UINT8):
+            limits = np.iinfo(ops.NUMPY[dtype])
+            values = rng.integers(limits.min, limits.max + 1, shape).astype(ops.NUMPY[dtype])
+            if len(shape) > 1:
+                values[..., :1, :] = limits.min if dtype == INT8 else limits.max
+        elif dtype == INT32:
+            values = rng.integers(-9999, 9999, shape).astype(np.int32)
+        else:
+            values = (rng.standard_normal(shape) / 4096).astype(ops.NUMPY[dtype])
+        inputs.append(values)
+    return inputs
+
+
+def emulated(fused, shapes, aligned, arch=A100, block=None):
+    inputs = drawn(fused, shapes)
+    plan = cuda.plan(fused, tuple(shapes), aligned, arch, GemmVariant(block=block))
+    got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
+    if fused.outputs == (INT32,):
+        (x, w) = (a.astype(np.int64) for a in inputs)
+        np.testing.assert_array_equal(got[0], x @ w.T)
+    else:
+        ops.within_budget(fused, inputs, got)
+    return plan
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize(
+    ("rows", "n", "k", "aligned"),
+    [((70,), 72, 400, True), ((2, 3), 33, 131, False), ((5,), 7, 12, True), ((3,), 16, 6, True), ((9,), 8, 1, True)],
+)
+def test_sums_are_exact(pair, rows, n, k, aligned):
+    """Of signed and unsigned factors on either side; of lines on boundaries of 16, of four and of no bytes."""
+    plan = emulated(*case(SUMS, pair, rows, n, k), aligned)
+    assert "TERMS = LINE / sizeof(Factor)" in plan.kernel.text
+
+
+@pytest.mark.parametrize("block", [b for b in costs.mma(A100).rounded if b.warps_k == 1], ids=str)
+def test_every_block_sums_exactly(block):
+    emulated(*case(SUMS, (UINT8, INT8), (140,), 264, 300), True, H200, block)
+
+
+@pytest.mark.parametrize("text", [DYNAMIC, GATED])
+def test_what_quantization_writes_behind_a_product_is_its_epilogue(text):
+    emulated(*case(text, (UINT8, INT8), (70,), 72, 200), True)
+    emulated(*case(text, (UINT8, INT8), (3,), 17, 35), False)
+
+
+def test_sums_of_many_terms_of_the_greatest_factors():
+    """Beyond 2^24, where float sums would round: 255 * -128 and 255 * 255, each 4099 times."""
+    for pair, factors in (((UINT8, INT8), (255, -128)), ((UINT8, UINT8), (255, 255))):
+        fused, shapes = case(SUMS, pair, (3,), 8, 4099)
+        inputs = [np.full(s, f, ops.NUMPY[t]) for s, f, t in zip(shapes, factors, pair, strict=True)]
+        got = emulate.run(cuda.plan(fused, tuple(shapes), True, A100), inputs, [np.int32])
+        assert (got[0] == factors[0] * factors[1] * 4099).all()
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_general_kernel_sums_exactly(pair):
+    fused, shapes = case(SUMS, pair, (2, 5), 7, 33)
+    inputs = drawn(fused, shapes)
+    got = emulate.run(cuda.general(fused, tuple(shapes), A100), inputs, [np.int32])
+    np.testing.assert_array_equal(got[0], inputs[0].astype(np.int64) @ inputs[1].astype(np.int64).T)
+
+
+@pytest.mark.parametrize("arch", [a for a in SUPPORTED if not a.isa.unused], ids=lambda arch: arch.name)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_every_size_has_a_plan_and_launch_programs_answer_the_same(arch, aligned):
+    for rows, n, k in (((1,), 8, 16), ((3, 5), 33, 131), ((4096,), 3072, 768), ((0,), 8, 16), ((7,), 1, 1)):
+        fused, shapes = case(DYNAMIC, (UINT8, INT8), rows, n, k)
+        plan = cuda.plan(fused, tuple(shapes), aligned, arch)
+        assert plan.shared_bytes <= arch.shared_bytes
+        assert cuda.general(fused, tuple(shapes), arch).output_shapes == plan.output_shapes
+        programs.agrees(fused, tuple(shapes), aligned, arch)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("arch", [A100, L4, H200], ids=lambda arch: arch.name)
+def test_products_of_integers_compile(arch, pair):
+    """By the instruction that each GPU has for them; PTX names the types of both factors."""
+    fused, shapes = case(DYNAMIC, pair, (512,), 768, 768)
+    plan = cuda.plan(fused, tuple(shapes), True, arch)
+    names = ".".join(anatomy(fused).factors.ptx or ())
+    assert ("wgmma" in plan.kernel.text) == (arch is H200)
+    assert f"k32.s32.{names} " in plan.kernel.text or arch is not H200
+    cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
+    assert cubin
+    assert "0 bytes spill stores" in log
+    assert "wgmma" not in log.replace("wgmma.mma_async", "")
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_every_tile_compiles_for_hopper(tile):
+    """Widths of integer products are multiples of 16: those of all tiles are."""
+    fused, shapes = case(DYNAMIC, (UINT8, INT8), (1024,), 1280 if tile.n >= 64 else 24, 512)
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
+    instruction = H200.isa.wgmma(anatomy(fused).factors)
+    assert instruction is not None
+    assert tile.n in instruction.n
+    cubin, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
+    assert cubin
+    assert "serialized" not in log
+
+
+def test_the_copy_engine_reads_128_terms_at_once():
+    fused, shapes = case(SUMS, (UINT8, INT8), (200,), 256, 512)
+    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 128, 1)))
+    a, b, y = plan.tensor_maps
+    assert [(m.dtype, m.extents, m.box) for m in (a, b, y)] == [
+        (UINT8, (512, 200), (128, 128)), (INT8, (512, 256), (128, 128)), (INT32, (256, 200), (32, 16)),
+    ]  # fmt: skip
+
+
+def test_lines_of_no_multiple_of_16_bytes_are_for_the_other_kernel():
+    for k, hopper in ((512, True), (520, False), (516, False)):
+        fused, shapes = case(SUMS, (UINT8, INT8), (200,), 256, k)
+        assert bool(cuda.plan(fused, tuple(shapes), True, H200).tensor_maps) == hopper
+
+
+def test_no_sums_of_integers_are_added_as_floats():
+    """Sums are moved as words: neither warps nor blocks share the terms of a tile."""
+    fused, shapes = case(SUMS, (UINT8, INT8), (16,), 768, 8192)
+    chosen = [c for c in cuda.candidates(fused, tuple(shapes), H200) if c is not None]
+    assert chosen
+    for tuning in chosen:
+        assert isinstance(tuning, GemmVariant)
+        assert tuning.tile is None or tuning.tile.split == 1
+        assert tuning.block is None or tuning.block.warps_k == 1
+    with pytest.raises(KernelError, match="share the terms"):
+        cuda.plan(fused, tuple(shapes), True, A100, GemmVariant(block=Block(64, 64, 2, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("text", "types", "reason"),
+    [
+        ("(x, w) => (y) { y = MatMulInteger(x, w) }", (UINT8, INT8), "terms are not adjacent"),
+        ("(x, w) => (y) { t = Transpose <perm = [1, 0]> (w) a = Neg(x) y = MatMulInteger(a, t) }", (INT8, INT8),
+         "a left factor of INT8 that is computed"),
+        ("(x, w, z) => (y) { t = Transpose <perm = [1, 0]> (w) y = MatMulInteger(x, t, z) }", (UINT8, INT8, UINT8),
+         "not a constant"),
+        (ZERO.replace("{0}", "{3}"),
+         (UINT8, INT8), "zero point other than 0"),
+    ],
+)  # fmt: skip
+def test_what_no_kernel_multiplies_is_refused_with_the_reason(text, types, reason):
+    fused = ops.op(text, types, (INT32,), "gemm")
+    assert reason in (cuda.supports(fused) or "")
+
+
+def test_a_zero_point_of_zero_is_none():
+    assert cuda.supports(ops.op(ZERO, (UINT8, INT8), (INT32,), "gemm")) is None

@@ -1,0 +1,67 @@
+"""Products of 8-bit integers, as quantize_dynamic writes them: one kernel with scales, bias and activation."""
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+import onnxfuse
+from onnxfuse import cuda
+from onnxfuse.cuda.planning.arch import H200
+from onnxfuse.model.fused import fused_ops
+from tests.support.small import assert_same_numbers, ops, parse
+
+RNG = np.random.default_rng(0)
+
+
+def layers(tmp_path, **options) -> onnx.ModelProto:
+    """Return three products of one input and one of theirs, quantized by ONNX Runtime's tool."""
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 17]>
+g (float[B,S,32] x) => (float[B,S,16] y) {
+  a = MatMul (x, q) b = MatMul (x, k) c = MatMul (x, v)
+  d = Add (a, bias) e = Relu (d) f = Add (b, c) h = Add (e, f)
+  i = MatMul (h, o) y = Add (i, bias)
+}"""
+    )
+    # Seven bits: ONNX Runtime's CPU kernels saturate sums of two products of eight.
+    weights = {
+        n: RNG.standard_normal(s) for n, s in {"q": (32, 16), "k": (32, 16), "v": (32, 16), "o": (16, 16)}.items()
+    }
+    weights["bias"] = RNG.standard_normal(16)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items())
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "int8.onnx", reduce_range=True, **options)
+    return onnx.load(tmp_path / "int8.onnx")
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("weight_type", [QuantType.QInt8, QuantType.QUInt8])
+def test_each_product_of_a_quantized_layer_is_one_kernel(tmp_path, per_channel, weight_type):
+    """The zero point of the activations is the sums of the weight's columns; of unsigned weights it is not zero."""
+    before = layers(tmp_path, per_channel=per_channel, weight_type=weight_type)
+    made = onnxfuse.optimize(before)
+    found = ops(made)
+    fused = [o for o in fused_ops(made).values() if "MatMulInteger" in [n.op_type for n in o.body.node]]
+    assert (found.count("MatMulInteger") == 0) == (weight_type == QuantType.QInt8), found
+    for op in fused:
+        assert [n.op_type for n in op.body.node][:2] == ["Transpose", "MatMulInteger"]
+        assert "Cast" in [n.op_type for n in op.body.node]
+        assert cuda.supports(op, lambda: H200) is None
+    assert_same_numbers(before, made)
+    again = onnxfuse.optimize(made)
+    assert again.SerializeToString(deterministic=True) == made.SerializeToString(deterministic=True)
+    assert_same_numbers(before, onnxfuse.unfuse(made))
+
+
+def test_the_zero_point_of_static_activations_is_a_constant_row():
+    """What is subtracted is computed once: nothing but the kernel remains."""
+    w = ",".join(str(i * 7 % 127 - 63) for i in range(16 * 8))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+g (uint8[N,16] x) => (float[N,8] y) <int8[16,8] w = {{{w}}}, uint8 z = {{3}}, float s = {{0.5}}> {{
+  m = MatMulInteger (x, w, z) f = Cast <to = 1> (m) y = Mul (f, s)
+}}"""
+    before, made = parse(text), parse(text)
+    made = onnxfuse.optimize(made)
+    assert ops(made) == ["{Transpose MatMulInteger Sub Cast Mul}"]
+    assert_same_numbers(before, made)
