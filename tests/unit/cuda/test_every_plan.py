@@ -27,7 +27,7 @@ FEW = st.sampled_from([0, 1, 2, 3, 7, 8, 31, 33, 64])
 SIZES = st.sampled_from([0, 1, 2, 3, 5, 7, 8, 16, 31, 33, 64, 96, 197, 768, 1025, 3072, 4096, 11008, 50257])
 MANY = st.sampled_from([0, 1, 7, 33, 197, 4096, 65536, 65537, 1_000_003, 2**24])
 BATCHES = st.sampled_from([0, 1, 3, 33, 1024, 65537])
-PROFILE = settings(max_examples=40, deadline=None)
+PROFILE = settings()
 
 
 def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:

@@ -54,6 +54,17 @@ def test_rounding_step(dtype: type, value: float, step: float) -> None:
     assert rounding_step(np.array([value]), np.dtype(dtype))[0] == step
 
 
+def test_a_neighbor_counts_by_its_own_scale_and_one_of_zeros_does_not() -> None:
+    """Errors are shares of the largest value: below 1 as above it, and of nothing there is none."""
+    alone = measure(np.ones(2, np.float32), [np.ones(2, np.float32)], np.ones(2))
+    zeros = measure(np.zeros(2, np.float32), [np.zeros(2, np.float32)], np.zeros(2))
+    assert zeros.compared
+    assert error_budget.with_worst_error(alone, [zeros]).own == alone.own
+    small = np.full(2, 2.0**-7)
+    near = measure(small.astype("f"), [(small * (1 + 2**-14)).astype("f")], small)
+    assert error_budget.with_worst_error(alone, [zeros, near]).own == pytest.approx(2.0**-14)
+
+
 def test_a_small_error_everywhere_is_found_below_a_large_value() -> None:
     """What hides below the rounding of one large element shows in the typical error."""
     truth = np.full(200, 1e-3)

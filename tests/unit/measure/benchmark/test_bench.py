@@ -17,7 +17,7 @@ from onnxfuse.measure.timing.settings import DEFAULT, Setting, cpu_settings
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification.run.sessions import Model
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CPU = ["CPUExecutionProvider"]
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
