@@ -393,3 +393,17 @@ def test_operators_are_named_in_their_registry() -> None:
         if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value in names
     }
     assert found == {*NAMES_IN_TEXT}
+
+
+PRIVATE = {"variant", "costs", "body", "work", "problem", "sm80", "sm90", "few", "halo", "stencil", "direct"}
+"""Modules of templates that nobody outside their room, and those built on it, may know: variants, costs, kernels."""
+
+
+def test_templates_are_known_by_their_interface_alone() -> None:
+    """Deleting a folder deletes the template: shared code imports no template's variants, costs or kernels."""
+    for path in FILES:
+        if "cuda/templates/" in path.as_posix():
+            continue
+        for name in used(path):
+            words = name.split(".")
+            assert words[:2] != ["cuda", "templates"] or words[-1] not in PRIVATE, f"{relative(path)} imports {name}"

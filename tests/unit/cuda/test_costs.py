@@ -22,7 +22,8 @@ from onnxfuse.support.errors import RuleError
 from tests.unit.cuda.planning.test_measurements import CASES
 
 READERS = (
-    gemm.mma, gemm.skinny, gemm.prologue, attention.costs_of, conv.depthwise, conv.halo, conv.direct, reduction.group,
+    gemm.mma, gemm.skinny, gemm.prologue, attention.costs_of, conv.depthwise, conv.halo, conv.direct,
+    reduction.group, reduction.column,
 )  # fmt: skip
 
 

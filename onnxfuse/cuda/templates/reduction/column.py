@@ -13,6 +13,7 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
+from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.cuda.templates.reduction.vector_operands import VectorOperand, pointers_at, space_words
@@ -22,19 +23,8 @@ from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, vector_widt
 
 SHARED_BYTES = 40 * 1024  # for partial results; up to 48 KB need no opt-in
 HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
-# Threads that saturate a multiprocessor's bandwidth, each with 64 to 128 bytes in flight.
-BUSY_THREADS = 512
-CLUSTER_COST = 0.85  # of the bandwidth, by the barriers of a cluster whose blocks have little to do
-LARGE_COST = 0.95  # of blocks of more than 256 threads: an L2 norm over 128 channels 76%, by 256 threads 80% of a copy
-# Walks along a long axis, float16, 64 MB, H200: a sum over a batch of 64 columns reaches 78% of copy bandwidth by 264
-# blocks, 71% by 528; a mean over 56x56 pixels 82% by 164 blocks and 69% by 328 that combine their results.
-WALK_BLOCKS = 2  # maximum per multiprocessor, if several share the axis
-WALK_THREADS = 512  # a mean over 512 rows 92%, with 256 89%
-WALK_SEGMENT = 128  # contiguous bytes per block: sums over 1024 columns 83%, with 512 bytes 69%
-WALK_ROWS = 8  # minimum vectors per walking thread: arg max over 21 channels 83%, by 8 threads each 43%
 FEWEST_THREADS = 64
 MOST_PARTS = 1024
-LEAST_ROWS = 4  # vectors that each thread sums before another block is worth its barrier
 
 
 @dataclass(frozen=True)
@@ -181,6 +171,7 @@ def share_out(
     `again`: the reduced operands are needed a second time, and are register-resident if they fit.
     """
     arch, tuning = request.arch, request.tuning
+    cost = costs.column(arch)
     width = _width(placed, spaces, inner, request.aligned, tuning)
     while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
         width //= 2
@@ -199,18 +190,20 @@ def share_out(
     def tries(team: Way) -> bool:
         if results.shared_bytes(team.across, team.rows) * width > SHARED_BYTES or team.across > widest:
             return False
-        return team.cluster == 1 or count >= team.cluster * team.rows * LEAST_ROWS or items(team) * size > HELD_BYTES
+        return (
+            team.cluster == 1 or count >= team.cluster * team.rows * cost.least_rows or items(team) * size > HELD_BYTES
+        )
 
     def score(team: Way) -> tuple[float, ...]:
         # Prefer reading once to twice; then an even load on all multiprocessors; then segments of at least a line; then
         # small clusters.
         blocks = outer * -(-vectors // team.across) * team.cluster
         busy = blocks / (arch.sm_count * -(-blocks // arch.sm_count))
-        busy *= smaller(1.0, blocks * team.threads / (arch.sm_count * BUSY_THREADS))
+        busy *= smaller(1.0, blocks * team.threads / (arch.sm_count * cost.busy_threads))
         filled = vectors / (team.across * -(-vectors // team.across))
         filled *= 0.5 + 0.5 * count / (items(team) * team.rows * team.cluster)
-        busy *= CLUSTER_COST if team.cluster > 1 else 1.0
-        busy *= LARGE_COST if team.threads > 256 else 1.0
+        busy *= cost.cluster_share if team.cluster > 1 else 1.0
+        busy *= cost.large_share if team.threads > 256 else 1.0
         segment = min(1.0, team.across * width * _size(placed) / tuning.row_segment)
         resident = items(team) * size <= HELD_BYTES
         return (resident, round(busy * filled * (0.5 + 0.5 * segment), 2), -team.cluster, team.across)
@@ -236,10 +229,11 @@ def _walk(
 ) -> ColumnPartition:
     """Return the partition for a single iteration along the reduced axis; several blocks share it if there are too few
     otherwise."""
-    segment = max(1, WALK_SEGMENT // (width * _size(placed)))
+    cost = costs.column(arch)
+    segment = max(1, cost.walk_segment // (width * _size(placed)))
     across = 1 << max(0, min(segment, vectors) - 1).bit_length()
-    threads = tuning.column_threads or WALK_THREADS
-    rows = max(1, min(threads // across, 1 << max(0, (count // WALK_ROWS).bit_length() - 1)))
+    threads = tuning.column_threads or cost.walk_threads
+    rows = max(1, min(threads // across, 1 << max(0, (count // cost.walk_rows).bit_length() - 1)))
     while across < vectors and across * rows < FEWEST_THREADS:
         across *= 2
     # Exchanges are between the threads of a warp.
@@ -252,7 +246,7 @@ def _walk(
         across, rows = (across, rows // 2) if rows > 1 else (across // 2, rows)
     blocks = outer * -(-vectors // across)
     most = count // (rows * stages * 2)
-    parts = max(1, min(WALK_BLOCKS * arch.sm_count // blocks, most, MOST_PARTS))
+    parts = max(1, min(cost.walk_blocks * arch.sm_count // blocks, most, MOST_PARTS))
     return ColumnPartition(width, across, rows, 1, 0, stages, parts)
 
 

@@ -14,14 +14,11 @@ from onnxfuse.codegen.program.unify_axes import BroadcastProgram
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
-from onnxfuse.cuda.templates.reduction import column, group, row
+from onnxfuse.cuda.templates.reduction import column, costs, group, row
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
-
-FEW_COLUMNS = 1024
-"""Row length up to which one block reduces a small tensor by strided reads."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,8 @@ def plan(request: PlanRequest[RowVariant]) -> LaunchPlan:
     wide = [d for d, n in enumerate(axes.full) if n != 1]
     across = bool(wide) and wide[-1] not in axes.reduced
     # Small tensors are cached: strided reads are cheap, and no block exchanges partial sums.
-    few = launch_plan.is_small(math.prod(axes.full), request.arch) and math.prod(work.extents(work.axes)) <= FEW_COLUMNS
+    most = costs.column(request.arch).few_columns
+    few = launch_plan.is_small(math.prod(axes.full), request.arch) and math.prod(work.extents(work.axes)) <= most
     return column.plan(work) if across and not few else row.plan(work)
 
 
