@@ -1,5 +1,5 @@
 // Products of 8-bit integers, signed or not on either side, which tensor cores add up exactly in int32 (sm_80 and later).
-// tests/kernels/host.cuh has the same for the CPU.
+// tests/emulator/host.cuh has the same for the CPU.
 //
 // Kernels hold the sums of a tile as floats and only move them: here the 32 bits of each are an int32.
 
