@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
 
+from onnxfuse.cuda.costs import library
 from onnxfuse.graph.graph import Graph
-from onnxfuse.passes.batching.split_matmul import MOST_TERMS, split_matmul
+from onnxfuse.passes.batching.split_matmul import split_matmul
 from onnxfuse.shapes.inference import infer
 from tests.support.small import assert_same_numbers, halved, ops, optimize, parse
 
@@ -40,6 +41,7 @@ def apart(model: ModelProto) -> list[str]:
     return ops(made)
 
 
+TOO_LONG = library.costs().product_terms + 8
 HALVES = {
     "Slice": """<int64[1] zero = {0}, int64[1] half = {16}, int64[1] end = {9223372036854775807},
       int64[1] axis = {-1}> {
@@ -169,7 +171,7 @@ LEFT = {
       m = Gemm (x, w, b)  {TWO} }}""",
     "a turned input": f"g (float[8,N] x, float[8,32] w) => (float[N,16] y) {{ m = Gemm <transA = 1> (x, w)  {TWO} }}",
     "sums of seven": f"g (float[N,7] x, float[7,32] w) => (float[N,16] y) {{ m = MatMul (x, w)  {TWO} }}",
-    "long sums": f"""g (float[N,{MOST_TERMS + 8}] x, float[{MOST_TERMS + 8},32] w) => (float[N,16] y) {{
+    "long sums": f"""g (float[N,{TOO_LONG}] x, float[{TOO_LONG},32] w) => (float[N,16] y) {{
       m = MatMul (x, w)  {TWO} }}""",
     "a batch of weights": f"g (float[2,N,8] x, float[2,8,32] w) => (float[2,N,16] y) {{ m = MatMul (x, w)  {TWO} }}",
     "a weight that is computed": f"g (float[N,8] x, float[8,32] c) => (float[N,16] y) {{ m = MatMul (x, c)  {TWO} }}",
