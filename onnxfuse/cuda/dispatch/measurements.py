@@ -28,7 +28,7 @@ VERSION = 1
 """Version of the file format; incremented when a fact changes its name, location or meaning."""
 WIDTH = 120
 """Line width of the file."""
-METADATA = "onnxfuse.measure.tune"
+METADATA = "onnxfuse.tuning"
 """Key in `metadata_props` under which a model carries its own measurements."""
 
 Kind = Literal["fused", "library", "split", "alone"]

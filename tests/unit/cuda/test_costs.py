@@ -19,7 +19,7 @@ from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.reduction import costs as reduction
 from onnxfuse.rules.pattern import expression
 from onnxfuse.support.errors import RuleError
-from tests.unit.cuda.planning.test_measurements import CASES
+from tests.unit.cuda.dispatch.test_measurements import CASES
 
 READERS = (
     gemm.mma, gemm.skinny, gemm.prologue, attention.costs_of, conv.depthwise, conv.halo, conv.direct,

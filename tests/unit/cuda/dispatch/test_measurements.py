@@ -143,6 +143,13 @@ def test_a_model_carries_one_book() -> None:
     assert not model.metadata_props
 
 
+def test_a_model_keeps_its_times_from_version_to_version() -> None:
+    """The key is part of the format: of another name nothing is read, and nothing says so."""
+    model = onnx.ModelProto()
+    model.metadata_props.add(key="onnxfuse.tuning", value=json.dumps(measurements.as_dict(book(measured()))))
+    assert measurements.of_model(model) == book(measured())
+
+
 def test_the_fastest_variant_is_the_one_that_ran() -> None:
     """Of what failed nothing follows."""
     assert measurements.variant(measured()) == TILED
