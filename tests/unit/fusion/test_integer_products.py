@@ -66,3 +66,12 @@ g (uint8[N,16] x) => (float[N,8] y) <int8[16,8] w = {{{w}}}, uint8 z = {{3}}, fl
     made = onnxfuse.optimize(made, also=OPTIONAL)
     assert ops(made) == ["{Transpose MatMulInteger Sub Cast Mul}"]
     assert_same_numbers(before, made)
+
+
+def test_the_product_of_a_vector_stays_a_vector() -> None:
+    """A row of sums has two axes: what is subtracted would make it a matrix."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+g (uint8[2] x, uint8 z) => (int32[3] y) <int8[2,3] w = {1,-2,3,-4,5,-6}> { y = MatMulInteger (x, w, z) }"""
+    made = onnxfuse.optimize(parse(text), also=OPTIONAL)
+    assert ops(made) == ["MatMulInteger"]
+    assert_same_numbers(parse(text), made)
