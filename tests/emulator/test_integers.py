@@ -8,7 +8,7 @@ from bench.cases import ops
 from bench.cases.ops import FLOAT, HALF, INT32
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED
+from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED, Arch
 from onnxfuse.cuda.templates.gemm import costs, sm90
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
@@ -103,6 +103,16 @@ def test_sums_of_many_terms_of_the_greatest_factors():
         assert (got[0] == factors[0] * factors[1] * 4099).all()
 
 
+def test_the_general_kernel_wraps_as_the_others_do():
+    """255 * 255 in 33100 terms exceeds 2^31; overflow of int would leave the result to the compiler."""
+    fused, shapes = case(SUMS, (UINT8, UINT8), (1,), 1, 33100)
+    inputs = [np.full(s, 255, np.uint8) for s in ((1, 33100), (1, 33100))]
+    plan = cuda.general(fused, tuple(shapes), A100)
+    got = emulate.run(plan, inputs, [np.int32])
+    assert got[0].item() == np.array(255 * 255 * 33100).astype(np.int32)
+    assert "int sum = 0" not in plan.kernel.text
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_general_kernel_sums_exactly(pair):
     fused, shapes = case(SUMS, pair, (2, 5), 7, 33)
@@ -193,6 +203,19 @@ def test_no_sums_of_integers_are_added_as_floats():
 def test_what_no_kernel_multiplies_is_refused_with_the_reason(text, types, reason):
     fused = ops.op(text, types, (INT32,), "gemm")
     assert reason in (cuda.supports(fused) or "")
+
+
+def test_a_gpu_without_the_instruction_has_no_plan():
+    """The plain kernel adds floats."""
+    fused, shapes = case(SUMS, (UINT8, INT8), (5,), 8, 16)
+    with pytest.raises(KernelError, match="products of uint8 by int8 on sm_75"):
+        cuda.plan(fused, tuple(shapes), True, Arch("sm_75", 40))
+
+
+def test_no_terms_are_sums_of_zero():
+    """[5, 0] by [0, 8]; without rows nothing is launched."""
+    for aligned in (True, False):
+        emulated(*case(SUMS, (UINT8, INT8), (5,), 8, 0), aligned)
 
 
 def test_a_zero_point_of_zero_is_none():

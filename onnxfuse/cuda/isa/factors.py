@@ -5,6 +5,10 @@ from enum import Enum
 
 from onnx import TensorProto
 
+ALIGNED = 8
+"""Elements of which rows and columns of the matrices of products must be multiples for the fast kernels: 16 bytes of
+16-bit types, which TMA and vectorized loads read at once. Passes pad and split to multiples of as many."""
+
 
 class Rounding(Enum):
     """What becomes of an element before tensor cores multiply it."""
@@ -48,8 +52,8 @@ class FactorType:
         return 4 // self.bytes
 
     @property
-    def is_exact(self) -> bool:
-        """Return whether sums are integers: kernels move them as words, and add none of several warps or blocks."""
+    def is_integer(self) -> bool:
+        """Return whether the sums are integers. Kernels move them as words: neither warps nor blocks share terms."""
         return self.accumulator == TensorProto.INT32
 
     @property
@@ -60,8 +64,8 @@ class FactorType:
 
     @property
     def line(self) -> int:
-        """Return of which number of elements the lines of a matrix must be multiples for TMA: 16 bytes, or eight."""
-        return max(8, 16 // self.bytes)
+        """Return of how many elements the row pitch must be a multiple for TMA: 16 bytes, and at least ALIGNED."""
+        return max(ALIGNED, 16 // self.bytes)
 
 
 def _float8(name: str, dtype: int) -> FactorType:

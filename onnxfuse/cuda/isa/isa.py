@@ -101,7 +101,7 @@ def wgmma_async(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
     return tuple(
         MatrixInstruction(
             "wgmma.mma_async.sync.aligned", f, 64,
-            tuple(n for n in range(8, 257, 8) if not f.is_exact or n <= 24 or n % 16 == 0),
+            tuple(n for n in range(8, 257, 8) if not f.is_integer or n <= 24 or n % 16 == 0),
             32 // f.bytes, WARPGROUP, k_major=f.bytes != 2,
         )
         for f in factors

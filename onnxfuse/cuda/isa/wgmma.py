@@ -33,22 +33,22 @@ def _instruction(begin: int, end: int, factors: FactorType, right_rows: bool, re
     left = [f"a[{i}]" for i in range(4)] if regs else ["a"]
     names = ", ".join(f"%{count + i}" for i in range(len(left)))
     right = count + len(left)
-    ways = "" if factors.is_exact else ", 1, 1"  # neither factor is negated
+    modifiers = "" if factors.is_integer else ", 1, 1"  # neither factor is negated
     if factors.bytes == 2:
-        ways += f", {int(right_rows)}" if regs else f", 0, {int(right_rows)}"
+        modifiers += f", {int(right_rows)}" if regs else f", 0, {int(right_rows)}"
     kind, before, after = "f32", "", ""
-    if factors.is_exact:
+    if factors.is_integer:
         # The registers of the sums are floats to the kernel, and int32 to the instruction.
         kind, words = "s32", [f"s[{i}]" for i in range(count)]
         before = f"  int s[{count}] = {{{', '.join(f'(int)bits_of_float({s})' for s in sums)}}};\n"
         after = "".join(f"  {s} = float_of_bits((unsigned){w});\n" for s, w in zip(sums, words, strict=True))
         before, after, sums = f"  {{\n{before}", f"{after}  }}\n", words
-    outputs = ", ".join(f'"+{"r" if factors.is_exact else "f"}"({s})' for s in sums)
+    outputs = ", ".join(f'"+{"r" if factors.is_integer else "f"}"({s})' for s in sums)
     inputs = ", ".join(f'"{"r" if regs else "l"}"({a})' for a in left)
     return (
         before + f'  asm volatile("{{\\n\\t.reg .pred add;\\n\\tsetp.ne.b32 add, %{right + 1}, 0;\\n\\t"\n'
         f'      "wgmma.mma_async.sync.aligned.m64n{end - begin}k{terms}.{kind}.{left_type}.{right_type} '
         f"{{{', '.join(f'%{i}' for i in range(count))}}}, {f'{{{names}}}' if regs else names}, %{right}, add"
-        f'{ways};\\n\\t}}"\n'
+        f'{modifiers};\\n\\t}}"\n'
         f'      : {outputs}\n      : {inputs}, "l"(b + {begin * 8}), "r"(add));\n' + after
     )

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from onnx import TensorProto
 
 from onnxfuse import ops
+from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.ops import Trait
 from onnxfuse.passes.alignment.pad_channels import RunLayout, carried, of_elements, one_constant, pad_runs, reached
-
-ALIGNED = 8
-"""Required multiple of a product's columns and terms, for the kernels."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 

@@ -13,6 +13,7 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.cuda.costs import library
+from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
@@ -24,10 +25,6 @@ TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 """Element types that the rule left_weight multiplies. It must fuse every product written here: ONNX Runtime multiplies
 a batch by an unbatched left factor through a pointer array, which it copies to the GPU in each run.
 """
-
-ALIGNED = 8
-"""Required multiple of the channels (columns of the products), for that rule."""
-
 
 SUFFIX = ".turned"
 """Name suffix of a transposed weight."""

@@ -17,6 +17,7 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.cuda.costs import library
+from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -27,11 +28,6 @@ from onnxfuse.shapes.types import Dim, ValueType, differ
 
 SINCE = 13
 """First operator set whose Split and Squeeze read their sizes and axes as an input."""
-
-ALIGNED = 8
-"""Required multiple of a part's terms and columns: the rule gemm leaves others to the library, where each product reads
-the input once more.
-"""
 
 FLOATS = (TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT)
 """Element types that the rule gemm multiplies."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from onnxfuse import ops
+from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.graph.channels import FIRST, LAST
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -31,9 +32,6 @@ from onnxfuse.passes.layout.writer import (
 )
 from onnxfuse.shapes.extents import computed, reshape_target
 from onnxfuse.shapes.types import Dim, ValueType
-
-ALIGNED = 8
-"""Required multiple of the channels before and after: for the kernels of the rules gemm and implicit_gemm."""
 
 END = 2**62
 """End of a Slice that is unbounded: above any extent, and below what validation rejects."""

@@ -119,7 +119,7 @@ def test_fragments_hold_the_elements_that_the_instruction_says(factors):
             words_a[lane, register, element] = a[instruction.left(lane, register, element)]
         for register in range(2):
             words_b[lane, register, element] = b[instruction.right(lane, register, element)]
-    sums = np.zeros((32, 4), np.int32 if factors.is_exact else np.float32)
+    sums = np.zeros((32, 4), np.int32 if factors.is_integer else np.float32)
     pointers = (x.ctypes.data_as(ctypes.c_void_p) for x in (words_a, words_b, sums))
     emulate.library(HARNESS.replace("STORED", factors.stored)).multiply(*pointers)
     expected = a.astype(np.float64) @ b.astype(np.float64)

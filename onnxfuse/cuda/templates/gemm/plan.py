@@ -52,6 +52,8 @@ def plan(
     if sm80.takes(parts, size, arch):
         return sm80.plan(work, aligned, chosen, arch)
     product = parts.products[0]
+    if parts.factors.is_integer:
+        raise UnsupportedError(f"products of {parts.factors.name} on {arch.name}")
     if size.batch is not None or product.a_transposed or product.terms is not None or parts.prologue is not None:
         raise UnsupportedError(f"a batch, or a left factor [k, m], cut or computed, on {arch.name}")
     return _plain(work)

@@ -91,8 +91,8 @@ def choose(parts: Anatomy, size: GemmProblem, arch: Arch) -> Block:
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
     """Return the timed block shapes that fit `arch` with the body's products and layouts."""
-    exact, measured = parts.factors.is_exact, costs.mma(arch).blocks(parts)
-    return _fitting((block for block in measured if not exact or block.warps_k == 1), parts, arch)
+    integer, measured = parts.factors.is_integer, costs.mma(arch).blocks(parts)
+    return _fitting((block for block in measured if not integer or block.warps_k == 1), parts, arch)
 
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
@@ -184,7 +184,7 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )
-    if parts.factors.is_exact and block.warps_k > 1:
+    if parts.factors.is_integer and block.warps_k > 1:
         raise UnsupportedError(f"a block of {block.m} by {block.n} whose warps share the terms of integers")
     stages, resident = _ring(parts, block, arch)
     item = parts.factors.bytes

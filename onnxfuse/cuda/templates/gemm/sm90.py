@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.cuda.isa.isa import Copy
 from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan, limits
@@ -31,7 +32,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         instruction is None
         or Copy.TMA not in arch.isa.copies
         or tensor_maps.count(work) > limits.TENSOR_MAPS
-        or gcd(8, *size.widths) != 8
+        or gcd(ALIGNED, *size.widths) != ALIGNED
         or 0 in (size.m, size.k, *size.widths)
         or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
         or parts.products[0].a_transposed
@@ -47,7 +48,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         line = parts.factors.line
         return size.pitch % line == 0 and (not parts.products[0].transposed or size.k % line == 0)
     # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
-    least = 8 if size.groups == 1 else parts.terms // sm90_cpp.SLICES
+    least = ALIGNED if size.groups == 1 else parts.terms // sm90_cpp.SLICES
     return size.channels % least == 0 and tensor_maps.slides_fast(size.window)
 
 
@@ -287,7 +288,7 @@ def _whole(parts: Anatomy, tile: GemmTile) -> GemmTile:
 
 def shared(parts: Anatomy) -> list[GemmTile]:
     """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried, for integers none."""
-    if parts.factors.is_exact:
+    if parts.factors.is_integer:
         return []
     return [tile for tile in wgmma().split if not parts.precise or (tile.m, tile.n) == (64, 64)]
 

@@ -51,7 +51,8 @@ def _matrices(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
 
 
 def _integers(text: Text, contract: Contraction, shape: Shape) -> list[str]:
-    """Return the statements after which `sum` is an element of a product of integers: terms one by one, in int."""
+    """Return the statements after which `sum` is an element of a product of integers: terms one by one, modulo 2^32, as
+    tensor cores and the library add them."""
     (left, right), rank = contract.args, len(shape)
     terms = text.numbers.extent(text.shapes[left], len(text.shapes[left]) + contract.axes[0])
     read = []
@@ -59,7 +60,8 @@ def _integers(text: Text, contract: Contraction, shape: Shape) -> list[str]:
         own = len(text.shapes[arg])
         outer = [f"c[{rank - own + d}]" for d in range(own - 2)]
         read.append(text.call(arg, [*outer, *((other, "k") if axis == -1 else ("k", other))]))
-    return ["int sum = 0;", f"for (Index k = 0; k < {terms}; ++k) sum += (int){read[0]} * (int){read[1]};"]
+    term = f"(unsigned)((int){read[0]} * (int){read[1]})"
+    return ["unsigned bits = 0;", f"for (Index k = 0; k < {terms}; ++k) bits += {term};", "const int sum = (int)bits;"]
 
 
 def _images(text: Text, contract: Contraction, shape: Shape, to: str) -> str:
