@@ -57,7 +57,7 @@ class GpuStopwatch:
         plan = self._plan(problem, variant)
         if plan is None:
             return None
-        key = (plan.kernel, plan.grid, plan.block, plan.shared_bytes, plan.parameters, problem.shapes)
+        key = (plan.configuration, problem.shapes)
         if key not in self.times:
             self.times[key] = self._time(problem, plan)
         return self.times[key]

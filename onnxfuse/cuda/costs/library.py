@@ -1,8 +1,7 @@
 """Where ONNX Runtime's own kernels are faster than those of the templates, asked by rules and passes alike."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import asdict, dataclass
 
 from onnxfuse.cuda.costs import tables
 
@@ -48,7 +47,6 @@ def costs(arch: str = tables.REFERENCE) -> LibraryCosts:
     return tables.section(arch, "library", LibraryCosts)
 
 
-@cache
 def measured() -> Mapping[str, int]:
     """Return the sizes by name."""
-    return {f.name: getattr(costs(), f.name) for f in fields(LibraryCosts)}
+    return asdict(costs())

@@ -52,7 +52,9 @@ class CostError(Exception):
 def card(arch: str) -> Card:
     """Return the GPU of an architecture's cost file."""
     name = file_of(arch)
-    return cast(Card, read(_text(name)["card"], Card, f"{name}.toml: card"))
+    if (table := _text(name).get("card")) is None:
+        raise CostError(f"{name}.toml: no section card")
+    return cast(Card, read(table, Card, f"{name}.toml: card"))
 
 
 def section(arch: str, name: str, kind: type[Section]) -> Section:
@@ -76,10 +78,15 @@ def _section(arch: str, name: str, kind: type[Any]) -> object:
     return read(table, kind, f"{file}.toml: {name}")
 
 
-def _whole(file: str) -> dict[str, Any]:
+def _whole(file: str, readers: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the costs of a file, completed by those of the file that it is like."""
     facts = _text(file)
-    return _merged(_whole(facts[LIKE]), facts) if LIKE in facts else facts
+    if LIKE not in facts:
+        return facts
+    base, readers = facts[LIKE], (*readers, file)
+    if base not in arches() or base in readers:
+        raise CostError(f"{file}.toml is like {base!r}, expected the file of another architecture that is not like it")
+    return _merged(_whole(base, readers), facts)
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +97,7 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def file_of(arch: str) -> str:
-    """Return the name of an architecture's file, else of that of the highest lower compute capability, else lowest."""
+    """Return the name of an architecture's file, else of the next lower compute capability's, else of the lowest."""
     files = sorted(arches(), key=_number)
     if arch in files:
         return arch

@@ -186,8 +186,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     for tuning in (None, *_guarded(op, input_shapes, lambda: mine.candidates(op, input_shapes, arch))):
         try:
             launch = _launchable(op, input_shapes, True, arch, tuning)
-            what = (launch.kernel, launch.grid, launch.block, launch.shared_bytes, launch.parameters)
-            first_of.setdefault(what if launch.grid[0] else "nothing to launch", tuning)
+            first_of.setdefault(launch.configuration if launch.grid[0] else "nothing to launch", tuning)
         except UnsupportedError:
             first_of[tuning] = tuning
     return tuple(first_of.values())

@@ -1,4 +1,4 @@
-"""The one door for "who is faster": estimated microseconds of the variants of a fused op's kernel."""
+"""Estimated microseconds of the variants of a fused op's kernel, as `explain --cost` prints them."""
 
 import math
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple
     chosen = plan(op, input_shapes, True, arch)
     times = planner_of(op).estimates(op, input_shapes, arch)
     found = [
-        Estimate(variant, time, _alike(chosen, made))
+        Estimate(variant, time, made.configuration == chosen.configuration)
         for variant, time in times.items()
         if (made := _plan(op, input_shapes, arch, variant)) is not None
     ]
@@ -45,10 +45,8 @@ def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple
 
 
 def traffic(op: FusedOp, input_shapes: tuple[Shape, ...], output_shapes: tuple[Shape, ...], arch: Arch) -> float:
-    """Return the microseconds of a launch that reads every input and writes every output once: the least possible.
-
-    A model's sizes of a card's memory bandwidth; arithmetic costs nothing.
-    """
+    """Return a lower bound in microseconds: a launch that reads each input and writes each output once at the card's
+    memory bandwidth, and computes in no time."""
     costs, card = tables.section(arch.name, "traffic", TrafficCosts), tables.card(arch.name)
     tensors = (*zip(input_shapes, op.inputs, strict=True), *zip(output_shapes, op.outputs, strict=True))
     size = sum(math.prod(shape) * element_types.TYPES[dtype].size for shape, dtype in tensors)
@@ -60,10 +58,3 @@ def _plan(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, variant: Var
         return plan(op, input_shapes, True, arch, variant)
     except NoPlanError:
         return None
-
-
-def _alike(one: LaunchPlan, other: LaunchPlan) -> bool:
-    """Return whether two plans launch the same."""
-    return (one.kernel, one.grid, one.block, one.shared_bytes, one.parameters) == (
-        other.kernel, other.grid, other.block, other.shared_bytes, other.parameters,
-    )  # fmt: skip

@@ -136,19 +136,26 @@ class LaunchPlan:
     then: tuple[LaunchPlan, ...] = ()
     """Subsequent launches on the same pointers."""
 
+    @property
+    def configuration(self) -> tuple[object, ...]:
+        """The kernel, its launch configuration and its parameters: equal for variants that launch the same."""
+        return self.kernel, self.grid, self.block, self.shared_bytes, self.parameters
+
 
 def difference(plan: LaunchPlan, expected: LaunchPlan) -> str:
     """Return in which fields two plans differ, in one line; of the kernels' texts the first lines that do."""
     values = [(f.name, getattr(plan, f.name), getattr(expected, f.name)) for f in fields(LaunchPlan)[1:-1]]
-    told = [f"{name} {mine} instead of {other}" for name, mine, other in values if mine != other]
+    differences = [f"{name} {mine} instead of {other}" for name, mine, other in values if mine != other]
     if plan.kernel != expected.kernel:
         lines = zip_longest(plan.kernel.text.split("\n"), expected.kernel.text.split("\n"), fillvalue="")
         changed = [f"{mine.strip()!r} instead of {other.strip()!r}" for mine, other in lines if mine != other]
-        told.append(f"kernel {plan.kernel.entry}, {', '.join(changed[:MOST_LINES]) or 'by its flags or file names'}")
+        differences.append(
+            f"kernel {plan.kernel.entry}, {', '.join(changed[:MOST_LINES]) or 'by its flags or file names'}"
+        )
     if len(plan.then) != len(expected.then):
-        told.append(f"{len(plan.then)} launches after it instead of {len(expected.then)}")
+        differences.append(f"{len(plan.then)} launches after it instead of {len(expected.then)}")
     after = (difference(mine, other) for mine, other in zip(plan.then, expected.then, strict=False))
-    return "; ".join((*told, *(f"after it: {text}" for text in after if text)))
+    return "; ".join((*differences, *(f"after it: {text}" for text in after if text)))
 
 
 def nothing(op: FusedOp, output_shapes: tuple[Shape, ...]) -> LaunchPlan:

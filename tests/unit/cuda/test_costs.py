@@ -85,6 +85,30 @@ def test_another_table_than_declared_is_refused_with_its_place(facts: object, me
         tables.section("sm_100", "gemm.tcgen05", Both)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('like = "sm_61"', r"sm_80\.toml is like 'sm_61', expected the file of another architecture"),
+        ('like = "sm_80"', r"sm_80\.toml is like 'sm_80', expected"),
+    ],
+)
+def test_a_file_that_is_like_none_or_like_itself_is_refused(text: str, message: str) -> None:
+    with tables.substituted("sm_80", text), pytest.raises(CostError, match=message):
+        tables.section("sm_80", "small", SmallCosts)
+
+
+def test_a_file_without_a_card_is_refused() -> None:
+    with tables.substituted("sm_80", ""), pytest.raises(CostError, match=r"sm_80\.toml: no section card"):
+        tables.card("sm_80")
+
+
+def test_rules_and_passes_read_substituted_costs() -> None:
+    text = tables.source("sm_90a").replace("product_terms = 4096", "product_terms = 2048")
+    with tables.substituted("sm_90a", text):
+        assert library.measured()["product_terms"] == 2048
+    assert library.measured()["product_terms"] == 4096
+
+
 def test_every_size_at_which_the_library_is_faster_is_asked_for() -> None:
     """By a rule, or by a pass: a size that nobody asks for is not kept."""
     rules = "\n".join(p.read_text(encoding="utf-8") for p in Path("rules").rglob("*.toml"))
