@@ -40,6 +40,7 @@ WRITTEN = {
     "project/how_it_works.md": "docs/HOW_IT_WORKS.md",
     "project/adding.md": "docs/dev/ADDING.md",
     "project/integers.md": "docs/dev/INTEGERS.md",
+    "project/costs.md": "docs/dev/COSTS.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/decisions.md": "docs/dev/DECISIONS.md",
     "project/models.md": "models/README.md",
@@ -86,7 +87,7 @@ def menu() -> Menu:
         ]),
         ("The project", [
             ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
-            ("Integers", "project/integers.md"),
+            ("Integers", "project/integers.md"), ("Costs", "project/costs.md"),
             ("Decisions", "project/decisions.md"), ("Contributing", "project/contributing.md"),
             ("Sample models", "project/models.md"), ("Security", "project/security.md"),
             ("Changes", "project/changelog.md"),
