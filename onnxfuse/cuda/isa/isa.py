@@ -23,7 +23,6 @@ class Copy(Enum):
 class MatrixInstruction:
     """A tensor-core instruction, d[m, n] += a[m, k] b[k, n], and which lane holds which elements of it."""
 
-    mnemonic: str
     factors: FactorType
     m: int
     n: tuple[int, ...]
@@ -87,10 +86,7 @@ def mma_sync(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
 
     Transposed fragments of 16-bit elements are loaded by ldmatrix, those of 32 bits element by element.
     """
-    return tuple(
-        MatrixInstruction("mma.sync.aligned", f, 16, (8,), 32 // f.bytes, WARP, k_major=f.needs_k_major)
-        for f in factors
-    )
+    return tuple(MatrixInstruction(f, 16, (8,), 32 // f.bytes, WARP, k_major=f.needs_k_major) for f in factors)
 
 
 def wgmma_async(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
@@ -100,7 +96,7 @@ def wgmma_async(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
     """
     return tuple(
         MatrixInstruction(
-            "wgmma.mma_async.sync.aligned", f, 64,
+            f, 64,
             tuple(n for n in range(8, 257, 8) if not f.is_integer or n <= 24 or n % 16 == 0),
             32 // f.bytes, WARPGROUP, k_major=f.bytes != 2,
         )
