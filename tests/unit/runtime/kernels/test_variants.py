@@ -91,7 +91,7 @@ def test_what_was_measured_elsewhere_is_not_used_and_told_once(on_fake_cuda: Fak
 
 
 def test_a_damaged_tuning_in_a_model_is_told_where_it_is_opened(on_fake_cuda: FakeCuda) -> None:
-    assert "the model's metadata onnxfuse.measure.tune: is not a tuning file" in on_fake_cuda(damaged)
+    assert "the model's metadata onnxfuse.tuning: is not a tuning file" in on_fake_cuda(damaged)
 
 
 def damaged() -> Any:
