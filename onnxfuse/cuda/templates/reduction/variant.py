@@ -9,7 +9,8 @@ from onnxfuse.cuda.planning.variant import Variant
 class RowVariant(Variant):
     """Constants of plans with reductions.
 
-    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python -m benchmarks.bandwidth --sweep NAME=VALUES`).
+    Figures: float16, tensors of 64 MB and more, H200, 2026-11 (`python -m bench.kernels.bandwidth
+    --sweep NAME=VALUES`).
     """
 
     row_threads: int = 128
