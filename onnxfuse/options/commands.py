@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
 from onnxfuse.options.functions import BenchRun, CiChecks, CompileKernels, ExportFolder, ProfileRun, VerifyRun, View
-from onnxfuse.options.groups import CustomOps, Links, Optimizing, Rules, Seed
+from onnxfuse.options.groups import CustomOps, Links, Optimizing, ProviderWord, Rules, Seed
 from onnxfuse.options.kinds import (
     STRINGS,
     AtLeastOne,
@@ -30,7 +30,6 @@ TOP = 12
 Model = Annotated[Path, Argument("IN.onnx", "model")]
 FusedModel = Annotated[Path, Argument("MODEL.onnx")]
 OptionalModel = Annotated[Path | None, Argument("[OUT.onnx]", required=False)]
-Doctored = Literal["auto", "cpu", "cuda"]
 Shell = Literal["bash", "zsh", "fish"]
 
 # An option is a row of a table.
@@ -240,7 +239,7 @@ class DoctorCommand(Common, total=False):
     (--provider cuda: always, --provider cpu: never).
     """
 
-    provider: Annotated[Doctored, one_of(Doctored), Option("auto",
+    provider: Annotated[ProviderWord, one_of(ProviderWord), Option("auto",
         "Required provider; auto requires CUDA if there is an NVIDIA driver.", "--provider")]
 
 

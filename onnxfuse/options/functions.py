@@ -52,9 +52,9 @@ from onnxfuse.options.kinds import (
 from onnxfuse.options.schema import Option
 
 LOCAL = "127.0.0.1"
-"""Default host of the viewer."""
+"""Default host of the viewer: the loopback address, which other machines do not reach."""
 RUNS, ROUNDS, PATIENCE = 20, 10, 60.0
-"""Of `bench`: timed runs per round, rounds, and seconds within which a setting must open and warm up."""
+"""Of `bench`: timed runs per round, rounds, and seconds for a setting of the original to open and warm up."""
 PROFILED = 10
 """Of `profile`: profiled runs."""
 

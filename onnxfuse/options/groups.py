@@ -25,6 +25,7 @@ Precision = Literal["float16", "bfloat16", "mixed"]
 """Target types: all in one type, or float16 where the tolerance holds, else bfloat16, else float32."""
 IoPrecision = Literal["float16", "bfloat16", "float32"]
 
+ProviderWord = Literal["auto", "cpu", "cuda"]
 CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
 PROVIDERS: dict[str, Any] = {"auto": None, "cpu": CPU, "cuda": CUDA}
 """Words of --provider, with ONNX Runtime's providers; None is CUDA where it works, the CPU elsewhere."""

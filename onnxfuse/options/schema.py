@@ -50,7 +50,6 @@ class Option:
     on_command: str = ""
     in_python: str = ""
     """A further sentence for readers of the command line, or of Python."""
-    since: str = "0.1"
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,7 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse import viewing
 from onnxfuse.files import io
-from onnxfuse.measure import benchmark
-from onnxfuse.measure import profile as profiling
-from onnxfuse.measure.benchmark import leaving_out
 
 FUNCTIONS = [f for name in onnxfuse.__all__ if inspect.isfunction(f := getattr(onnxfuse, name))]
 ARGUMENTS = [(f, p) for f in FUNCTIONS for p in inspect.signature(f).parameters.values()]
@@ -95,12 +91,3 @@ def test_what_is_expected_is_told(function: str, given: dict[str, Any], told: st
     with pytest.raises(onnxfuse.UsageError) as error:
         getattr(onnxfuse, function)(*models, **given)
     assert told in f"{error.value}"
-
-
-def test_written_defaults_are_those_of_the_parts() -> None:
-    """They are written into the signature, where help shows them, and belong to the parts that use them."""
-    timed = inspect.signature(onnxfuse.bench).parameters
-    assert (timed["runs"].default, timed["rounds"].default) == (benchmark.RUNS, benchmark.ROUNDS)
-    assert timed["patience"].default == leaving_out.PATIENCE
-    assert inspect.signature(onnxfuse.profile).parameters["runs"].default == profiling.RUNS
-    assert inspect.signature(onnxfuse.view).parameters["host"].default == viewing.LOCAL
