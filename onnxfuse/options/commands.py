@@ -158,7 +158,7 @@ class ExplainCommand(Rules, CustomOps, Common, total=False):
     """Explain what fuses in IN.onnx, what does not, and why. Writes nothing."""
 
     source: Annotated[Path, Argument("IN.onnx")]
-    only: Annotated[Strings, Option((), "Consider this rule only.", "--only, --rule", "NAME", group="Rules",
+    only: Annotated[Strings, Option((), "Consider only this rule.", "--only, --rule", "NAME", group="Rules",
         complete="rules")]
     also: Annotated[Strings, Option((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also",
         "RULE", group="Rules", complete="optional rules")]
@@ -224,7 +224,7 @@ class CiCommand(CiChecks, CustomOps, Reports, Common, total=False):
 
     CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
     and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
-    or false), bench (min_speedup), provider, rules, name, and options of optimize: {TOML_KEYS}. A lost fusion, an
+    or false), bench (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an
     additional node or float32 node compared with the lock, or a larger error exits 4 with the reason; a numerical
     mismatch exits 1. An output is written only if all checks pass.
     """

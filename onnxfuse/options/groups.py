@@ -57,7 +57,7 @@ class MadeWith(TypedDict, total=False):
 class ChosenRules(Rules, total=False):
     """Which rules apply."""
 
-    only: Annotated[Strings, _rule((), "Apply this rule only, with others named so.", "--only", "RULE",
+    only: Annotated[Strings, _rule((), "Apply only this rule.", "--only", "RULE",
         complete="rules")]
     skip: Annotated[Strings, _rule((), "Skip this rule.", "--skip", "RULE", complete="rules", toml=True)]
     also: Annotated[Strings, _rule((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also", "RULE",

@@ -25,7 +25,8 @@ class Option:
 
     default: Any
     help: str
-    """One or more sentences; `{name}` is another option, spelled as the reader knows it."""
+    """One or more sentences; `{name}` is another option, spelled as the reader knows it. Empty if `on_command` and
+    `in_python` say it all, as for a flag that turns something off."""
     flag: str = ""
     """Flags on the command line, separated by commas, or `--on/--off`; empty for Python alone."""
     metavar: str = ""

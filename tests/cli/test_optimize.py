@@ -349,6 +349,7 @@ def test_a_dimension_is_frozen(folder: Path, onnxfuse_command: Command) -> None:
         (["in.onnx", "out.onnx", "--only", "liner"], "'liner' is not a rule. Did you mean linear?"),
         (["in.onnx", "out.onnx", "--skip", "xyz"], "'xyz' is not a rule. There are: attention, batch_first,"),
         (["in.onnx", "out.onnx", "--require", "liner>=2"], "'liner' is not a rule. Did you mean linear?"),
+        (["in.onnx", "out.onnx", "--skip", "linear", "--require", "linear"], "'linear' is required, but excluded by"),
         (["in.onnx", "out.onnx", "--require", "linear=>2"], "is not of the form RULE, RULE>=N or RULE==N"),
         (["in.onnx", "out.onnx", "--require", f"linear>={'9' * 5000}"], "is not of the form RULE, RULE>=N or RULE==N"),
         (["in.onnx", "out.onnx", "--undo", "--only", "linear"], "--undo goes with none of"),

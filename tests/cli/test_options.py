@@ -40,7 +40,11 @@ def test_a_declaration_names_options_that_exist(group: type) -> None:
     for name, one in options.items():
         assert {*one.option.needs, *one.option.excludes} <= everywhere, name
         for python in (True, False):
-            assert not re.search(r"\{\w+\}", schema.help_text(one, group, python=python))
+            text = schema.help_text(one, group, python=python)
+            assert not re.search(r"\{\w+\}", text)
+            assert text.endswith(".") or not (python or one.option.flag)
+            # A flag that turns something off says what it does, and not what is done without it.
+            assert not text.startswith("Without it"), name
         assert set(re.findall(r"\{(\w+)\}", one.option.help)) <= everywhere
 
 

@@ -41,7 +41,7 @@ class SchemaCommand(click.Command):
                 sections[parameter.group if isinstance(parameter, GroupedOption) else GENERAL].append(record)
         general = sections.pop(GENERAL, [])
         for title, records in (("Options", general), *sections.items()):
-            with formatter.section(title if title == "Options" else f"{title} options"):
+            with formatter.section(title):
                 formatter.write_dl(records)
 
     def _call(self, **given: Any) -> int:
