@@ -57,6 +57,8 @@ def test_a_name_that_there_is_not_is_pythons_own_error(function: Callable[..., A
     """As of any function; and what is told of an argument in the documentation is all there is."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'sahpes'"):
         function(sahpes={"N": 3})
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) too many positional arguments"):
+        function(*[model] * 9)
     assert function.__doc__
     named = {p.name for f, p in ARGUMENTS if f is function}
     obvious = {"model", "original", "fused", "session_options", "folder", "file", "config"}
