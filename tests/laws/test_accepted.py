@@ -283,7 +283,7 @@ def test_a_model_is_invalid_in_the_words_of_onnx_runtime() -> None:
         onnxfuse.optimize(made)
     assert "the_norm" in str(told.value)
     assert "LayerNormalization_" not in str(told.value)
-    assert "export the module in float32, and convert the file with --precision" in told.value.hint
+    assert "export the module in float32, and convert the file with `precision`" in told.value.hint
 
 
 def test_a_weight_folded_in_both_branches_is_kept_once() -> None:

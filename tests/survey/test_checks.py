@@ -69,10 +69,10 @@ def test_sessions_that_are_timed_beside_other_workers_start_no_threads(tmp_path:
     """Each session would start one for each core, in each worker."""
     one = Examined(written("y = Relu (x)", tmp_path), tmp_path, ())
     timed = contenders(one.path, one.fused, convolutions=True)
-    assert {(who, s.name) for who, _, s in timed} >= {("original", "NHWC"), ("fused", "CUDA graph")}
+    assert {(one.name, one.setting.name) for one in timed} >= {("original", "NHWC"), ("fused", "CUDA graph")}
     before = len(os.listdir("/proc/self/task"))
     sessions = [
-        opened(path, setting, ["CPUExecutionProvider"], fused=False) for _, path, setting in timed if path.exists()
+        opened(one.model, one.setting, ["CPUExecutionProvider"], fused=False) for one in timed if one.model.exists()
     ]
     assert len(sessions) == 6
     assert len(os.listdir("/proc/self/task")) == before

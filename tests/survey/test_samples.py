@@ -41,7 +41,8 @@ def test_kernels_of_a_sample_compile(path: Path, tmp_path: Path) -> None:
     """At the shapes that they meet."""
     file = tmp_path / "model.onnx"
     onnx.save(unpacked(path.read_bytes()), file)
-    one = checks.Examined(file, tmp_path / "made", COMPILED)
+    (made := tmp_path / "made").mkdir()
+    one = checks.Examined(file, made, COMPILED)
     for step in (checks.original_on_cpu, checks.optimized, checks.planned):
         step(one)
     assert one.facts["compiled"]

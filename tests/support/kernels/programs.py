@@ -55,8 +55,9 @@ def agrees(op: FusedOp, shapes: Shapes, aligned: bool, arch: Arch, count: int = 
                 continue
         assert answer == expected, f"{now} of {shapes}: {difference(answer, expected)}"
         answered.append((now, expected))
-    if answered:
-        tape = Tape(written(made) or b"")
+    data = written(made)
+    if answered and data is not None:  # too large for the engine: it asks the planner
+        tape = Tape(data)
         for now, expected in answered:
             by_tape = tape.answer(now, made.kernels)
             assert by_tape == expected, f"{now} of {shapes}, by the tape: {difference(by_tape, expected)}"

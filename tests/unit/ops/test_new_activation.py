@@ -90,7 +90,7 @@ def test_a_new_activation_is_two_files(tmp_path: Path) -> None:
         text = math.read_text()
         assert f"}}  // namespace {space}\n" in text
         math.write_text(text.replace(f"}}  // namespace {space}\n", f"{DEVICE}}}  // namespace {space}\n"))
-    for name in ("tests", "models", "rules", "engine"):
+    for name in ("tests", "bench", "models", "rules", "engine"):
         (tmp_path / name).symlink_to(ROOT / name)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

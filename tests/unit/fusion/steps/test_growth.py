@@ -57,6 +57,6 @@ OTHER_WORDS = {"pointwise", "concat", "library", "row"}
 @pytest.mark.parametrize("name", sorted(set(cuda.TEMPLATES) - OTHER_WORDS))
 def test_a_template_is_named_in_its_folder_and_by_rules_alone(name):
     """What others ask of it they ask its object: a new one is a folder and a rule file."""
-    package = Path(cuda.__file__).parents[2]
+    package = Path(cuda.__file__).parents[1]
     found = [f for f in package.rglob("*.py") if f'"{name}"' in f.read_text(encoding="utf-8")]
     assert {f.relative_to(package).parts[:2] for f in found} == {("cuda", "templates")}

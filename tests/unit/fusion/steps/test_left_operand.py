@@ -9,7 +9,7 @@ from tests.support.small import assert_same_numbers, ops, parse
 
 WEIGHTS = "float16[8,8] w = {WEIGHT}, float16[8,8] v = {WEIGHT}, float16[8] b = {BIAS}".replace(
     "WEIGHT", ",".join(str(15360 + i % 13) for i in range(64))
-).replace("BIAS", ",".join(["15360"] * 8))  # the bits of float16; 15360 is 1
+).replace("BIAS", ",".join(["15488"] * 8))  # the bits of float16; 15360 is 1, 15488 is 1.125
 
 
 def graph(nodes: str, outputs: str = "float16[N,3,8] y", inputs: str = "float16[N,3,8] x") -> str:

@@ -159,7 +159,7 @@ def test_a_program_that_is_wrong_is_a_defect() -> None:
         return found if next(times) % 2 else type(found)(**{**vars(found), "shared_bytes": 64})
 
     made.plan = other  # type: ignore[assignment]
-    with pytest.raises(AssertionError, match="is not what is planned"):
+    with pytest.raises(AssertionError, match="plan is not the planner's: shared_bytes 0 instead of 64"):
         cover(made, Domain(key, np.array([[64]]), True), bridge().unanswered)
 
 
