@@ -251,7 +251,8 @@ class ConfigCommand(Common, total=False):
     With ci the options of each model of onnxfuse.toml are listed. Nothing is run.
     """
 
-    call: Annotated[tuple[str, ...], Argument("[COMMAND [ARGUMENTS]]", "rest", required=False, many=True)]
+    call: Annotated[tuple[str, ...], Argument("[COMMAND [ARGUMENTS]]", "rest", required=False, many=True,
+        complete="commands")]
     schema: Annotated[Flag, Option(False, "Print the JSON schema of onnxfuse.toml.", "--schema")]
 
 

@@ -59,7 +59,8 @@ class Argument:
 
     metavar: str
     kind: str = "path"
-    """path; model: a file or - for a stream; outline: a model whose weights are not read; text; or words."""
+    """path; model: a file or - for a stream; outline: a model whose weights are not read; text; words; or rest: another
+    command with its own arguments."""
     required: bool = True
     many: bool = False
     words: tuple[str, ...] = ()
