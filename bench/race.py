@@ -16,11 +16,12 @@ import onnxruntime
 
 from bench.apart import Turn, at_once
 from onnxfuse.files import io
-from onnxfuse.measure.benchmark import ROUNDS, RUNS, RefusedRun, ReportBlock, Timing, TimingRow
+from onnxfuse.measure.benchmark import RefusedRun, ReportBlock, Timing, TimingRow
 from onnxfuse.measure.timing.binding import REFUSALS, DeviceBinding, bind, opened, ort_values, outputs_of, warmed
 from onnxfuse.measure.timing.contenders import Contender, absent, contenders_of, convolves, refusals
 from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, GRAPH, Setting
 from onnxfuse.measure.timing.stopwatch import interleaved
+from onnxfuse.options.functions import ROUNDS, RUNS
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceError
 from onnxfuse.support.isolation import Crash

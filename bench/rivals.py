@@ -26,8 +26,8 @@ from models.gpt2 import Gpt2
 from models.minilm import MiniLm
 from models.torch_compiled import by_layout
 from models.vit import Vit
-from onnxfuse.measure.benchmark import ROUNDS, RUNS
 from onnxfuse.measure.timing.stopwatch import timed, warm
+from onnxfuse.options.functions import ROUNDS, RUNS
 
 UNMASKED = "sdpa_unmasked"
 """torch's SDPA as transformers calls it, under a name for which transformers makes no mask.

@@ -100,7 +100,7 @@ def counted_by_the_card() -> list[list[tuple[str, float]]]:
         done = subprocess.run(
             [ncu, "--profile-from-start", "off", "--target-processes", "all", "--clock-control", "none", "--csv",
              "--page", "raw", "--print-units", "base", "--metrics", ",".join(COUNTERS), "--log-file", str(log),
-             sys.executable, __file__, "--run"],
+             sys.executable, "-m", "bench.traffic", "--run"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         text = log.read_text() if log.exists() else ""

@@ -87,7 +87,10 @@ def public(group: type, *, model: Callable[[str, Any], Any] = model) -> Callable
             unknown = next((name for name in keywords if name not in signature.parameters), None)
             if unknown is not None:
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{unknown}'")
-            bound = signature.bind(*arguments, **keywords).arguments
+            try:
+                bound = signature.bind(*arguments, **keywords).arguments
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
             try:
                 given = {
                     p.name: bound[p.name] if bound[p.name] is p.default else readers[p.name](p.name, bound[p.name])

@@ -24,7 +24,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "options": "support",
         "symbolic": "support",
         "ops": "support symbolic",
-        "model": "support ops",
+        "model": "support options ops",
         "files": "support model",
         "codegen": "support ops symbolic model",
         "shapes": "support ops symbolic model files",
@@ -38,7 +38,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "runtime": "support ops symbolic model files shapes graph cuda rules fusion",
         "verification": "support ops symbolic model files shapes graph runtime",
         "precision": "support ops model files shapes graph verification",
-        "measure": "support ops model files shapes graph cuda rules fusion passes runtime verification",
+        "measure": "support options ops model files shapes graph cuda rules fusion passes runtime verification",
         "api": (
             "support options ops symbolic model codegen files shapes graph cuda rules contract fusion passes runtime "
             "verification precision measure"

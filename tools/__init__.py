@@ -1,2 +1,2 @@
-"""Tools of the repository that are no part of the package: the documentation site (`python -m tools.site`), and
-mutation testing (`python -m tools.mutants`)."""
+"""Tools of the repository that are no part of the package: the documentation site (`python -m tools.site`), mutation
+testing (`python -m tools.mutants`), and measured costs of a GPU (`python -m tools.calibrate`)."""

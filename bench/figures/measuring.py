@@ -220,13 +220,13 @@ def _ended(rows: Sequence[Measured], by: float, which: Callable[[Measured], bool
 
 def begun(job: Job, card: int) -> Begun:
     """Begin a row in a process that sees one card."""
-    command = [sys.executable, "-m", "figures", "row", job.part, job.row, "--card", str(card), "--in-turn"]
+    command = [sys.executable, "-m", "bench.figures", "row", job.part, job.row, "--card", str(card), "--in-turn"]
     return Waiting(command, card, **COMPILERS)
 
 
 def machine_of(card: int) -> dict[str, str]:
     """Return the facts of a machine with this card, found by a process that sees no other."""
-    command = [sys.executable, "-m", "figures", "machine"]
+    command = [sys.executable, "-m", "bench.figures", "machine"]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(card)}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])

@@ -11,7 +11,7 @@ import numpy as np
 from models.survey.cards import clock, in_company, racing, undisturbed
 from models.survey.checks import Broken, Examined
 from onnxfuse.measure.benchmark import leaving_out
-from onnxfuse.measure.benchmark.leaving_out import PATIENCE, at, patient
+from onnxfuse.measure.benchmark.leaving_out import at, patient
 from onnxfuse.measure.timing.binding import (
     ON_GPU,
     DeviceBinding,
@@ -23,6 +23,7 @@ from onnxfuse.measure.timing.binding import (
 from onnxfuse.measure.timing.contenders import Contender, absent, contenders_of, convolves, refusals
 from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, RefusedRun, Setting
 from onnxfuse.measure.timing.stopwatch import Timing, interleaved
+from onnxfuse.options.functions import PATIENCE
 from onnxfuse.support import isolation
 from onnxfuse.support.isolation import Crash
 from onnxfuse.support.progress import Progress

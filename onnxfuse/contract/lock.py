@@ -46,8 +46,9 @@ class ModelLock:
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Where each rule applied: the first of its nodes, as "Op name". Informative only: used to explain a lost
     fusion."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `optimize` that onnxfuse.toml sets; folders of rules are in the hashes of their rules."""
+    options: Mapping[str, Any] | None = None
+    """Options of `optimize` that onnxfuse.toml sets; folders of rules are in the hashes of their rules. None in a lock
+    file without that key, which says nothing about them."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _model(entry: JsonObject) -> ModelLock:
         tolerances=_table(entry.object("tolerances"), as_number) if "tolerances" in entry else {},
         places=_table(entry.object("places"), _texts) if "places" in entry else {},
         precision=entry.text("precision") if "precision" in entry else "",
-        options=entry.object("options").all if "options" in entry else {},
+        options=entry.object("options").all if "options" in entry else None,
         kept=_table(entry.object("kept"), as_text) if "kept" in entry else {},
     )
 
@@ -212,12 +213,8 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
         new_model.kept.keys() - old_model.kept.keys() if old_model.precision == new_model.precision else ()
     ):
         changes.append(Change(name, f"{node} of lower precision", "converted", f"kept: {new_model.kept[node]}", True))
-    old_options, new_options = (_as_written(model.options) for model in (old_model, new_model))
-    changes += [
-        Change(name, f"option {option}", old_options.get(option, "default"), new_options.get(option, "default"), False)
-        for option in sorted({*old_options, *new_options})
-        if old_options.get(option) != new_options.get(option)
-    ]
+    if old_model.options is not None:
+        changes += _compare_options(name, _as_written(old_model.options), _as_written(new_model.options or {}))
     nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
         changes.append(Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), nodes[1] > nodes[0]))
@@ -228,6 +225,14 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
         for op, old, new in _differences(old_counts, new_counts):
             changes.append(Change(name, f"{title} {op}", str(old), str(new), False))
     return changes
+
+
+def _compare_options(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+    return [
+        Change(name, f"option {option}", old.get(option, "default"), new.get(option, "default"), False)
+        for option in sorted({*old, *new})
+        if old.get(option) != new.get(option)
+    ]
 
 
 def _as_written(options: Mapping[str, Any]) -> dict[str, str]:

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from onnx import ModelProto, TensorProto
 
 from onnxfuse.model.metadata import entry, set_entry
+from onnxfuse.options.groups import Precision
 from onnxfuse.support.bounded_text import read_json
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing, plural
@@ -20,10 +21,8 @@ TYPES: dict[str, int] = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto
 
 NAMES: dict[int, str] = {number: name for name, number in TYPES.items()}
 
-PRECISIONS = ("float16", "bfloat16", "mixed")
-"""Values of the precision option: all in one type, or float16 where the tolerance holds, else bfloat16, else
-float32.
-"""
+PRECISIONS: tuple[str, ...] = get_args(Precision)
+"""Values of the precision option."""
 
 ROUNDINGS = 20.0
 """Allowed relative RMS error of an output, in units of the type's unit roundoff: independent roundings add up as the

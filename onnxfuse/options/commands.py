@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
 from onnxfuse.options.functions import BenchRun, CiChecks, CompileKernels, ExportFolder, ProfileRun, VerifyRun, View
-from onnxfuse.options.groups import CustomOps, Links, Optimizing, Rules, Seed
+from onnxfuse.options.groups import CustomOps, Links, Optimizing, ProviderWord, Rules, Seed
 from onnxfuse.options.kinds import (
     STRINGS,
     AtLeastOne,
@@ -30,7 +30,6 @@ TOP = 12
 Model = Annotated[Path, Argument("IN.onnx", "model")]
 FusedModel = Annotated[Path, Argument("MODEL.onnx")]
 OptionalModel = Annotated[Path | None, Argument("[OUT.onnx]", required=False)]
-Doctored = Literal["auto", "cpu", "cuda"]
 Shell = Literal["bash", "zsh", "fish"]
 
 # An option is a row of a table.
@@ -159,7 +158,7 @@ class ExplainCommand(Rules, CustomOps, Common, total=False):
     """Explain what fuses in IN.onnx, what does not, and why. Writes nothing."""
 
     source: Annotated[Path, Argument("IN.onnx")]
-    only: Annotated[Strings, Option((), "Consider this rule only.", "--only, --rule", "NAME", group="Rules",
+    only: Annotated[Strings, Option((), "Consider only this rule.", "--only, --rule", "NAME", group="Rules",
         complete="rules")]
     also: Annotated[Strings, Option((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also",
         "RULE", group="Rules", complete="optional rules")]
@@ -225,7 +224,7 @@ class CiCommand(CiChecks, CustomOps, Reports, Common, total=False):
 
     CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
     and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
-    or false), bench (min_speedup), provider, rules, name, and options of optimize: {TOML_KEYS}. A lost fusion, an
+    or false), bench (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an
     additional node or float32 node compared with the lock, or a larger error exits 4 with the reason; a numerical
     mismatch exits 1. An output is written only if all checks pass.
     """
@@ -240,7 +239,7 @@ class DoctorCommand(Common, total=False):
     (--provider cuda: always, --provider cpu: never).
     """
 
-    provider: Annotated[Doctored, one_of(Doctored), Option("auto",
+    provider: Annotated[ProviderWord, one_of(ProviderWord), Option("auto",
         "Required provider; auto requires CUDA if there is an NVIDIA driver.", "--provider")]
 
 
@@ -252,7 +251,8 @@ class ConfigCommand(Common, total=False):
     With ci the options of each model of onnxfuse.toml are listed. Nothing is run.
     """
 
-    call: Annotated[tuple[str, ...], Argument("[COMMAND [ARGUMENTS]]", "rest", required=False, many=True)]
+    call: Annotated[tuple[str, ...], Argument("[COMMAND [ARGUMENTS]]", "rest", required=False, many=True,
+        complete="commands")]
     schema: Annotated[Flag, Option(False, "Print the JSON schema of onnxfuse.toml.", "--schema")]
 
 

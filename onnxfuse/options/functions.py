@@ -52,9 +52,9 @@ from onnxfuse.options.kinds import (
 from onnxfuse.options.schema import Option
 
 LOCAL = "127.0.0.1"
-"""Default host of the viewer."""
+"""Default host of the viewer: the loopback address, which other machines do not reach."""
 RUNS, ROUNDS, PATIENCE = 20, 10, 60.0
-"""Of `bench`: timed runs per round, rounds, and seconds within which a setting must open and warm up."""
+"""Of `bench`: timed runs per round, rounds, and seconds for a setting of the original to open and warm up."""
 PROFILED = 10
 """Of `profile`: profiled runs."""
 
@@ -239,8 +239,9 @@ class Bench(BenchRun, CustomOps, Isolated, Links, ShowsProgress, total=False):
 class Profiled(OnProvider, Tf32, Seed, total=False):
     """How runs are profiled."""
 
-    time: Annotated[Flag, Option(True, "Without it, only count bytes and operations from shapes; run nothing.",
-        "--no-time")]
+    time: Annotated[Flag, Option(True, "", "--no-time",
+        on_command="Only count bytes and operations from shapes; run nothing.",
+        in_python="False only counts bytes and operations from shapes, and runs nothing.")]
     cuda_graph: Annotated[Flag, Option(False, "Time the kernels in a CUDA graph, without host launch overhead.",
         "--cuda-graph", group="Running")]
     runs: Annotated[AtLeastOne, Option(PROFILED, "Number of profiled runs.", "--runs", "N", group="Running")]
@@ -266,7 +267,8 @@ class CiChecks(TypedDict, total=False):
     locked: Annotated[Flag, Option(False, "Fail for any difference from the lock file, not only for regressions.",
         "--locked")]
     names: Annotated[Strings, Option((), "Check this model only.", "--model", "NAME")]
-    bench: Annotated[Flag, Option(True, "Without it, skip timing, on machines without the GPU.", "--no-bench")]
+    bench: Annotated[Flag, Option(True, "", "--no-bench", on_command="Skip timing, on machines without the GPU.",
+        in_python="False skips timing, on machines without the GPU.")]
 
 
 class Ci(CiChecks, CustomOps, Links, NamesSteps, total=False):

@@ -25,6 +25,7 @@ Precision = Literal["float16", "bfloat16", "mixed"]
 """Target types: all in one type, or float16 where the tolerance holds, else bfloat16, else float32."""
 IoPrecision = Literal["float16", "bfloat16", "float32"]
 
+ProviderWord = Literal["auto", "cpu", "cuda"]
 CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
 PROVIDERS: dict[str, Any] = {"auto": None, "cpu": CPU, "cuda": CUDA}
 """Words of --provider, with ONNX Runtime's providers; None is CUDA where it works, the CPU elsewhere."""
@@ -56,7 +57,7 @@ class MadeWith(TypedDict, total=False):
 class ChosenRules(Rules, total=False):
     """Which rules apply."""
 
-    only: Annotated[Strings, _rule((), "Apply this rule only, with others named so.", "--only", "RULE",
+    only: Annotated[Strings, _rule((), "Apply only this rule.", "--only", "RULE",
         complete="rules")]
     skip: Annotated[Strings, _rule((), "Skip this rule.", "--skip", "RULE", complete="rules", toml=True)]
     also: Annotated[Strings, _rule((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also", "RULE",

@@ -89,8 +89,8 @@ def number(*, above: float | None = None, below: float | None = None, least: flo
 
 def integers(least: int) -> Kind:
     """Return the kind of non-empty lists of integers of at least `least`."""
-    kind = tuple[Annotated[int, Limits(least=least)], ...]
-    return Kind(kind, f"a list of integers of at least {least}", "integer", many=True, accepts=len, least=least)
+    kind = Annotated[tuple[Annotated[int, Limits(least=least)], ...], Limits(items=1)]
+    return Kind(kind, f"a list of integers of at least {least}", "integer", many=True, least=least)
 
 
 def one_of(choice: Any) -> Kind:

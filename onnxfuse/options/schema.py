@@ -25,7 +25,8 @@ class Option:
 
     default: Any
     help: str
-    """One or more sentences; `{name}` is another option, spelled as the reader knows it."""
+    """One or more sentences; `{name}` is another option, spelled as the reader knows it. Empty if `on_command` and
+    `in_python` say it all, as for a flag that turns something off."""
     flag: str = ""
     """Flags on the command line, separated by commas, or `--on/--off`; empty for Python alone."""
     metavar: str = ""
@@ -50,7 +51,6 @@ class Option:
     on_command: str = ""
     in_python: str = ""
     """A further sentence for readers of the command line, or of Python."""
-    since: str = "0.1"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class Argument:
 
     metavar: str
     kind: str = "path"
-    """path; model: a file or - for a stream; outline: a model whose weights are not read; text; or words."""
+    """path; model: a file or - for a stream; outline: a model whose weights are not read; text; words; or rest: another
+    command with its own arguments."""
     required: bool = True
     many: bool = False
     words: tuple[str, ...] = ()

@@ -1,13 +1,14 @@
 """Keys of `onnxfuse.toml` and their JSON schema: what it requires, and the options of `optimize` that it takes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from onnxfuse.options import types
-from onnxfuse.options.groups import Optimizing
-from onnxfuse.options.kinds import PATH, STRING, Kind, OptionalFactor, Paths, Shapes, integer, one_of
-from onnxfuse.options.schema import Field, Option, fields
+from onnxfuse.options.groups import Optimizing, ProviderWord
+from onnxfuse.options.kinds import EXTENTS, PATH, SHAPES, STRING, Kind, OptionalFactor, Paths, Size, integer, one_of
+from onnxfuse.options.schema import Field, Option, fields, toml_keys
 from onnxfuse.options.types import Limits
 
 MOST_COUNT = 2**31
@@ -17,7 +18,8 @@ RELATION = r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*"
 """A requirement on a number, such as `>=3`."""
 REQUIRED = Annotated[int, Limits(least=0)] | Annotated[str, Limits(pattern=RELATION)]
 REQUIRE = Kind(dict, "a table of numbers by rule", values=Kind(REQUIRED, 'a number or a string such as "==24"'))
-Provider = Literal["auto", "cpu", "cuda"]
+SIZES = replace(SHAPES, values=replace(EXTENTS, type=Size | Annotated[tuple[Size, ...], Limits(items=1)]))
+"""Sizes at which a model runs: here a list has those that a dimension takes in turn."""
 
 # An option is a row of a table.
 # fmt: off
@@ -53,8 +55,9 @@ class Model(TypedDict, total=False):
     output: Annotated[Path | None, PATH, Option(None, "Where the optimized model is written if everything is met.")]
     require: Annotated[Mapping[str, int | str] | None, REQUIRE, Option(None,
         "Required numbers of applications, by rule.")]
-    shapes: Annotated[Shapes, Option(None, "Sizes of dynamic dimensions, or shapes of inputs, at which it runs.")]
-    provider: Annotated[Provider, one_of(Provider), Option("auto", "Where it runs.")]
+    shapes: Annotated[Mapping[str, int | Sequence[int]] | None, SIZES, Option(None,
+        "Sizes of dynamic dimensions, or shapes of inputs, at which it runs.")]
+    provider: Annotated[ProviderWord, one_of(ProviderWord), Option("auto", "Where it runs.")]
 
 
 TABLES: Mapping[str, type] = {"budget": Budget, "verify": Verify, "bench": Bench}
@@ -62,7 +65,7 @@ TABLES: Mapping[str, type] = {"budget": Budget, "verify": Verify, "bench": Bench
 
 def model_options() -> dict[str, Field]:
     """Return the options of `optimize` that are keys of a model."""
-    return {name: one for name, one in fields(Optimizing).items() if one.option.toml}
+    return {name: fields(Optimizing)[name] for name in toml_keys(Optimizing)}
 
 
 def json_schema() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a number, and the pattern of a string."""
+    """Limits of a number, of a list's length, and the pattern of a string."""
 
     least: float | None = None
     most: float | None = None
@@ -22,10 +22,14 @@ class Limits:
     below: float | None = None
     pattern: str | None = None
     """A regular expression for the whole string."""
+    items: int | None = None
+    """Least length of a list."""
 
     def hold(self, value: Any) -> bool:
         """Return whether they hold."""
         if self.pattern is not None and not (isinstance(value, str) and re.fullmatch(self.pattern, value)):
+            return False
+        if self.items is not None and len(value) < self.items:
             return False
         return (
             (self.least is None or value >= self.least)
@@ -36,8 +40,10 @@ class Limits:
 
     def schema(self) -> dict[str, Any]:
         """Return them as JSON schema."""
-        words = {"minimum": self.least, "maximum": self.most, "exclusiveMinimum": self.above,
-                 "exclusiveMaximum": self.below, "pattern": self.pattern and f"^{self.pattern}$"}  # fmt: skip
+        words = {
+            "minimum": self.least, "maximum": self.most, "exclusiveMinimum": self.above, "exclusiveMaximum": self.below,
+            "pattern": self.pattern and f"^{self.pattern}$", "minItems": self.items,
+        }  # fmt: skip
         return {word: limit for word, limit in words.items() if limit is not None}
 
 

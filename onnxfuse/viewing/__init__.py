@@ -22,9 +22,6 @@ from onnxfuse.viewing.view_page import ViewPage, ViewRequest
 if TYPE_CHECKING:
     from onnxfuse.measure.profile import Profile
 
-LOCAL = "127.0.0.1"
-"""Loopback address: not reachable from other machines."""
-
 
 @dataclass(frozen=True)
 class View:

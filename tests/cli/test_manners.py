@@ -116,6 +116,8 @@ def test_completion_of_an_unknown_shell_is_exit_2(onnxfuse_command: Command) -> 
         ("onnxfuse explain --rule soft", "softmax"),
         ("onnxfuse explain --only soft", "softmax"),
         ("onnxfuse explain in.onnx --at pro", "product"),
+        ("onnxfuse explain in.onnx --cost pro", "product"),
+        ("onnxfuse config opt", "optimize"),
     ],
 )
 def test_commands_options_and_rules_complete(folder: Path, words: str, expected: str) -> None:

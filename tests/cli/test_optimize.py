@@ -349,6 +349,7 @@ def test_a_dimension_is_frozen(folder: Path, onnxfuse_command: Command) -> None:
         (["in.onnx", "out.onnx", "--only", "liner"], "'liner' is not a rule. Did you mean linear?"),
         (["in.onnx", "out.onnx", "--skip", "xyz"], "'xyz' is not a rule. There are: attention, batch_first,"),
         (["in.onnx", "out.onnx", "--require", "liner>=2"], "'liner' is not a rule. Did you mean linear?"),
+        (["in.onnx", "out.onnx", "--skip", "linear", "--require", "linear"], "'linear' is required, but excluded by"),
         (["in.onnx", "out.onnx", "--require", "linear=>2"], "is not of the form RULE, RULE>=N or RULE==N"),
         (["in.onnx", "out.onnx", "--require", f"linear>={'9' * 5000}"], "is not of the form RULE, RULE>=N or RULE==N"),
         (["in.onnx", "out.onnx", "--undo", "--only", "linear"], "--undo goes with none of"),
@@ -467,7 +468,9 @@ def test_the_module_is_the_command(folder: Path) -> None:
     assert files(folder) == ["in.onnx", "out.onnx"]
 
 
-def test_a_dry_run_writes_nothing_and_tells_what_would_be(folder: Path, onnxfuse_command: Command) -> None:
+def test_a_dry_run_writes_nothing_and_tells_what_would_be(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its exit code says whether the requirements hold; the model needs no place, and one that is named stays empty."""
     before = {file: file.read_bytes() for file in folder.iterdir()}
     plain = onnxfuse_command("optimize", "in.onnx", "--dry-run")
@@ -476,6 +479,13 @@ def test_a_dry_run_writes_nothing_and_tells_what_would_be(folder: Path, onnxfuse
         result = onnxfuse_command("optimize", "in.onnx", *places, "--dry-run", "--require", "linear==1", "--json")
         assert result.code == 0, result.out
         assert json.loads(result.out).get("target") is None
+    for places in (("out.onnx",), ("-o", "out.onnx")):  # one model is told as one
+        assert (
+            json.loads(onnxfuse_command("optimize", "in.onnx", *places, "--dry-run", "--json").out)["fused_nodes"] == 2
+        )
+    with (folder / "in.onnx").open() as model:
+        monkeypatch.setattr(sys, "stdin", model)
+        assert onnxfuse_command("optimize", "-", "--dry-run").out.startswith("fused:")
     assert onnxfuse_command("optimize", "in.onnx", "--dry-run", "--require", "linear>=2").code == 4
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
     told = onnxfuse_command("optimize", "in.onnx", "--dry-run", "--dump", "d").err

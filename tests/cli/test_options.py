@@ -17,7 +17,7 @@ import onnxfuse
 from onnxfuse._public import public
 from onnxfuse.cli.base.command import SchemaCommand
 from onnxfuse.cli.base.parameters import parameters
-from onnxfuse.model.precision_record import PRECISIONS, TYPES
+from onnxfuse.model.precision_record import TYPES
 from onnxfuse.options import COMMANDS, functions, groups, schema, toml
 from onnxfuse.options.commands import GROUPS
 from onnxfuse.options.kinds import OptionalFactor
@@ -28,6 +28,7 @@ from tests.cli.test_ci import CONFIG
 
 FUNCTIONS = [g for g in vars(functions).values() if isinstance(g, type) and hasattr(g, "__total__")]
 ALL = [*GROUPS.values(), *FUNCTIONS]
+FILLED = Annotated[tuple[int, ...], Limits(items=1)]
 COUNT, RELATION = Annotated[int, Limits(least=0)], Annotated[str, Limits(pattern=toml.RELATION)]
 
 
@@ -39,7 +40,11 @@ def test_a_declaration_names_options_that_exist(group: type) -> None:
     for name, one in options.items():
         assert {*one.option.needs, *one.option.excludes} <= everywhere, name
         for python in (True, False):
-            assert not re.search(r"\{\w+\}", schema.help_text(one, group, python=python))
+            text = schema.help_text(one, group, python=python)
+            assert not re.search(r"\{\w+\}", text)
+            assert text.endswith(".") or not (python or one.option.flag)
+            # A flag that turns something off says what it does, and not what is done without it.
+            assert not text.startswith("Without it"), name
         assert set(re.findall(r"\{(\w+)\}", one.option.help)) <= everywhere
 
 
@@ -80,10 +85,10 @@ def test_every_command_has_its_module_and_no_flag_twice(name: str) -> None:
     assert set(COMMANDS) == set(GROUPS)
 
 
-def test_words_of_precision_are_the_models() -> None:
+def test_words_of_types_are_the_models() -> None:
     """The schema imports nothing of models, whose records know the same types."""
-    assert get_args(groups.Precision) == PRECISIONS
     assert set(get_args(groups.IoPrecision)) == set(TYPES)
+    assert [*get_args(groups.ProviderWord)] == [*groups.PROVIDERS]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +99,7 @@ def test_words_of_precision_are_the_models() -> None:
         ([3], COUNT | tuple[COUNT, ...], (3,)), (">= 3", RELATION, ">= 3"), (True, COUNT, None), (-1, COUNT, None),
         (2.0, int, None), (float("nan"), float, None), (float("inf"), float, None), (10**400, float, None),
         ("x", tuple[str, ...], None), ([1, 2, 3], COUNT | tuple[COUNT, COUNT], None), ("z", Literal["x"], None),
-        ({1: 2}, dict, None), (3, Path, None), ("=>3", RELATION, None),
+        ((), FILLED, None), ([1], FILLED, (1,)), ({1: 2}, dict, None), (3, Path, None), ("=>3", RELATION, None),
     ],
 )  # fmt: skip
 def test_a_value_is_converted_or_refused(value: Any, kind: Any, expected: Any) -> None:
@@ -114,7 +119,8 @@ def test_the_schema_of_the_file_and_its_reader_agree() -> None:
     options = 'precision = "float16"\nkeep_fp32 = ["Relu"]\nskip = ["gemm"]\nverify = false\nrules = ["mine"]\n'
     jsonschema.validate(tomllib.loads(CONFIG + options), form)
     for wrong in ("shape = { N = 1 }", "budget = { nodes = -1 }", 'provider = "gpu"', 'require = { linear = "=>2" }',
-                  "skip = [3]", "tolerance = 2", "verify = { seeds = 99999999 }", "precision = 16"):  # fmt: skip
+                  "skip = [3]", "shapes = { N = [] }",
+                  "tolerance = 2", "verify = { seeds = 99999999 }", "precision = 16"):  # fmt: skip
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(tomllib.loads(f'[[model]]\npath = "a.onnx"\n{wrong}\n'), form)
 
@@ -130,10 +136,11 @@ def test_every_option_is_listed_with_its_value_and_origin(folder: Path, onnxfuse
     rows = {r["option"]: r for r in json.loads(onnxfuse_command(*called[:-1]).out)["options"]}
     assert (rows["only"]["value"], rows["only"]["origin"]) == (["gemm"], "flag")
     assert (rows["guard"]["value"], rows["guard"]["origin"]) == (False, "default")
-    (folder / "onnxfuse.toml").write_text(f'\n{CONFIG}skip = ["gemm"]\n')
+    (folder / "onnxfuse.toml").write_text(f'\n{CONFIG}skip = ["gemm"]\nfreeze_initializers = false\n')
     rows = {r["option"]: r for r in json.loads(onnxfuse_command("config", "--json", "ci").out)["options"]}
     assert (rows["small: skip"]["value"], rows["small: skip"]["origin"]) == (["gemm"], "onnxfuse.toml:2")
     assert rows["small: also"]["origin"] == "default"
+    assert rows["small: freeze_initializers"]["origin"] == "onnxfuse.toml:2"
     table = onnxfuse_command("config", "ci")
     assert (table.code, "onnxfuse.toml:2" in table.out) == (0, True)
     assert "Did you mean optimize?" in onnxfuse_command("config", "optimise").err

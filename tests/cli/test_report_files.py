@@ -179,6 +179,13 @@ def test_a_report_that_cannot_be_written_is_exit_3(
     assert not (models / "out.onnx").exists()
 
 
+def test_options_that_exclude_each_other_are_told_in_the_reports(folder: Path, onnxfuse_command: Command) -> None:
+    """A pipeline looks there for what went wrong, whoever noticed it."""
+    wrong = ("optimize", "in.onnx", "out.onnx", "--undo", "--guard", "--junit", "r.xml")
+    assert onnxfuse_command(*wrong).code == 2
+    assert "--undo goes with none of --only" in (folder / "r.xml").read_text()
+
+
 # ---- outputs are there as a whole, and in their place
 
 

@@ -1,5 +1,6 @@
 """What the pages point to is there: files, headings, make targets; and what the workflows run."""
 
+import importlib.util
 import re
 import subprocess
 from functools import cache
@@ -127,3 +128,19 @@ def test_workflows_run_what_there_is_and_pin_what_they_use(workflow: Path) -> No
             calls = re.findall(r"^make ([a-z-]+)$", step["run"], re.MULTILINE)
             assert set(calls) <= TARGETS
             assert calls or workflow.stem == "release"
+
+
+def test_modules_that_processes_are_started_with_are_there() -> None:
+    """Their names are strings, which no import and no type checker checks; and those in texts are commands to copy."""
+    written = re.compile(r'"-m", "([\w.]+)"|python -m ([a-z][a-z0-9_.]*[a-z0-9])')
+    others = {"tf2onnx.convert"}  # of packages that need not be installed
+    names = {
+        (name, str(file.relative_to(ROOT)))
+        for folder in ("bench", "docs", "models", "onnxfuse", "tests", "tools")
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".md", ".toml")
+        for names in written.findall(file.read_text(encoding="utf-8"))
+        for name in {*names} - {"", *others}
+    }
+    assert len({name for name, _ in names}) > 20
+    assert not [found for found in sorted(names) if importlib.util.find_spec(found[0]) is None]

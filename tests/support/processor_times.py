@@ -43,7 +43,7 @@ class ProcessorTimes:
         """Take the seconds of a worker that has ended."""
         self.seconds.update(getattr(node, "workeroutput", {}).get("processor_times", {}))
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the seconds of each folder, of each file of it, and of the slowest tests."""
         terminalreporter.section(f"processor time: {sum(self.seconds.values()):.0f} s")
         folders, files = Counter[str](), Counter[str]()

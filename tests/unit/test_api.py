@@ -11,6 +11,7 @@ import onnx_graphsurgeon as gs
 import pytest
 
 import onnxfuse
+from onnxfuse.api.explain import explaining
 from onnxfuse.api.optimize import optimizing
 from onnxfuse.api.request.options import Dump
 from onnxfuse.cli.main import main
@@ -170,6 +171,9 @@ def test_a_report_prints_as_a_short_table_and_in_notebooks_as_html(block: Path) 
     told = onnxfuse.explain(block)
     assert str(told) == repr(told)
     assert str(told).splitlines()[:2] == ["1 fusion: 4 nodes -> 1", "rule        applied  first at"]
+    assert str(explaining.explain(block)).splitlines()[0] == "1 fusion: 4 nodes -> 1; 3 attempts stopped"
+    assert str(explaining.explain(block, at=["n"])).startswith("n: ")
+    assert "<td>layer_norm</td>" in explaining.explain(block)._repr_html_()
     verified = onnxfuse.verify(block, made, isolate=False, **cpu)
     assert str(verified).startswith("ok: same within the error budget")
     assert str(verified).splitlines()[2].split()[:2] == ["y", "float32"]

@@ -31,7 +31,9 @@ from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.support.plurals import plural
 from onnxfuse.support.progress import Steps, silent
+from onnxfuse.support.text_tables import Table, Tabled
 
 if TYPE_CHECKING:
     from onnxfuse.measure.tune import Tuned
@@ -44,8 +46,8 @@ Kind = tuple[str, str, str]
 """Row key of a table without names: the rule, its subject, and the reason."""
 
 
-@dataclass(frozen=True)
-class Explained:
+@dataclass(frozen=True, repr=False)
+class Explained(Tabled):
     """What `optimize` would and would not do to a model."""
 
     report: OptimizeReport
@@ -68,6 +70,25 @@ class Explained:
     """How the model was converted to lower precision, or would be."""
     optimized: onnx.ModelProto | None = None
     """The optimized model, its large weights without their data."""
+
+    @property
+    def summary(self) -> str:
+        """Numbers of fusions, of nodes before and after, and of attempts that stopped, in one line."""
+        return f"{self.report.table().verdict}; {plural(self.report.near, 'attempt')} stopped"
+
+    def table(self) -> Table:
+        """Return what fuses and what does not, and why; with `requests` what happened to these nodes."""
+        if self.requests:
+            found = {name: self.at(name) for name in self.requests}
+            events = "; ".join(
+                f"{name}: {', '.join(events) or 'no rule took it'}" for name, (events, _) in found.items()
+            )
+            rows = [(name, *row) for name, (_, rows) in found.items() for row in rows]
+            return Table(events, ("node", "matched", "rule", "stopped at", "because it"), rows)
+        kinds = {"fused": self.fused(), "lost": self.conflict_rows(), "not fused": self.not_fused(),
+                 "optional": self.optional_rows()}  # fmt: skip
+        rows = [(kind, *row) for kind, found_rows in kinds.items() for row in found_rows]
+        return Table(self.summary, ("", "places", "rule", "nodes", "at", "because"), rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `requests` only entries about these nodes, however little they say."""

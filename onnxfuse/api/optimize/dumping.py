@@ -88,7 +88,7 @@ def dumping(request: Dump) -> Dumping:
         raise UsageError(f"--arch {request.arch} is not of the form sm_90 or sm_90a")
     folder = request.folder
     if folder.exists() and not folder.is_dir():
-        raise ModelError(f"{folder}: is not a folder", "Give --dump the name of a folder.")
+        raise ModelError(f"{folder}: is not a folder", "Name a folder that is new or empty.")
     if folder.is_dir() and any(folder.iterdir()):
         raise ModelError(f"{folder}: is not empty", "Give --dump a new folder, so that nothing stale is in it.")
     existing = next(p for p in (folder, *folder.parents) if p.exists())

@@ -188,7 +188,7 @@ def find_rule(rules: Sequence[Rule], name: str) -> Rule:
 
 
 def check_applies(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> None:
-    """Raise UsageError if the rule called `name` is unknown, or optional and not `chosen`."""
+    """Raise UsageError if the rule called `name` is unknown, or not `chosen`."""
     if name in {r.name for r in chosen}:
         return
     optional = [r for r in rules if r.optional and r.name == name]
@@ -197,7 +197,8 @@ def check_applies(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> N
             f"the rule '{name}' is optional, and was not asked for",
             f'Ask for it: --also {name}, or also = ["{name}"] in onnxfuse.toml.',
         )
-    find_rule(chosen, name)
+    find_rule(rules, name)
+    raise UsageError(f"the rule '{name}' is required, but excluded by only or skip")
 
 
 def without(rules: Sequence[Rule], names: Collection[str]) -> tuple[Rule, ...]:

@@ -45,8 +45,8 @@ def profile(*models: Any, **options: Any) -> "Profile":
 def call_with_progress(
     task: Callable[..., T], name: str, models: Sequence["Model | None"], given: Mapping[str, Any]
 ) -> T:
-    """Call `call` with the models and options of a public function, with its operator libraries, and a progress bar if
-    requested."""
+    """Return what `task` returns for the models and options of a public function, with its operator libraries, and a
+    progress bar if requested."""
     options = dict(given)
     with custom_ops.using(options.pop("custom_ops")), progress_callback(options.pop("progress"), name) as show:
         return call(task, *models, progress=show, **options)
@@ -59,7 +59,7 @@ def call(
     progress: Progress | None = None,
     **options: Any,
 ) -> T:
-    """Return `work(*models, **options)` for a function of this package; `isolate`: in a separate process.
+    """Return `task(*models, **options)` for a function of this package; `isolate`: in a separate process.
 
     Raises its exceptions; CrashError if the process itself ends, UsageError for arguments that cannot be sent to it.
     """

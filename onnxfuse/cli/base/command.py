@@ -13,12 +13,7 @@ from onnxfuse.cli.base.parameters import GroupedOption, parameters
 from onnxfuse.options import schema
 from onnxfuse.options.commands import GROUPS
 from onnxfuse.options.groups import Optimizing
-from onnxfuse.options.schema import GENERAL, Field
-
-
-def spelled(one: Field) -> str:
-    """Return an option as the command line spells it."""
-    return one.spelled
+from onnxfuse.options.schema import GENERAL
 
 
 class SchemaCommand(click.Command):
@@ -46,14 +41,22 @@ class SchemaCommand(click.Command):
                 sections[parameter.group if isinstance(parameter, GroupedOption) else GENERAL].append(record)
         general = sections.pop(GENERAL, [])
         for title, records in (("Options", general), *sections.items()):
-            with formatter.section(title if title == "Options" else f"{title} options"):
+            with formatter.section(title):
                 formatter.write_dl(records)
 
     def _call(self, **given: Any) -> int:
+        """Run the command; what it reports goes into the report files, too."""
+        click.get_current_context().meta[VERBOSITY] = -1 if given["quiet"] else int(given["verbose"])
+        if "report" in given:
+            from onnxfuse.cli.base.report_files import with_reports
+
+            return with_reports(self._run, self.options, given)
+        return self._run(**given)
+
+    def _run(self, **given: Any) -> int:
         """Check the call's options against each other, and run the command."""
         context = click.get_current_context()
-        context.meta[VERBOSITY] = -1 if given["quiet"] else int(given["verbose"])
-        schema.check_together(self.options, given, spelled)
+        schema.check_together(self.options, given, lambda one: one.spelled)
         if given.get("follow_links"):
             from onnxfuse.files.external import following_links  # ONNX is imported where a model is read
 
@@ -65,8 +68,4 @@ class SchemaCommand(click.Command):
         run: Callable[..., int] = importlib.import_module(
             f"onnxfuse.cli.commands.{str(self.name).replace('-', '_')}"
         ).command
-        if "report" in given:
-            from onnxfuse.cli.base.report_files import with_reports
-
-            return with_reports(run, self.options, given)
         return run(**given)

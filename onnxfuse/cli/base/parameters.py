@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from onnxfuse.cli.base.console import register_stdin
-from onnxfuse.options import schema
+from onnxfuse.options import COMMANDS, schema
 from onnxfuse.options.kinds import extents
 from onnxfuse.options.schema import Argument, Field
 from onnxfuse.support.errors import ModelError, UsageError
@@ -141,11 +141,17 @@ def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> l
     return [name for name in named(Path(path)) if name.startswith(incomplete)][:COMPLETED]
 
 
+def command_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the commands whose names start with a prefix, for the first of several words; nothing for the others."""
+    return [name for name in COMMANDS if name.startswith(incomplete) and not context.params.get("call")]
+
+
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem] | list[str]]
 COMPLETE: Mapping[str, Completer] = {
     "rules": rule_names,
     "optional rules": optional_rule_names,
     "nodes": node_names,
+    "commands": command_names,
 }
 
 

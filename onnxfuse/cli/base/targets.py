@@ -30,8 +30,11 @@ class Job:
         return STREAM if self.target is None else str(self.target)
 
 
-def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool) -> list[Job]:
-    """Return the jobs of a call. Raises UsageError if they are ambiguous, or a file would be lost."""
+def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool, dry: bool = False) -> list[Job]:
+    """Return the jobs of a call. Raises UsageError if they are ambiguous, or a file would be lost.
+
+    `dry`: nothing will be written, so that a single path needs no output.
+    """
     if in_place and output is not None:
         raise UsageError("--in-place writes over IN.onnx, and -o names another place: they do not go together")
     if in_place:
@@ -41,6 +44,8 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool) -> list[
         return [Job(path, path, str(path)) for path in sources]
     if output is not None:
         return _output_jobs(paths, output)
+    if len(paths) == 1 and dry:
+        return [Job(_source(path), path, str(path)) for path, _ in _models(paths[0])]
     if len(paths) == 1:
         raise click.UsageError("Missing argument 'OUT.onnx': name it, or -o DIR, or --in-place.")
     if len(paths) > 2:
@@ -86,8 +91,13 @@ def _distinct(paths: Sequence[Path]) -> list[Path]:
     return distinct
 
 
+def _source(path: Path) -> Path:
+    """Return the file to read: for - a temporary one."""
+    return from_stdin() if str(path) == STREAM else path
+
+
 def _job(source: Path, target: Path) -> Job:
-    read = from_stdin() if str(source) == STREAM else source
+    read = _source(source)
     if str(target) == STREAM:
         if sys.stdout.isatty():
             raise UsageError("-: standard output is a terminal, and a model is no text", "Send it on: | or >.")

@@ -142,12 +142,12 @@ def _run_pending(
 def _row(facts: dict[str, Any]) -> tuple[str, ...]:
     if "error" in facts:
         return (escape(facts["source"]), "", "", "", "", "[red]error[/]")
-    nodes, size = facts["nodes"], facts["bytes"]
+    nodes, size, unwritten = facts["nodes"], facts["bytes"], "not written" if facts["ok"] else "[red]not written[/]"
     return (
         escape(facts["source"]),
         f"{nodes['before']} -> {nodes['after']}",
         str(facts["undone"] if "undone" in facts else facts["fused_nodes"]),
         megabytes(size["after"]),
         f"{facts['seconds']:.1f}",
-        "[red]not written[/]" if facts["target"] is None else escape(os.fspath(facts["target"])),
+        unwritten if facts["target"] is None else escape(os.fspath(facts["target"])),
     )

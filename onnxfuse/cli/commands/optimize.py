@@ -44,9 +44,10 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
             "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
             "Compile what was made by a command of its own: onnxfuse compile OUT.onnx --shape batch=1..32",
         )
-    nowhere = given["dry_run"] and output is None and len(given["models"]) == 1
-    todo = jobs(given["models"], output, in_place=given["in_place"] or nowhere)
-    if given["dry_run"]:  # the places are right, and no folder is made
+    dry = given["dry_run"]
+    todo = jobs(given["models"], output, in_place=given["in_place"], dry=dry)
+    several = len(todo) > 1 or (output is not None and todo[0].target not in (output, None))
+    if dry:  # the targets are valid, and no folder is created
         todo = [replace(job, target=job.source) for job in todo]
     single = {"--report": outputs.report, "--junit": outputs.junit, "--markdown": outputs.markdown, "--dump": dump,
               "--tuning": tuning_file}  # fmt: skip
@@ -75,9 +76,9 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
 
     def one(job: Job, pending: contextlib.ExitStack) -> JobResult:
         measured = _tuning(tune, tuning_file, job.target, shapes)
-        return _one(job, replace(options, tuning=measured), outputs, pending, undone=undone, dry=given["dry_run"])
+        return _one(job, replace(options, tuning=measured), outputs, pending, undone=undone, dry=dry)
 
-    if len(todo) > 1 or (output is not None and todo[0].target not in (output, None)):
+    if several:
         return multiple_models.run(todo, one, as_json=as_json)
     with printing() as print_result, contextlib.ExitStack() as pending:
         result = one(todo[0], pending)

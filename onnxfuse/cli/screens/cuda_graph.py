@@ -14,16 +14,7 @@ if TYPE_CHECKING:
 
 def show(capture: "Capture", console: rich.console.Console, limit: int | None) -> None:
     """Print the verdict, each reason with its nodes and advice, and values that a replay does not recompute."""
-    at = f"ONNX Runtime {capture.software['onnxruntime']} on CUDA"
-    if capture.ok:
-        console.print(f"[bold green]can be captured in a CUDA graph[/] by {escape(at)}", soft_wrap=True)
-    else:
-        count = sum(len(b.nodes) for b in capture.blocking)
-        reasons = plural(capture.blocking, "reason")
-        console.print(
-            f"[bold red]no CUDA graph[/]: {plural(count, 'node')} in the way, {reasons}; {escape(at)}",
-            soft_wrap=True,
-        )
+    console.print(f"[bold {'green' if capture.ok else 'red'}]{escape(capture.summary)}[/]", soft_wrap=True)
     _print("blocked by", capture.blocking, console, limit)
     _print("not recomputed in a replay:", capture.frozen, console, limit)
     if capture.ok:

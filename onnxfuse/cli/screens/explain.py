@@ -14,11 +14,8 @@ from onnxfuse.support.plurals import plural
 def show(explained: Explained, console: rich.console.Console, limit: int | None) -> None:
     """Print what fuses and what does not, and what is known of kernels, precision and times."""
     report = explained.report
-    console.print(
-        f"[bold green]{plural(report.applied, 'fusion')}[/]: "
-        f"{plural(report.before.total(), 'node')} -> {report.after.total()}; "
-        f"{plural(report.near, 'attempt')} stopped"
-    )
+    fusions, _, rest = explained.summary.partition(":")
+    console.print(f"[bold green]{fusions}[/]:{rest}")
     for note in report.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
     print_rows(console, "in the file", ("came from", "first", "kernel"), explained.fused_rows(), limit)

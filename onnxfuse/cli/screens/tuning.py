@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
-from onnxfuse.api.optimize import tuning
 from onnxfuse.cli.base.console import print_rows
 from onnxfuse.support.plurals import agreeing, plural
 
@@ -22,7 +21,7 @@ def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
     if not decisions.decided:
         console.print("tuning: this model has no measurements; the rules' cost estimates decide", style="yellow")
         return
-    decided = tuning.counts(tuned)
+    decided = tuned.counts()
     counts = decided.by
     kernels_text = (
         f"{plural(counts['fused'], 'fused op')} "
@@ -50,5 +49,5 @@ def print_candidates(tuned: "Tuned", console: Console, limit: int | None) -> Non
         return
     console.print()
     console.print(f"measured on {escape('; '.join(map(str, tuned.book)))}", style="dim", soft_wrap=True)
-    rows = [row for d in tuned.decisions.decided for row in tuning.rows(d, everything=limit is None)]
+    rows = tuned.rows(everything=limit is None)
     print_rows(console, "places", ("nodes", "shapes", "decision", "us"), rows, limit)

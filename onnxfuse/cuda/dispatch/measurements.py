@@ -29,7 +29,8 @@ VERSION = 1
 WIDTH = 120
 """Line width of the file."""
 METADATA = "onnxfuse.tuning"
-"""Key in `metadata_props` under which a model carries its own measurements."""
+"""Key in `metadata_props` under which a model carries its own measurements. Part of the file format: whatever this
+package's modules are called."""
 
 Kind = Literal["fused", "library", "split", "alone"]
 """`fused`: the op's kernel; `library`: ONNX Runtime's own op in its place, if the rule has that form; `split`: what the

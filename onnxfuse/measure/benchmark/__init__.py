@@ -10,16 +10,14 @@ from pathlib import Path
 
 import onnx
 
-from onnxfuse.measure.benchmark.leaving_out import PATIENCE, Earlier
+from onnxfuse.measure.benchmark.leaving_out import Earlier
 from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, TimingRow
 from onnxfuse.measure.timing.settings import RefusedRun
-from onnxfuse.measure.timing.stopwatch import ROUNDS, RUNS, Timing
+from onnxfuse.measure.timing.stopwatch import Timing
+from onnxfuse.options.functions import PATIENCE, ROUNDS, RUNS
 from onnxfuse.support.progress import Progress, silent
 
-__all__ = [
-    "PATIENCE", "ROUNDS", "RUNS", "BenchmarkReport", "FusedOps", "RefusedRun", "ReportBlock", "Timing", "TimingRow",
-    "bench",
-]  # fmt: skip
+__all__ = ["BenchmarkReport", "FusedOps", "RefusedRun", "ReportBlock", "Timing", "TimingRow", "bench"]
 
 Source = str | Path | bytes | onnx.ModelProto
 

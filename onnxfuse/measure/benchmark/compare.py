@@ -13,7 +13,7 @@ import onnxruntime
 from onnxfuse import runtime
 from onnxfuse.files import io
 from onnxfuse.measure.benchmark.ceilings import Ceilings, measured
-from onnxfuse.measure.benchmark.leaving_out import PATIENCE, SLOWER, Earlier, at, done, patient
+from onnxfuse.measure.benchmark.leaving_out import SLOWER, Earlier, at, done, patient
 from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, TimingRow, WorkPerRun
 from onnxfuse.measure.profile import cupti
 from onnxfuse.measure.profile.traffic import ModelTraffic, count
@@ -37,6 +37,7 @@ from onnxfuse.measure.timing.settings import (
 from onnxfuse.measure.timing.shapes import cases_per_shape, check_bindable, dynamic, unsaid
 from onnxfuse.measure.timing.stopwatch import Timing, interleaved
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.options.functions import PATIENCE
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
 from onnxfuse.support.progress import Progress

@@ -16,9 +16,6 @@ from onnxfuse.support.progress import Progress
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
-"""Default time limit in seconds for opening and warming up a setting of the original."""
-
 SLOWER = 10.0
 """Minimum time limit as a multiple of the default setting's time: a large model takes long at each."""
 

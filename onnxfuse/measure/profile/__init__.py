@@ -11,14 +11,12 @@ from pathlib import Path
 import onnx
 
 from onnxfuse.measure.profile.report import KernelTime, KindTime, ModelProfile, Profile, RunTime
+from onnxfuse.options.functions import PROFILED
 from onnxfuse.support.progress import Steps, silent
 
 __all__ = ["KernelTime", "KindTime", "ModelProfile", "Profile", "RunTime", "profile"]
 
 Source = str | Path | bytes | onnx.ModelProto
-
-RUNS = 10
-"""Number of profiled runs."""
 
 
 def profile(
@@ -30,7 +28,7 @@ def profile(
     time: bool = True,
     cuda_graph: bool = False,
     use_tf32: bool | None = None,
-    runs: int = RUNS,
+    runs: int = PROFILED,
     seed: int = 0,
     progress: Steps | None = None,
 ) -> Profile:

@@ -7,11 +7,10 @@ from time import perf_counter
 
 import numpy as np
 
+from onnxfuse.options.functions import ROUNDS, RUNS
+
 WARM_UP = 10
 """Untimed runs first: ONNX Runtime captures CUDA graphs, and cuDNN searches algorithms, in the first of them."""
-
-ROUNDS, RUNS = 10, 20
-"""By default each contender is timed RUNS times in each of ROUNDS rounds."""
 
 
 def seconds(run: Callable[[], object]) -> float:

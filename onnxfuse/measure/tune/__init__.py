@@ -4,48 +4,21 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from onnx import ModelProto
 
 from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.measurements import Book, MeasuredVariants
-from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.graph.concrete_shapes import with_sizes
 from onnxfuse.measure.tune.candidate_times import Stopwatch, on_gpu
 from onnxfuse.measure.tune.candidates import candidates, measured
 from onnxfuse.measure.tune.decide import Decided, Decisions, Sizes, decide
+from onnxfuse.measure.tune.report import Tuned
 from onnxfuse.measure.tune.work import TuningTask
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.runtime.kernels.variants import usable
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.progress import Steps, silent
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """Measurements of one model, and the decisions that follow."""
-
-    rules: tuple[Rule, ...]
-    sizes: Sizes
-    decisions: Decisions
-    book: Book
-    """All measurements valid here, including new ones."""
-    note: str = ""
-    """In one line, which parts of a file are not used and why."""
-
-    def choices(self, model: ModelProto, rules: Sequence[Rule]) -> Choices:
-        """Return the choices that the pipeline needs to optimize `model` by `rules`, all or a subset."""
-        if tuple(rules) == self.rules:
-            return self.decisions.choices
-        return decide(model, rules, measurements.pooled(self.book), self.sizes).choices
-
-    def attach(self, model: ModelProto) -> None:
-        """Attach the measurements that decided to the optimized model: sessions read the variants, `explain`
-        all of it."""
-        measurements.attach(
-            model, measurements.about(self.book, {m.key for d in self.decisions.decided for m in d.measured})
-        )
 
 
 def tune(

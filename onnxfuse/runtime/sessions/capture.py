@@ -30,6 +30,8 @@ from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, reason
 from onnxfuse.shapes.inference import shell
 from onnxfuse.shapes.onnx_inference import infer_shapes
 from onnxfuse.shapes.types import value_types
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.text_tables import Table, Tabled
 
 Kind = Literal["control flow", "no kernel", "copied shape", "waits", "read at capture", "random", "refused"]
 
@@ -61,8 +63,8 @@ class Blocker:
         return {"kind": self.kind, "nodes": list(self.nodes), "why": self.why, "mend": self.mend}
 
 
-@dataclass(frozen=True)
-class Capture:
+@dataclass(frozen=True, repr=False)
+class Capture(Tabled):
     """Whether a model can be captured in a CUDA graph, and what prevents it."""
 
     blocking: tuple[Blocker, ...]
@@ -79,6 +81,24 @@ class Capture:
     def ok(self) -> bool:
         """Whether the model can be captured."""
         return not self.blocking
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        at = f"ONNX Runtime {self.software['onnxruntime']} on CUDA"
+        if self.ok:
+            return f"can be captured in a CUDA graph by {at}"
+        count = sum(len(b.nodes) for b in self.blocking)
+        return f"no CUDA graph: {plural(count, 'node')} in the way, {plural(self.blocking, 'reason')}; {at}"
+
+    def table(self) -> Table:
+        """Return the reasons, those that prevent a capture first, with their nodes and advice."""
+        rows = [
+            (title, b.kind, ", ".join(b.nodes), b.why, b.mend)
+            for title, reasons in (("blocked by", self.blocking), ("not recomputed in a replay", self.frozen))
+            for b in reasons
+        ]
+        return Table(self.summary, ("", "kind", "nodes", "why", "next"), rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

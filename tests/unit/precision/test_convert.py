@@ -103,7 +103,7 @@ def test_where_nothing_could_be_converted_that_is_said(big: Path, onnxfuse_comma
         onnxfuse.optimize(big / "two.onnx", precision="float16", tolerance=1e-9)
     result = onnxfuse_command("optimize", "two.onnx", "out.onnx", *asked, "--time", "1e-9")
     assert result.code == 2  # measuring itself did not end
-    with pytest.raises(UsageError, match="`precision`"):
+    with pytest.raises(UsageError, match=r"^`precision`: the time for it is used up"):
         onnxfuse.optimize(big / "two.onnx", precision="float16", seconds=1e-9)
     assert "--time" in result.err
 

@@ -9,11 +9,7 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse import viewing
 from onnxfuse.files import io
-from onnxfuse.measure import benchmark
-from onnxfuse.measure import profile as profiling
-from onnxfuse.measure.benchmark import leaving_out
 
 FUNCTIONS = [f for name in onnxfuse.__all__ if inspect.isfunction(f := getattr(onnxfuse, name))]
 ARGUMENTS = [(f, p) for f in FUNCTIONS for p in inspect.signature(f).parameters.values()]
@@ -61,6 +57,8 @@ def test_a_name_that_there_is_not_is_pythons_own_error(function: Callable[..., A
     """As of any function; and what is told of an argument in the documentation is all there is."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'sahpes'"):
         function(sahpes={"N": 3})
+    with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) too many positional arguments"):
+        function(*[model] * 9)
     assert function.__doc__
     named = {p.name for f, p in ARGUMENTS if f is function}
     obvious = {"model", "original", "fused", "session_options", "folder", "file", "config"}
@@ -95,12 +93,3 @@ def test_what_is_expected_is_told(function: str, given: dict[str, Any], told: st
     with pytest.raises(onnxfuse.UsageError) as error:
         getattr(onnxfuse, function)(*models, **given)
     assert told in f"{error.value}"
-
-
-def test_written_defaults_are_those_of_the_parts() -> None:
-    """They are written into the signature, where help shows them, and belong to the parts that use them."""
-    timed = inspect.signature(onnxfuse.bench).parameters
-    assert (timed["runs"].default, timed["rounds"].default) == (benchmark.RUNS, benchmark.ROUNDS)
-    assert timed["patience"].default == leaving_out.PATIENCE
-    assert inspect.signature(onnxfuse.profile).parameters["runs"].default == profiling.RUNS
-    assert inspect.signature(onnxfuse.view).parameters["host"].default == viewing.LOCAL

@@ -140,15 +140,20 @@ def of_a_fused_model() -> Any:
           [up] a = Relu (x)  [twice] b = Add (a, a)  s = Shape (x)  [count] n = Cast <to = 1> (s)
           [scaled] c = Mul (b, n)  [down] y = Sigmoid (c) }"""
     )
-    return capture(onnxfuse.optimize(made)).as_dict()
+    found = capture(onnxfuse.optimize(made))
+    return [found.as_dict(), str(found), found._repr_html_()]
 
 
 def test_a_fused_op_is_told_by_its_original_nodes(on_fake_cuda: FakeCuda) -> None:
-    """What reads the copied number is a node inside a fused op, and is called as it was."""
-    (blocker,) = on_fake_cuda(of_a_fused_model)["blocking"]
+    """What reads the copied number is a node inside a fused op, and is called as it was. The result prints itself."""
+    facts, text, page = on_fake_cuda(of_a_fused_model)
+    (blocker,) = facts["blocking"]
     assert blocker["nodes"] == ["Cast count"]
     assert "Mul scaled" in blocker["why"]
     assert "--shape" in blocker["mend"]
+    assert text.startswith("no CUDA graph: 1 node in the way, 1 reason; ONNX Runtime")
+    assert "blocked by  copied shape  Cast count" in text
+    assert "<td>Cast count</td>" in page
 
 
 def command(file: Path, libraries: Path | None, *more: str) -> subprocess.CompletedProcess[str]:
