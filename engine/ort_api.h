@@ -1,7 +1,8 @@
 // The part of ONNX Runtime's C interface that the engine uses, declared by its binary layout.
 //
 // `OrtApi` is a table of function pointers to which releases only append, so a slot number holds for every later
-// release. The wheels ship no headers; tests/unit/runtime/engine/test_ort_api.py proves each slot against the installed library.
+// release. The wheels ship no headers; tests/unit/runtime/engine/test_ort_api.py proves each slot against the installed
+// library.
 #pragma once
 
 #include <cstddef>

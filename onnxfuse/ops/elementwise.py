@@ -30,20 +30,20 @@ Sqrt = unary("Sqrt", scalar.sqrt, Trait.FOLDABLE)
 Exp = unary("Exp", scalar.exp, Trait.FOLDABLE)
 Log = unary("Log", scalar.log)
 Reciprocal = unary("Reciprocal", scalar.reciprocal, Trait.FOLDABLE)
-Sin = unary("Sin", scalar.sin)
+Sin = unary("Sin", scalar.sin, Trait.FINITE_FROM_ZERO)
 Cos = unary("Cos", scalar.cos)
-Tan = unary("Tan", scalar.tan)
-Asin = unary("Asin", scalar.asin)
+Tan = unary("Tan", scalar.tan, Trait.FINITE_FROM_ZERO)
+Asin = unary("Asin", scalar.asin, Trait.FINITE_FROM_ZERO)
 Acos = unary("Acos", scalar.acos)
-Atan = unary("Atan", scalar.atan, Trait.HALF_ON_CPU)
-Sinh = unary("Sinh", scalar.sinh)
+Atan = unary("Atan", scalar.atan, Trait.FINITE_FROM_ZERO, Trait.HALF_ON_CPU)
+Sinh = unary("Sinh", scalar.sinh, Trait.FINITE_FROM_ZERO)
 Cosh = unary("Cosh", scalar.cosh)
-Asinh = unary("Asinh", scalar.asinh)
+Asinh = unary("Asinh", scalar.asinh, Trait.FINITE_FROM_ZERO)
 Acosh = unary("Acosh", scalar.acosh)
-Atanh = unary("Atanh", scalar.atanh)
-Floor = unary("Floor", scalar.floor, Trait.FOLDABLE)
-Ceil = unary("Ceil", scalar.ceil, Trait.FOLDABLE)
-Round = unary("Round", scalar.round_half_even)
+Atanh = unary("Atanh", scalar.atanh, Trait.FINITE_FROM_ZERO)
+Floor = unary("Floor", scalar.floor, Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Ceil = unary("Ceil", scalar.ceil, Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
+Round = unary("Round", scalar.round_half_even, Trait.FINITE_FROM_ZERO)
 
 Relu = pointwise("Relu", lambda node: scalar.relu(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO, Trait.FOLDABLE)
 Abs = pointwise(
@@ -62,7 +62,7 @@ Neg = pointwise(
     Trait.FINITE_FROM_ZERO,
     Trait.FOLDABLE,
 )
-Sign = pointwise("Sign", lambda node: scalar.sign(node.term(0, *NUMBERS)))
+Sign = pointwise("Sign", lambda node: scalar.sign(node.term(0, *NUMBERS)), Trait.FINITE_FROM_ZERO)
 
 # ---- activations
 

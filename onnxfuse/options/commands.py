@@ -151,7 +151,8 @@ class RulesCommand(Rules, Common, total=False):
     model: Annotated[OptionalPath, Option(None, "With {new}: the model.", "--from", "IN.onnx")]
     at: Annotated[Strings, Option((), "With {new}: the node, value or name pattern to extract.", "--at", "NODE",
         complete="nodes")]
-    predicates: Annotated[Flag, Option(False, "List the predicates available in `where`.", "--predicates")]
+    predicates: Annotated[Flag, Option(False, "List the predicates available in `where`.", "--predicates",
+        excludes=("test", "new"))]
 
 
 class ExplainCommand(Rules, CustomOps, Common, total=False):

@@ -10,9 +10,12 @@ import onnxruntime
 import pytest
 
 import onnxfuse
+from onnxfuse.api.optimize.dumping import dumping
+from onnxfuse.api.request.options import Dump
 from onnxfuse.cli.main import main
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.dispatch.dump import dump, resources
+from onnxfuse.cuda.planning.arch import H200, ORIN, RTX5090, named
 from onnxfuse.passes.phases import PIPELINE
 from onnxfuse.verification.run import sessions
 from tests.cli.conftest import Command
@@ -140,6 +143,12 @@ def test_what_does_not_compile_is_told_and_the_rest_is_there(folder: Path, onnxf
     for op in json.loads((folder / "d" / "index.json").read_text())["ops"]:
         assert f"no kernel of {op['op']}: " in result.out
     assert len(list((folder / "d" / "ops").glob("*/kernel.cu"))) == 2
+
+
+def test_a_dump_is_for_the_gpu_that_is_named(folder: Path) -> None:
+    """With its own multiprocessors, as it is compiled for; of one that is not listed those of the nearest."""
+    for name, arch in (("sm_87", ORIN), ("sm_90", H200), ("sm_121", Arch("sm_121", RTX5090.sm_count, 1536))):
+        assert dumping(Dump(folder / "d", name)).arch == arch == named(name)
 
 
 def test_a_session_dumps_what_it_runs(folder: Path) -> None:

@@ -113,8 +113,8 @@ def test_completion_of_an_unknown_shell_is_exit_2(onnxfuse_command: Command) -> 
         ("onnxfuse opt", "optimize"),
         ("onnxfuse optimize --requ", "--require"),
         ("onnxfuse rules lay", "layer_norm"),
-        ("onnxfuse explain --rule soft", "softmax"),
-        ("onnxfuse explain --only soft", "softmax"),
+        ("onnxfuse explain --rule softm", "softmax"),
+        ("onnxfuse explain --only softm", "softmax"),
         ("onnxfuse explain in.onnx --at pro", "product"),
         ("onnxfuse explain in.onnx --cost pro", "product"),
         ("onnxfuse config opt", "optimize"),
@@ -130,7 +130,7 @@ ASKED = [
     ("onnxfuse opt", "optimize"),
     ("onnxfuse optimize --requ", "--require"),
     ("onnxfuse rules lay", "layer_norm"),
-    ("onnxfuse explain --rule soft", "softmax"),
+    ("onnxfuse explain --rule softm", "softmax"),
     ("onnxfuse optimize in.o", "in.onnx"),
 ]
 """What stands on the command line when Tab is pressed, and the word that it becomes."""

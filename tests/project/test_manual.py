@@ -60,7 +60,8 @@ def test_the_page_of_a_rule_has_all_that_its_file_says(one: rule_file.Rule, site
     assert drawn == 2 * len(applied)
     for example in one.examples:
         assert example.refusal.replace('"', "'") in text
-    assert "## History" in text
+    if str(one.path.relative_to(ROOT)) in rule_page.commits():  # a rule that is not committed has no history
+        assert "## History" in text
 
 
 def test_every_rule_is_among_what_fuses() -> None:

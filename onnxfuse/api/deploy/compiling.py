@@ -1,7 +1,6 @@
 """Build the kernel pack of a model, and describe what an existing pack covers."""
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.pack import file
 from onnxfuse.cuda.pack.layout import PTX, PackError, Target, head_of, sizes
-from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch, named
 from onnxfuse.files import external, io
 from onnxfuse.files.atomic_write import as_model_error, check_no_links, replacing
 from onnxfuse.model.fused import fused_ops
@@ -193,25 +192,19 @@ def _here() -> Arch | None:
 
 
 def _arch(name: str) -> Arch:
-    """Return the GPU of an architecture by name; an architecture without numbers of its own gets those of the nearest
-    one."""
+    """Return the GPU of an architecture by name: the one here if it is of that architecture."""
     from onnxfuse.cuda import arch_of, compiles_for
     from onnxfuse.runtime.engine.cuda_provider import cuda_unusable, device_count
 
-    match = re.fullmatch(r"sm_(\d+)[af]?", name)
-    if match is None:
+    arch = named(name)
+    if arch is None:
         valid_names = ", ".join(a.name for a in SUPPORTED)
         raise UsageError(f"--arch {name}: is not of the form sm_90a", f"Kernels are made for {valid_names}.")
-    full_name = "sm_90a" if match[1] == "90" else f"sm_{match[1]}"
-    if int(match[1]) not in compiles_for():
+    if arch.number not in compiles_for():
         valid_names = ", ".join(f"sm_{n}" for n in compiles_for())
         raise UsageError(f"--arch {name}: the compiler knows no such GPU", f"It knows {valid_names}.")
-    if cuda_unusable() is None:
-        device_arch = next((a for d in range(device_count()) if (a := arch_of(d)).name == full_name), None)
-        if device_arch is not None:
-            return device_arch
-    nearest = min(SUPPORTED, key=lambda a: abs(a.number - int(match[1])))
-    return Arch(full_name, nearest.sm_count, nearest.threads_per_sm)
+    here = (arch_of(d) for d in range(device_count())) if cuda_unusable() is None else ()
+    return next((a for a in here if a.name == arch.name), arch)
 
 
 # ---- inspection

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ import onnx
 
 from onnxfuse.api.request.options import Dump
 from onnxfuse.cuda.dispatch.dump import Dumped, dump, phases
-from onnxfuse.cuda.planning.arch import H200, Arch
+from onnxfuse.cuda.planning.arch import H200, Arch, named
 from onnxfuse.files.atomic_write import as_model_error, at_failure
 from onnxfuse.graph.graph import Graph
 from onnxfuse.passes.manager import GraphPass, observing
@@ -84,7 +83,8 @@ class WrittenDump:
 
 def dumping(request: Dump) -> Dumping:
     """Prepare to fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
-    if request.arch is not None and not re.fullmatch(r"sm_\d+[af]?", request.arch):
+    arch = arch_here() if request.arch is None else named(request.arch)
+    if arch is None:
         raise UsageError(f"--arch {request.arch} is not of the form sm_90 or sm_90a")
     folder = request.folder
     if folder.exists() and not folder.is_dir():
@@ -93,7 +93,7 @@ def dumping(request: Dump) -> Dumping:
         raise ModelError(f"{folder}: is not empty", "Give --dump a new folder, so that nothing stale is in it.")
     existing = next(p for p in (folder, *folder.parents) if p.exists())
     at_failure(partial(_remove, folder, existing))
-    return Dumping(request, arch_here() if request.arch is None else Arch(request.arch, H200.sm_count))
+    return Dumping(request, arch)
 
 
 def _remove(folder: Path, existing: Path) -> None:

@@ -1,5 +1,6 @@
 """Properties of a GPU that launch plans depend on."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,3 +42,16 @@ ORIN = Arch("sm_87", 16, 1536)
 
 SUPPORTED = (A100, A10, L4, H200, B200, RTX5090, ORIN)
 """One GPU of each supported architecture. A new one is a row here, and an `Isa` if its instructions are new."""
+
+
+def named(name: str) -> Arch | None:
+    """Return the GPU of an architecture by a name such as `sm_90` or `sm_90a`; None for a name of another form.
+
+    One that is not among SUPPORTED has the numbers of the nearest.
+    """
+    match = re.fullmatch(r"sm_(\d+)[af]?", name)
+    if match is None:
+        return None
+    number = int(match[1])
+    nearest = min(SUPPORTED, key=lambda a: abs(a.number - number))
+    return Arch("sm_90a" if number == 90 else f"sm_{number}", nearest.sm_count, nearest.threads_per_sm)

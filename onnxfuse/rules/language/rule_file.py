@@ -25,6 +25,9 @@ from onnxfuse.support.shown import shown
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists contain tables; all other lists contain strings."""
 
+SHORTEST_REFUSAL = 6
+"""Characters of an example's `refusal`, which is found anywhere in the printed reasons."""
+
 FORMS = "forms"
 """Category of the normal forms, which are passes of the pipeline."""
 
@@ -292,6 +295,11 @@ class Reader:
         refusal = self.optional(table, "refusal", str, "")
         if bool(after) == bool(refusal):
             raise RuleError(f"{self.place(text)}: an example has either `after` or `refusal`")
+        if refusal and len(refusal) < SHORTEST_REFUSAL:
+            raise RuleError(
+                f"{self.place(text)}: `refusal` is {shown(refusal)}, too short to tell one reason from another",
+                "Copy a part of the reason that `onnxfuse rules NAME --test` prints.",
+            )
         return Example(text, after, refusal)
 
     def pattern(self, text: str) -> Pattern:

@@ -24,6 +24,7 @@ ACTS = {
     "silu": "  s = Sigmoid (a)\n  h = Mul (a, s)",
     "hard swish": "  p = Add (a, three)\n  c = Clip (p, none, six)\n  q = Mul (c, a)\n  h = Div (q, six)",
     "numbers of each": "  d = Sub (a, of_each)\n  e = Mul (of_each, d)\n  h = Softplus (e)",
+    "sine": "  h = Sin (a)",
     "turned on the way": "  t = Transpose <perm = [2,0,1]> (a)\n  u = Exp_ (t)\n  h = Transpose <perm = [1,2,0]> (u)",
     "nothing": "  h = Sub (three, a)",
 }

@@ -118,6 +118,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         # An example.
         ('after = ["Relu"]', 'after = ["Relu"]\nrefusal = "why"', 12, "an example has either `after` or `refusal`"),
         ('after = ["Relu"]', "", 12, "an example has either `after` or `refusal`"),
+        ('after = ["Relu"]', 'refusal = "x"', 12, "`refusal` is 'x', too short to tell one reason from another"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_file_line_and_nearest_word(
