@@ -93,8 +93,8 @@ class Kernels(MadeWith, total=False):
     """What kernels are compiled for."""
 
     archs: Annotated[Sequence[str], Kind(STRINGS.type, STRINGS.expected, "list", many=True), Option((),
-        "Target GPU architectures; default that of this machine's GPU, else sm_80 to sm_120.", "--arch", "sm_NN[,...]",
-        group="Kernels")]
+        "Target GPU architectures; default that of this machine's GPU, else all that are supported.", "--arch",
+        "sm_NN[,...]", group="Kernels")]
     shapes: Annotated[Ranges, Option(None, "Range or size of a dimension; default 1..32 for the first one of an input, "
         "1..512 for others.", SHAPE_FLAG, "NAME=N..M", group="Kernels")]
 
