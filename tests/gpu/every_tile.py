@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.cases.ops import HALF
 from bench.cases.products import GELU, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU, prologue, table, window
-from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.planning.arch import A100
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from tests.emulator.test_integers import DYNAMIC, INT8, SUMS, UINT8, case
@@ -66,7 +66,7 @@ def split() -> int:
 def ampere() -> int:
     """Launch every block of the kernel for sm_80 and later; return how often."""
     count = 0
-    for block in costs.mma(SUPPORTED[0]).rounded:
+    for block in costs.mma(A100).rounded:
         for text, size in ((RESIDUAL, WIDE), (GELU, ODD)):
             check(text, HALF, *size, block)
             count += 1

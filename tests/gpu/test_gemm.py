@@ -25,7 +25,7 @@ from bench.cases.products import (
 )
 from onnxfuse import cuda, runtime
 from onnxfuse.api.request.options import Options
-from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.planning.arch import A100
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import costs, few
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
@@ -50,7 +50,7 @@ BY_TERMS = [t for t in (*TILES, *BETWEEN) if t.n <= 256]
 COMPUTING = [t for t in TILES if t.warpgroups * t.teams < 4 and t.m * t.n <= 128 * 128 * t.warpgroups and t.n <= 192]
 COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 """Beside which a warpgroup has registers that computes the left factor."""
-BLOCKS = list(costs.mma(SUPPORTED[0]).rounded)
+BLOCKS = list(costs.mma(A100).rounded)
 
 
 def launch(plan, addresses):

@@ -14,8 +14,8 @@ from bench.cases.images import SILU
 from bench.cases.ops import FLOAT
 from bench.cases.products import QKV, RESIDUAL, SWIGLU, TRANSPOSED, TRANSPOSED_GELU
 from onnxfuse import cuda, runtime
-from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
+from onnxfuse.cuda.planning.arch import A100
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from tests.gpu.test_gemm import launch
@@ -25,7 +25,7 @@ from tests.support.kernels.windows import Case
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-VARIANTS = [*costs.wgmma().exact, *costs.wgmma().split[:2], *costs.mma(SUPPORTED[0]).exact]
+VARIANTS = [*costs.wgmma().exact, *costs.wgmma().split[:2], *costs.mma(A100).exact]
 GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMul(x, u)", "Gemm <transB = 1> (x, u)")
 
 

@@ -10,7 +10,7 @@ import pytest
 import models
 from models.survey.samples import FOLDER, SUFFIX, unpacked
 from onnxfuse import cuda
-from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.planning.arch import A10, H200
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
@@ -59,7 +59,7 @@ def planned(model: onnx.ModelProto) -> Iterator[tuple[str, str | None]]:
         op = fused_ops(model)[name]
         for given in {tuple(known.get(v) for v in node.input) for node in nodes}:
             told = [None if t is None else t.shape for t in given]
-            archs = [a for a in (SUPPORTED[1], SUPPORTED[3]) if cuda.fits(op, told, a) is None]
+            archs = [a for a in (A10, H200) if cuda.fits(op, told, a) is None]
             for sizes in SIZES if cuda.is_template(op.template) else ():
                 shapes = shapes_at(given, sizes)
                 if shapes is not None and math.prod(map(math.prod, shapes)):

@@ -11,6 +11,7 @@ from onnxfuse.cuda import SUPPORTED, Arch
 from onnxfuse.cuda.costs import library, tables
 from onnxfuse.cuda.costs.tables import CostError
 from onnxfuse.cuda.dispatch.estimates import estimates
+from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.cuda.templates.attention import costs as attention
 from onnxfuse.cuda.templates.conv import costs as conv
@@ -146,5 +147,5 @@ def test_the_plan_s_own_choice_is_among_the_estimates(arch: Arch) -> None:
 def test_the_least_time_of_a_launch_is_that_of_its_bytes() -> None:
     """A kernel without estimates of variants reads and writes once: 2 us and 4.2 TB/s on the H200."""
     op, shapes = CASES["row"]
-    (only,) = estimates(op, tuple(map(tuple, shapes)), SUPPORTED[3])
+    (only,) = estimates(op, tuple(map(tuple, shapes)), H200)
     assert only.microseconds == pytest.approx(2.0 + 2 * 4096 * 197 * 4 / 4.2e6)

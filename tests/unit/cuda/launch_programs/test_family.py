@@ -17,13 +17,12 @@ from onnxfuse.codegen.emit.source import Section
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.planning import launch_plan
-from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
 from tests.support.kernels import joined, programs, recurrents
 
-H200 = SUPPORTED[3]
 RUNNING = "(x, b) => (y) { a = Constant <value = int64 {-1}> () s = Add(x, b) y = CumSum (s, a) }"
 LAYER = recurrents.Case("LSTM", 256, 100, 8, 256, "bidirectional", states=False)
 GROUPS, VOLUMES = "group = 16, pads = [0, 64, 0, 63]", "strides = [1, 2, 2], pads = [1, 1, 1, 1, 1, 1]"

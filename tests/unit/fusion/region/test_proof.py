@@ -11,6 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.dispatch import dispatch as launching
 from onnxfuse.cuda.dispatch import proof
+from onnxfuse.cuda.planning.arch import A100
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
@@ -161,7 +162,7 @@ def test_the_body_says_which_shapes_it_takes(text, shapes, taken):
 
 def test_shapes_that_the_body_does_not_take_need_no_plan():
     fused = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
-    assert cuda.unplanned(fused, ((2, 3), (4,)), [(SUPPORTED[0], True)]) is None
+    assert cuda.unplanned(fused, ((2, 3), (4,)), [(A100, True)]) is None
 
 
 def test_each_supported_gpu_is_planned_for_before_an_op_is_made():
