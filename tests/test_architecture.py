@@ -67,7 +67,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     },
     "cuda": {
         "isa": "",
-        "costs": "",
+        "costs": "isa",
         "planning": "isa costs",
         "build": "planning",
         "launch_programs": "planning",

@@ -11,12 +11,13 @@ from onnx import ModelProto, NodeProto
 
 from onnxfuse import ops, reporting
 from onnxfuse.api.explain.explaining import Explained, explain
-from onnxfuse.api.optimize.dumping import arch_here
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.reasons.costs import Costs, costs
+from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.model_source import Source
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import SUPPORTED
+from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.files import io
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, fused_ops
@@ -158,7 +159,7 @@ class ViewPage:
         facts = {
             "name": name,
             "summary": summary,
-            "served": {"archs": [a.name for a in SUPPORTED], "arch": arch_here().name, "pending": pending},
+            "served": {"archs": [a.name for a in SUPPORTED], "arch": (arch_here() or H200).name, "pending": pending},
             "sizes": {} if counted_costs is None else dict(counted_costs.sizes),
             "notes": [
                 *dict.fromkeys(c for c in counted.values() if isinstance(c, str)),

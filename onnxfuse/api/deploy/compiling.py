@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from onnxfuse.api.request.files import writable
+from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.model_source import Model, path_or_proto
 from onnxfuse.api.request.options import Compiling
 from onnxfuse.cuda.build import cache
@@ -175,20 +176,10 @@ def _targets(options: Compiling) -> tuple[Target, ...]:
         targets = [Target(_arch(name)) for name in dict.fromkeys(options.archs)]
         portable = bool(options.ptx)
     else:
-        arch = _here()
+        arch = arch_here()
         targets = [Target(a) for a in ([arch] if arch else SUPPORTED)]
         portable = options.ptx if options.ptx is not None else arch is None
     return (*dict.fromkeys(targets), *((PORTABLE,) if portable else ()))
-
-
-def _here() -> Arch | None:
-    from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
-
-    if cuda_unusable() is not None:
-        return None
-    from onnxfuse.cuda import arch_of
-
-    return arch_of(0)
 
 
 def _arch(name: str) -> Arch:

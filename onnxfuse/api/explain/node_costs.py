@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onnxfuse import cuda
 from onnxfuse.api.explain.explaining import explain
+from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.model_source import Model
 from onnxfuse.api.request.options import Options
 from onnxfuse.api.rules.node_lookup import name_of
@@ -14,7 +14,7 @@ from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.dispatch import supports
 from onnxfuse.cuda.dispatch.estimates import Estimate, estimates
 from onnxfuse.cuda.dispatch.measurements import Book, MeasuredVariants
-from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.arch import H200, Arch
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.shapes.inference import infer
@@ -88,7 +88,7 @@ def node_costs(
     """
     explained = explain(model, options, (node,), progress)
     assert explained.optimized is not None, "explain returns the optimized model"
-    on = arch or _this_gpu()
+    on = arch or arch_here() or H200
     nodes = explained.requests[node].nodes
     taken = [a for a in explained.report.applied if a.op and any(name_of(n) in nodes for n in a.nodes)]
     ops = fused_ops(explained.optimized)
@@ -105,14 +105,6 @@ def node_costs(
             for shapes in measured or [input_shapes(fused, types)]:
                 found[_cost(op, one.nodes, shapes, on, book)] = None
     return tuple(found)
-
-
-def _this_gpu() -> Arch:
-    from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
-
-    if cuda_unusable() is None:
-        return cuda.arch_of(0)
-    return next(a for a in cuda.SUPPORTED if a.name == tables.REFERENCE)
 
 
 def _measured_shapes(book: Book, op: FusedOp) -> list[tuple[Shape, ...]]:

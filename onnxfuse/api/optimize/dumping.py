@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx
 
+from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.options import Dump
 from onnxfuse.cuda.dispatch.dump import Dumped, dump, phases
 from onnxfuse.cuda.planning.arch import H200, Arch, named
@@ -83,7 +84,7 @@ class WrittenDump:
 
 def dumping(request: Dump) -> Dumping:
     """Prepare to fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
-    arch = arch_here() if request.arch is None else named(request.arch)
+    arch = (arch_here() or H200) if request.arch is None else named(request.arch)
     if arch is None:
         raise UsageError(f"--arch {request.arch} is not of the form sm_90 or sm_90a")
     folder = request.folder
@@ -104,14 +105,3 @@ def _remove(folder: Path, existing: Path) -> None:
         if parent == existing or not parent.is_dir():
             return
         parent.rmdir()
-
-
-def arch_here() -> Arch:
-    """Return the architecture of the GPU here if CUDA can be used, else an H200's."""
-    from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
-
-    if cuda_unusable() is not None:
-        return H200
-    from onnxfuse.cuda import arch_of
-
-    return arch_of(0)

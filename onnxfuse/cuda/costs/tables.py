@@ -15,6 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from onnxfuse.cuda.isa.capabilities import capability
 from onnxfuse.support.integer_parts import part_of
 
 Section = TypeVar("Section")
@@ -98,14 +99,10 @@ def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 @cache
 def file_of(arch: str) -> str:
     """Return the name of an architecture's file, else of the next lower compute capability's, else of the lowest."""
-    files = sorted(arches(), key=_number)
+    files = sorted(arches(), key=capability)
     if arch in files:
         return arch
-    return next((f for f in reversed(files) if _number(f) <= _number(arch)), files[0])
-
-
-def _number(arch: str) -> int:
-    return int("".join(c for c in arch if c.isdigit()))
+    return next((f for f in reversed(files) if capability(f) <= capability(arch)), files[0])
 
 
 @cache

@@ -1,15 +1,12 @@
 """A new type of factors is a row of the table, and its name where it is multiplied: the recipe of docs/dev/ADDING.md,
 carried out in a copy of the package that does not know products of uint8 by int8."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.support.package_copy import ROOT, copy_package, run_in_copy
+
 ROW = re.search(
     r"^    UINT8_BY_INT8 = .*?^    \)$", (ROOT / "docs/dev/ADDING.md").read_text(), re.MULTILINE | re.DOTALL
 )
@@ -41,9 +38,7 @@ assert cuda.supports(other) == "products of UINT8"
 
 def test_a_new_type_of_factors_is_a_row_and_its_names(tmp_path: Path) -> None:
     assert ROW is not None
-    shutil.copytree(ROOT / "onnxfuse", tmp_path / "onnxfuse", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "models", "rules", "engine", "bench"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    copy_package(tmp_path)
 
     def edit(file: str, before: str, after: str) -> None:
         path = tmp_path / "onnxfuse" / file
@@ -61,12 +56,4 @@ def test_a_new_type_of_factors_is_a_row_and_its_names(tmp_path: Path) -> None:
         edit(f"cuda/isa/{file}.py", "INTEGERS, SPLIT_FLOAT32, TF32\n", "INTEGERS, SPLIT_FLOAT32, TF32, UINT8_BY_INT8\n")
     edit("cuda/templates/gemm/body.py", "FACTORS = (FLOAT16,", "FACTORS = (UINT8_BY_INT8, FLOAT16,")
     edit("cuda/templates/gemm/body.py", "Rounding, factors_of\n", "Rounding, UINT8_BY_INT8, factors_of\n")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_in_copy(tmp_path, SCRIPT)

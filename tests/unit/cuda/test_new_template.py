@@ -1,18 +1,14 @@
 """A new template is a folder, a rule and a section of costs: docs/dev/ADDING.md's recipe, carried out in a copy."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import onnxfuse
 from onnxfuse import cuda
+from tests.support.package_copy import ROOT, copy_package, run_in_copy
 from tests.support.small import ops, parse
 
-ROOT = Path(__file__).parents[3]
 RECIPE = re.search(r"^## A template\n(.*?)^## ", (ROOT / "docs/dev/ADDING.md").read_text(), re.MULTILINE | re.DOTALL)
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -77,10 +73,7 @@ def section() -> str:
 
 def test_a_new_template_is_a_folder_a_rule_and_its_costs(tmp_path: Path) -> None:
     """It fuses, plans, computes, is recorded and tuned; nothing else of the package names it."""
-    for name in ("onnxfuse", "rules"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "models", "bench", "engine"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    copy_package(tmp_path, ("onnxfuse", "rules"))
     written = files()
     assert [p.rpartition("/")[2] for p in written] == [
         "variant.py", "costs.py", "hardmax.cu", "plan.py", "template.py", "hardmax.toml",
@@ -92,15 +85,7 @@ def test_a_new_template_is_a_folder_a_rule_and_its_costs(tmp_path: Path) -> None
         (tmp_path / ("" if path.startswith("rules/") else "onnxfuse") / path).write_text(text)
     costs = tmp_path / "onnxfuse/cuda/costs/sm_90a.toml"
     costs.write_text(f"{costs.read_text()}\n{section()}\n")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_in_copy(tmp_path, SCRIPT)
 
 
 def test_without_the_folder_there_is_no_such_template() -> None:

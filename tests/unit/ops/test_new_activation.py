@@ -3,13 +3,9 @@
 The recipe of docs/dev/ADDING.md, carried out in a copy of the package that does not know ScaledSiLU of ONNX Runtime.
 """
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.support.package_copy import copy_package, run_in_copy
 
 BEFORE = 'ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)\n'
 ENTRY = """
@@ -81,7 +77,7 @@ assert cuda.is_pointwise("ScaledSiLU", "com.microsoft")
 
 def test_a_new_activation_is_two_files(tmp_path: Path) -> None:
     """It is fused, folded, counted, computed in float64, converted, and called by its kernel; nothing else changes."""
-    shutil.copytree(ROOT / "onnxfuse", tmp_path / "onnxfuse", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_package(tmp_path)
     entries, math = (tmp_path / "onnxfuse" / name for name in ("ops/contrib.py", "cuda/templates/cuda/math.cuh"))
     before = entries.read_text()
     assert BEFORE in before
@@ -90,15 +86,4 @@ def test_a_new_activation_is_two_files(tmp_path: Path) -> None:
         text = math.read_text()
         assert f"}}  // namespace {space}\n" in text
         math.write_text(text.replace(f"}}  // namespace {space}\n", f"{DEVICE}}}  // namespace {space}\n"))
-    for name in ("tests", "bench", "models", "rules", "engine"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_in_copy(tmp_path, SCRIPT)

@@ -1,0 +1,32 @@
+"""A copy of the package in which a recipe of docs/dev/ADDING.md is carried out."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("onnxfuse", "rules", "tests", "models", "bench", "engine")
+
+
+def copy_package(to: Path, copied: tuple[str, ...] = ("onnxfuse",)) -> None:
+    """Copy the folders that the recipe changes, and link the others."""
+    for name in copied:
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FOLDERS:
+        if name not in copied:
+            (to / name).symlink_to(ROOT / name)
+
+
+def run_in_copy(folder: Path, script: str) -> None:
+    """Run a Python script against the copy; an AssertionError has what it printed if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
