@@ -11,7 +11,7 @@ from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
 from onnxfuse.codegen.program.window import CENTRES
 from onnxfuse.cuda.build.gpu import arch_of
 from onnxfuse.cuda.build.nvrtc import compile, compiles_for, is_compiled, load, load_image, portable, zeros
-from onnxfuse.cuda.dispatch.cost import LAUNCH
+from onnxfuse.cuda.dispatch.cost import launch_bytes
 from onnxfuse.cuda.dispatch.dispatch import (
     TEMPLATES,
     cached_family,
@@ -75,7 +75,6 @@ def item_size(dtype: int) -> int:
 
 __all__ = [
     "CENTRES",
-    "LAUNCH",
     "MOST_TAPS",
     "SLOT_CHANNELS",
     "SUPPORTED",
@@ -109,6 +108,7 @@ __all__ = [
     "is_template",
     "item_size",
     "keep_family",
+    "launch_bytes",
     "load",
     "load_image",
     "output_shapes",

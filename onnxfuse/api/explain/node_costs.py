@@ -109,8 +109,8 @@ def node_costs(
 
 def _measured_shapes(book: Book, op: FusedOp) -> list[tuple[Shape, ...]]:
     """Return the shapes at which an op was measured on any machine."""
-    digest = measurements.key(op.name, ())[0]
-    return list(dict.fromkeys(shapes for section in book.values() for of, shapes in section if of == digest))
+    digest, _ = measurements.key(op.name, ())
+    return [shapes for of, shapes in measurements.pooled(book) if of == digest]
 
 
 def _cost(op: FusedOp, nodes: tuple[str, ...], shapes: tuple[Shape, ...] | None, arch: Arch, book: Book) -> NodeCost:

@@ -8,7 +8,7 @@ import onnx
 
 from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.reasons.costs import costs, dimensions, launches
-from onnxfuse.cuda import LAUNCH
+from onnxfuse.cuda import launch_bytes
 from onnxfuse.measure.profile.traffic import NodeTraffic
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rules.match.report import Near, OptimizeReport
@@ -93,7 +93,7 @@ def _kind(op: str, nodes: list[NodeTraffic], total: int, reasons: Mapping[str, N
 
 
 def _cost(node: NodeTraffic) -> int:
-    return node.work.bytes + LAUNCH * launches(node)
+    return node.work.bytes + launch_bytes() * launches(node)
 
 
 def _reasons(report: OptimizeReport, present: Collection[str]) -> dict[str, Near]:

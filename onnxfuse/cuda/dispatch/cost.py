@@ -39,9 +39,15 @@ class TrafficCosts:
         return round(self.launch * self.bandwidth * 1e6)
 
 
-TRAFFIC = tables.section(tables.REFERENCE, "traffic", TrafficCosts)
-LAUNCH = TRAFFIC.launch_bytes
-"""Launch overhead as bytes of memory traffic, while a model is optimized for any GPU."""
+def traffic_costs(arch: str = tables.REFERENCE) -> TrafficCosts:
+    """Return what a launch costs on an architecture; by default for models that are optimized for any GPU."""
+    return tables.section(arch, "traffic", TrafficCosts)
+
+
+def launch_bytes() -> int:
+    """Return the launch overhead as bytes of memory traffic, while a model is optimized for any GPU."""
+    return traffic_costs().launch_bytes
+
 
 SECTOR = 32
 """Bytes of a memory sector, the smallest unit of a transfer."""
@@ -72,9 +78,9 @@ def _own(program: BodyProgram, shapes: tuple[Shape, ...]) -> float:
 
 
 def _evaluations(program: BodyProgram, counts: list[int]) -> float:
-    live = program.live()
+    live, costs = program.live(), traffic_costs()
     return sum(
-        (TRAFFIC.cheap if v.op.cheap else TRAFFIC.dear) * n
+        (costs.cheap if v.op.cheap else costs.dear) * n
         for i, (v, n) in enumerate(zip(program.values, counts, strict=True))
         if i in live and isinstance(v, Apply)
     )
@@ -86,7 +92,7 @@ def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[
     tile = transpose_tile.choose(lowered)
     widest = vector_width(tuple(element_types.TYPES[o.dtype].size for o in program.outputs))
     traffic: dict[int, list[float]] = {}
-    total = 0.0
+    total, narrow = 0.0, traffic_costs().narrow
     for number, source in lowered.sources.items():
         if not isinstance(source, Read):
             continue
@@ -103,7 +109,7 @@ def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[
             wanted = min(math.prod(input_shapes[position]) * size, distinct * share * size)
             waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR / (distinct * size))
             traffic.setdefault(position, []).append(wanted * waste)
-            total += TRAFFIC.narrow * touched * share / run if along else 0.0
+            total += narrow * touched * share / run if along else 0.0
     return total + sum(max(t) + (sum(t) - max(t)) / 4 for t in traffic.values())
 
 

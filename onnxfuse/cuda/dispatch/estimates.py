@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from onnxfuse.cuda.costs import tables
-from onnxfuse.cuda.dispatch.cost import TrafficCosts
+from onnxfuse.cuda.dispatch.cost import traffic_costs
 from onnxfuse.cuda.dispatch.dispatch import plan, planner_of
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -47,7 +47,7 @@ def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple
 def traffic(op: FusedOp, input_shapes: tuple[Shape, ...], output_shapes: tuple[Shape, ...], arch: Arch) -> float:
     """Return a lower bound in microseconds: a launch that reads each input and writes each output once at the card's
     memory bandwidth, and computes in no time."""
-    costs, card = tables.section(arch.name, "traffic", TrafficCosts), tables.card(arch.name)
+    costs, card = traffic_costs(arch.name), tables.card(arch.name)
     tensors = (*zip(input_shapes, op.inputs, strict=True), *zip(output_shapes, op.outputs, strict=True))
     size = sum(math.prod(shape) * element_types.TYPES[dtype].size for shape, dtype in tensors)
     return costs.launch + size / (card.bandwidth * 1e6)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from onnx import TensorProto
 
 from onnxfuse import cuda, ops
-from onnxfuse.cuda import LAUNCH, Growth
+from onnxfuse.cuda import Growth, launch_bytes
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.region.make_op import make_op, structure
 from onnxfuse.fusion.steps.pointwise import MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
@@ -74,10 +74,11 @@ def saves(graph: Graph, nodes: Sequence[Node], rule: str, template: str, *, earl
     cost = _cost(graph, nodes, rule, template)
     if isinstance(cost, str):
         return cost
-    alone = [_alone(graph, n) for n in nodes] + [LAUNCH] * early
-    if cost + LAUNCH < sum(alone):
+    alone = [_alone(graph, n) for n in nodes] + [launch_bytes()] * early
+    together = cost + launch_bytes()
+    if together < sum(alone):
         return None
-    return _compared(graph, nodes, ("in one kernel", cost + LAUNCH), ("node by node", sum(alone)))
+    return _compared(graph, nodes, ("in one kernel", together), ("node by node", sum(alone)))
 
 
 def _trim(graph: Graph, region: Region) -> None:
@@ -204,7 +205,7 @@ def _alone(graph: Graph, node: Node) -> float:
         return 0.0
     written = sum(_bytes(graph, v) for v in node.outputs if v)
     read = sum(_bytes(graph, v) for v in node.reads if v not in structure(node))
-    return written + (min(read, written) if cuda.is_movement(node.op, node.domain) else read) + LAUNCH
+    return written + (min(read, written) if cuda.is_movement(node.op, node.domain) else read) + launch_bytes()
 
 
 def read_as_it_stands(graph: Graph, node: Node) -> bool:

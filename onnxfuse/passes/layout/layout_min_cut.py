@@ -36,9 +36,6 @@ from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
 from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim
 
-LAUNCH = cuda.LAUNCH // (2 * 2)
-"""Elements read and written in the time of one launch, in 16 bit: the fixed cost of any Transpose."""
-
 UNKNOWN_EXTENT = 32
 """Assumed value of a dynamic extent: costs are only compared with each other, so any value works."""
 
@@ -148,7 +145,9 @@ def _readers(graph: Graph, forms: Mapping[Node, Form], outer: Mapping[Node, Node
 def _cost(shape: tuple[Dim, ...] | None) -> int:
     if shape is None or stands_still(shape):
         return RESHAPE
-    return LAUNCH + prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
+    # What is read and written in the time of one launch, in 16 bit: the fixed cost of any Transpose.
+    fixed = cuda.launch_bytes() // (2 * 2)
+    return fixed + prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
 
 
 def _absorbed(rules: Sequence[Rule]) -> frozenset[str]:
