@@ -11,6 +11,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from onnxfuse.support.json_fields import MOST_NUMBER
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -97,12 +99,10 @@ def _is_plain(value: Any, kind: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, Integral if kind is int else Real):
             return False
         # An integer is compared, not converted: it may be larger than any float.
-        return kind is int or abs(value if isinstance(value, Integral) else float(value)) <= MOST_NUMBER  # type: ignore[operator]
+        size: Any = abs(value) if isinstance(value, Integral) else abs(float(value))
+        return kind is int or bool(size <= MOST_NUMBER)
     return kind is Any or isinstance(value, str | Path if kind is Path else kind)
 
-
-MOST_NUMBER = 1.7976931348623157e308
-"""The largest float."""
 
 NAMES: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string",
                             dict: "object"}  # fmt: skip

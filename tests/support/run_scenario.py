@@ -28,7 +28,7 @@ def run(request: dict[str, Any]) -> int:
         os.dup2(instead, stream)
     try:
         facts = getattr(importlib.import_module(request["module"]), request["function"])()
-    except Exception:
+    except Exception:  # as a process of its own would end: the traceback on its standard error, exit code 1
         traceback.print_exc()
         return 1
     Path(request["output"]).write_text(json.dumps(facts))
