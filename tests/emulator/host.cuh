@@ -1,4 +1,4 @@
-// The CPU twin of templates/cuda/device.cuh, cluster.cuh, sm80.cuh and sm90.cuh: the same functions, so that functors and whole kernels
+// The CPU twin of include/device.cuh, cluster.cuh, sm80.cuh and sm90.cuh: the same functions, so that functors and whole kernels
 // run without a GPU.
 // The threads of a block are fibers that run in lockstep from one exchange to the next; at the barrier of a block the
 // threads that are still there wait for each other, as many exchanges as some warps have in between.

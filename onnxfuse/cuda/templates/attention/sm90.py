@@ -246,7 +246,7 @@ def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen:
         (
             template(DEVICE),
             template(AMPERE),
-            template("cuda/memory.cuh"),
+            template("include/memory.cuh"),
             template(HOPPER),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/seen.cuh"),
@@ -268,7 +268,7 @@ def _seen_kernel(mine: AttentionProblem, split: Queries) -> KernelSource:
         entry,
         (
             template(DEVICE),
-            template("cuda/memory.cuh"),
+            template("include/memory.cuh"),
             generated(entry, text),
             template("attention/seen.cuh"),
             template("attention/seen.cu"),

@@ -38,7 +38,7 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     neighbours = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
     bytewise = ("gemm/sm80_bytes.cuh",) if work.parts.factors.bytes == 1 else ()
-    after = ("gemm/sm80.cuh", *bytewise, "cuda/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
+    after = ("gemm/sm80.cuh", *bytewise, "include/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
     return kernel(work, (AMPERE, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 
@@ -109,7 +109,7 @@ def kernel(
     text += expressions.source(work.program) + around(work, staged) + middle
     moved = ("gemm/stored.cuh",) if work.stored else ()
     header = () if work.parts.factors.header is None else (work.parts.factors.header,)
-    memory = ("cuda/math.cuh", "cuda/memory.cuh", *header)
+    memory = ("include/math.cuh", "include/memory.cuh", *header)
     files = (DEVICE, *memory, "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *moved, *before)
     head, *rest = (template(f) for f in files)
     return KernelSource(

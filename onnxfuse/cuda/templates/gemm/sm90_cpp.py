@@ -73,7 +73,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),
         "gemm/sm90.cuh",
-        *(("cuda/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
+        *(("include/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
