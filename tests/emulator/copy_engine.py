@@ -22,16 +22,16 @@ struct Matrices { Index a, b; };
 template <class T> T load_splat(const T* at) { return *at; }
 static int* asked;
 template <class... Numbers> void ask(Numbers... numbers) { ((*asked++ = (int)numbers), ...); }
-void fetch_pixels(unsigned, const TensorMap*, int channel, int x, int y, int image, unsigned short right,
+void tma_load_im2col(unsigned, const TensorMap*, int channel, int x, int y, int image, unsigned short right,
                   unsigned short below, unsigned) { ask(channel, x, y, image, right, below); }
-void fetch_pixels(unsigned, const TensorMap*, int channel, int x, int y, int z, int image, unsigned short right,
+void tma_load_im2col(unsigned, const TensorMap*, int channel, int x, int y, int z, int image, unsigned short right,
                   unsigned short below, unsigned short behind, unsigned) {
   ask(channel, x, y, z, image, right, below, behind);
 }
-template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, unsigned, unsigned short) {
+template <bool> void tma_load(unsigned, const TensorMap*, int x, int y, int z, unsigned, unsigned short) {
   ask(x, y, z);
 }
-template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, int w, unsigned, unsigned short) {
+template <bool> void tma_load(unsigned, const TensorMap*, int x, int y, int z, int w, unsigned, unsigned short) {
   ask(x, y, z, w);
 }
 """

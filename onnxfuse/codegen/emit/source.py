@@ -13,6 +13,8 @@ CLUSTER = "include/cluster.cuh"
 AMPERE = "include/sm80.cuh"
 HOPPER = "include/sm90.cuh"
 """Sections that only NVRTC can compile; the tests substitute a CPU twin."""
+WARP_SPECIALIZED = ("include/pipeline.cuh", "include/warp_roles.cuh", "include/swizzle.cuh")
+"""Sections that a kernel of producer and consumer warpgroups has in addition to `HOPPER`."""
 
 NAME_LENGTH = 200
 """Maximum length of a kernel's name: the end of its op's name, which contains the hash."""

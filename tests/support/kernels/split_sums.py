@@ -19,14 +19,14 @@ static unsigned char memory[8][1 << 18];
 static bool taken[8][1 << 18];
 static int wrong;
 unsigned thread_index() { return thread; }
-unsigned address_in(unsigned address, unsigned rank) { return address | rank << 24; }
-void store_there(unsigned address, const float* value) {
+unsigned remote_address(unsigned address, unsigned rank) { return address | rank << 24; }
+void store_remote(unsigned address, const float* value) {
   const unsigned to = address & 0xffffff, rank = address >> 24;
   wrong += to + 16 > PARTS_BYTES || taken[rank][to];
   taken[rank][to] = true;
   std::memcpy(memory[rank] + to, value, 16);
 }
-void add_shared(float* sum, unsigned address) {
+void add_from_shared(float* sum, unsigned address) {
   wrong += !taken[self][address];
   float value[4];
   std::memcpy(value, memory[self] + address, 16);
@@ -82,9 +82,9 @@ struct TensorMaps { TensorMap staged[8]; };
 struct Tile { Index row, column; int sibling; Index batch; };
 static int announced, fetched;
 unsigned thread_index() { return 0; }
-template <int> void wait_until_read() {}
-void barrier_expect(unsigned, unsigned bytes) { announced += bytes; }
-template <bool> void fetch_box(unsigned, const TensorMap*, int, int, unsigned, unsigned) { ++fetched; }
+template <int> void tma_store_wait_read() {}
+void mbarrier_arrive_expect(unsigned, unsigned bytes) { announced += bytes; }
+template <bool> void tma_load(unsigned, const TensorMap*, int, int, unsigned, unsigned) { ++fetched; }
 """
 STAGE = """
 extern "C" void stage_once(unsigned rank, int* to) {

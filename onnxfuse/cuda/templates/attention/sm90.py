@@ -8,7 +8,7 @@ from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
+from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, WARP_SPECIALIZED, KernelSource, generated, identifier, template
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan
@@ -228,13 +228,13 @@ def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen:
     text = "".join(
         [
             "struct TensorMaps { TensorMap " + ", ".join(names) + "; };\n",
-            "DEVICE void prefetch_maps(const TensorMaps& maps) {\n",
-            *(f"  prefetch_map(&maps.{n});\n" for n in names),
+            "DEVICE void prefetch_tensor_maps(const TensorMaps& maps) {\n",
+            *(f"  prefetch_tensor_map(&maps.{n});\n" for n in names),
             "}\n",
             "DEVICE const TensorMap* bias_map(const TensorMaps& maps) { return "
             f"{'&maps.bias' if 'bias' in names else 'nullptr'}; }}\n",
-            wgmma.product("multiply_key", split.step, factors, right_rows=False, fours=True),
-            wgmma.product("multiply_value", mine.size, factors, right_rows=True, regs=True, fours=True),
+            wgmma.product(split.step, factors, right_rows=False, fours=True),
+            wgmma.product(mine.size, factors, right_rows=True, regs=True, fours=True),
         ]
     )
     end = entries.kernel(
@@ -247,7 +247,7 @@ def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen:
             template(DEVICE),
             template(AMPERE),
             template("include/memory.cuh"),
-            template(HOPPER),
+            *map(template, (HOPPER, *WARP_SPECIALIZED)),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/seen.cuh"),
             template("attention/rows.cuh"),

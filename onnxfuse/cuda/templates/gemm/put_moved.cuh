@@ -15,7 +15,7 @@ DEVICE void put_pieces(Word* to, const Layout& layout, Index column, Index row, 
       const int line = turn * 4 + lane / 8;
       if (row + line < m && right < n) {
         Chunk<16> held;
-        load_shared(held, puts + part * 2048 + line * 128 + ((piece ^ line % 8) << 4));
+        load_shared(held, puts + part * 2048 + swizzled(line, piece));
         write((Chunk<16>*)(to + layout.rows.at(row + line) + across), held);
       }
     }
@@ -31,7 +31,7 @@ DEVICE void put_columns(Word* to, const Layout& layout, Index column, Index row,
     UNROLLED for (int line = 0; line < 16; line += DOWN) {
       unsigned held[DOWN];
       UNROLLED for (int i = 0; i < DOWN; ++i)
-        held[i] = load_shared(puts + part * 2048 + (line + i) * 128 + ((lane / 4 ^ (line + i) % 8) << 4) + lane % 4 * 4);
+        held[i] = load_shared(puts + part * 2048 + swizzled(line + i, lane / 4) + lane % 4 * 4);
       if (row + line < m && right < n) {
         const Index down = layout.rows.at(row + line);
         UNROLLED for (int next = 0; next < BESIDE; ++next) {
@@ -55,7 +55,7 @@ DEVICE void put_words(Word* to, const Layout& layout, Index column, Index row, I
   for (int part = 0; part < WORD_BYTES / 2; ++part) {
     for (int turn = 0; turn < 16; ++turn) {
       const int number = turn * 2 + lane / 16;
-      const unsigned held = load_shared(puts + part * 2048 + line * 128 + ((number / 4 ^ line % 8) << 4) + number % 4 * 4);
+      const unsigned held = load_shared(puts + part * 2048 + swizzled(line, number / 4) + number % 4 * 4);
       UNROLLED for (int i = 0; i < 4 / WORD_BYTES; ++i) {
         const Index right = column + part * PART + number * (4 / WORD_BYTES) + i;
         if (right < n) write(to + layout.columns.at(right), (Word)(held >> (i * 8 * WORD_BYTES)));

@@ -42,13 +42,13 @@
 
 // Fetches this warp's share of the staged operand, once what was put from there has been read.
 DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsigned puts, unsigned arrived) {
-  wait_until_read<0>();
-  barrier_expect(arrived, number_of_mine(rank) * STAGED_BYTES);
+  tma_store_wait_read<0>();
+  mbarrier_arrive_expect(arrived, number_of_mine(rank) * STAGED_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number) {
     if (!is_mine(number, rank)) continue;
     fetch_staged(maps, tile.sibling, tile.column + first_column(number),
                  tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,
-                 puts + number * PUTS_BYTES, arrived);
+                 puts + number * OUTPUT_CHUNK_BYTES, arrived);
   }
 }
 
@@ -119,19 +119,19 @@ struct Finish {
   const Tile& tile;
   const Place& at;
   const Parameters& p;
-  const Shared& shared;
+  const SharedMemory& shared;
   unsigned rank, puts;
 };
 
 template <int NUMBER>
 DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns, const Finish& f) {
-  const unsigned here = f.puts + NUMBER % BUFFERS * PUTS_BYTES;
+  const unsigned here = f.puts + NUMBER % BUFFERS * OUTPUT_CHUNK_BYTES;
   const bool first_lane = thread_index() % 32 == 0;
   ChunkHeld chunk;
   load_chunk<NUMBER>(chunk, f.operands, f.at);
   if constexpr (SPLIT > 1) gather(sums, f.shared, NUMBER);
   // The tile before ended in this very buffer where their number is odd; of a split tile the chunk before may have.
-  if (!STAGED && first_lane) wait_until_read<(SPLIT > 1 || (NUMBER == 0 && CHUNK_NUMBER % 2 == 1)) ? 0 : 1>();
+  if (!STAGED && first_lane) tma_store_wait_read<(SPLIT > 1 || (NUMBER == 0 && CHUNK_NUMBER % 2 == 1)) ? 0 : 1>();
   wait_for_warp();
   finish_chunk<NUMBER>(sums, rows, columns, chunk, here);
   const Index column = f.tile.column + first_column(NUMBER);
@@ -142,15 +142,15 @@ DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const Colum
     const Index before = GROUPED ? at.n - f.tile.columns(f.p) : 0;
     put_moved(f.to, f.p, f.tile.sibling, before + column, at.m - f.p.m + row, at.m, at.n, here);
     if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
-      show_to_copy_engine();
+      fence_async_proxy();
       wait_for_warp();
     }
   } else {
-    show_to_copy_engine();
+    fence_async_proxy();
     wait_for_warp();
     if (first_lane) {
       put_chunk(f.maps, f.tile.sibling, column, row, f.tile.batch, here);
-      close_group_of_puts();
+      tma_store_commit();
     }
   }
 }
@@ -165,24 +165,24 @@ DEVICE void finish_from(Accumulators& sums, const RowsHeld& rows, const ColumnsH
   }
 }
 
-DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned rank, const Operands& operands,
+DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned rank, const Operands& operands,
                         const Results& to, const Parameters& p) {
   const int warp = thread_index() / 32, member = warp / 4 % WARPGROUPS, team = this_team();
-  const unsigned puts = shared.puts + warp * BUFFERS * PUTS_BYTES, arrived = shared.staged + warp * 8;
+  const unsigned puts = shared.outputs + warp * BUFFERS * OUTPUT_CHUNK_BYTES, arrived = shared.staged + warp * 8;
   const Steps steps(rank, p);
   unsigned parity = 0;
-  Turn turn;
+  State state;
   int whose = 0;
-  if (TEAMS > 1 && team == 1) pass_turn_to<CONSUMERS * 128>(1);
+  if (TEAMS > 1 && team == 1) named_barrier_arrive<CONSUMERS * WARPGROUP>(1);
   for (Index number = first_tile(); number < tiles(p); number += tile_stride(), whose ^= TEAMS - 1) {
     if (whose != team) {
-      turn.advance(steps.count);
+      state.advance(steps.count);
       continue;
     }
     Tile tile(number, rank, p);
     tile.row += member * BLOCKS_M * 64;
     if (tile.row >= p.m) {
-      let_pass(shared, turn, steps.count);
+      skip_steps(shared, state, steps.count);
       if constexpr (SPLIT > 1) wait_for_all();
       continue;
     }
@@ -195,54 +195,48 @@ DEVICE void consume_all(const Shared& shared, const TensorMaps& maps, unsigned r
     load_all_rows(rows, mine, at);
     load_columns<0>(columns, mine, at);
     Accumulators sums;
-    multiply<Prologue>(sums, shared, turn, member, steps.count);
+    multiply<Prologue>(sums, shared, state, member, steps.count);
     if constexpr (LONG) {
-      if (number + tile_stride() >= tiles(p)) let_next_kernel_begin();
+      if (number + tile_stride() >= tiles(p)) launch_next_kernel();
     }
     if constexpr (SPLIT > 1) {
       if (present) send(sums, shared, rank);
       wait_for_all();
     }
     if (!present) continue;
-    if constexpr (STAGED) barrier_wait(arrived, parity);
+    if constexpr (STAGED) mbarrier_wait(arrived, parity);
     parity ^= 1;
     finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, rank, puts});
   }
-  if (thread_index() % 32 == 0) wait_until_read<0>();
+  if (thread_index() % 32 == 0) tma_store_wait_read<0>();
 }
 
 DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& maps, const Parameters& p) {
-  const Shared shared;
-  const unsigned rank = TOGETHER > 1 ? rank_in_cluster() : 0;
+  const SharedMemory shared;
+  const unsigned rank = TOGETHER > 1 ? cluster_rank() : 0;
   if (thread_index() == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-      barrier_init(shared.full + stage * 8, 1);
-      barrier_init(shared.empty + stage * 8, 4 * WARPGROUPS * CLUSTER);
-      if constexpr (PROLOGUE) barrier_init(shared.made + stage * 8, 4);
-    }
-    for (int warp = 0; warp < CONSUMER_WARPS; ++warp) {
-      barrier_init(shared.staged + warp * 8, 1);
-    }
-    barriers_made();
+    shared.pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, 4);
+    for (int warp = 0; warp < CONSUMER_WARPS; ++warp) mbarrier_init(shared.staged + warp * 8, 1);
+    fence_mbarrier_init();
   }
-  if (thread_index() == CONSUMERS * 128) prefetch_maps(maps);
+  if (thread_index() == CONSUMERS * WARPGROUP) prefetch_tensor_maps(maps);
   if constexpr (PROLOGUE && FETCHED_LEFT == 0)
     bring_near(operands.b<0>(), p.sides.columns_of(0) * p.k * (unsigned)sizeof(Factor));
-  if constexpr (LONG) wait_for_kernel_ahead();
+  if constexpr (LONG) wait_for_previous_kernel();
   else join_stream();
-  if constexpr (TOGETHER > 1) wait_for_cluster();
+  if constexpr (TOGETHER > 1) cluster_sync();
   else wait_for_block();
 
-  if (thread_index() < CONSUMERS * 128) {
-    if constexpr (CONSUMERS > 1) take_registers<CONSUMER_REGISTERS>();
-    consume_all(shared, maps, rank, operands, to, p);
-  } else if (PROLOGUE && thread_index() >= (CONSUMERS + 1) * 128) {
-    if constexpr (CONSUMERS > 1) give_registers_back<COMPUTER_REGISTERS>();
-    compute_all<Prologue>(shared, operands, rank, p);
+  if (thread_index() < CONSUMERS * WARPGROUP) {
+    if constexpr (CONSUMERS > 1) increase_registers<CONSUMER_REGISTERS>();
+    consume(shared, maps, rank, operands, to, p);
+  } else if (PROLOGUE && thread_index() >= (CONSUMERS + 1) * WARPGROUP) {
+    if constexpr (CONSUMERS > 1) decrease_registers<COMPUTER_REGISTERS>();
+    compute_factor<Prologue>(shared, operands, rank, p);
   } else {
-    if constexpr (CONSUMERS > 1) give_registers_back<FETCHER_REGISTERS>();
-    if (thread_index() == CONSUMERS * 128) fetch_all(shared, maps, rank, p);
+    if constexpr (CONSUMERS > 1) decrease_registers<PRODUCER_REGISTERS>();
+    if (thread_index() == CONSUMERS * WARPGROUP) produce(shared, maps, rank, p);
   }
   // No block leaves while others may still signal its barriers or write into it: those that split a tile have waited.
-  if (CLUSTER > 1 || (SPLIT > 1 && thread_index() >= CONSUMERS * 128)) wait_for_all();
+  if (CLUSTER > 1 || (SPLIT > 1 && thread_index() >= CONSUMERS * WARPGROUP)) wait_for_all();
 }

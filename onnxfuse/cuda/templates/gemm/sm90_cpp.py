@@ -1,7 +1,7 @@
 """Source generation of the Hopper kernel: tensor maps, products, and stores of result chunks."""
 
 from onnxfuse.codegen.emit import entry as entries
-from onnxfuse.codegen.emit.source import AMPERE, HOPPER, KernelSource
+from onnxfuse.codegen.emit.source import AMPERE, HOPPER, WARP_SPECIALIZED, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.templates.gemm import prologue_cpp
@@ -53,11 +53,11 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
     )
     width, factors = work.first_operand * tile.n, work.parts.factors
     right_rows = not work.parts.products[0].transposed
-    middle += wgmma.product("warpgroup_product", width, factors, right_rows=right_rows)
+    middle += wgmma.product(width, factors, right_rows=right_rows)
     if work.parts.precise:
-        middle += wgmma.product("warpgroup_product", smaller(FEW, width), factors, right_rows=False, regs=True)
+        middle += wgmma.product(smaller(FEW, width), factors, right_rows=False, regs=True)
     prologue = work.parts.prologue
-    middle += _fetch_left(work)
+    middle += _load_left(work)
     middle += f"using Factor = {work.parts.factors.stored};\n"
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
     if work.parts.precise:
@@ -68,12 +68,14 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         middle += "using Prologue = GivenFactor;\n"
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
-    before = (AMPERE, HOPPER, *(() if prologue is None else ("conv/neighbours.cuh",)))
+    before = (AMPERE, HOPPER, *WARP_SPECIALIZED, *(() if prologue is None else ("conv/neighbours.cuh",)))
     files = (
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/put_moved.cuh",) if work.stored else ()),
         "gemm/sm90.cuh",
         *(("include/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
+        *(() if prologue is None else ("gemm/sm90_prologue.cuh",)),
+        "gemm/sm90_chunks.cuh",
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
@@ -131,14 +133,14 @@ def _left_maps(work: GemmSource) -> list[str]:
     return ["a", *(f"beside[{k}]" for k in range(_extra(work)))]
 
 
-def _fetch_left(work: GemmSource) -> str:
+def _load_left(work: GemmSource) -> str:
     targets = ("to", *(f"beside + {i} * stride" for i in range(_extra(work))))
     lines = "".join(
-        f"  terms.fetch_left({target}, &maps.{name}, arrived);\n"
+        f"  terms.load_left({target}, &maps.{name}, arrived);\n"
         for name, target in zip(_left_maps(work), targets, strict=False)
     )
     return (
-        "template <class Terms> DEVICE void fetch_left(const TensorMaps& maps, const Terms& terms, unsigned to, "
+        "template <class Terms> DEVICE void load_left(const TensorMaps& maps, const Terms& terms, unsigned to, "
         f"unsigned beside, unsigned stride, unsigned arrived) {{\n{lines}}}\n"
     )
 
@@ -161,8 +163,8 @@ def _prefetch_maps(work: GemmSource) -> str:
     puts = () if work.stored else range(len(parts.epilogues[0].outputs))
     maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.epilogues))]
     maps += [f"staged[{k}]" for k in range(len(parts.epilogues))] if work.staged is not None else []
-    lines = "".join(f"  prefetch_map(&maps.{m});\n" for m in maps)
-    return f"DEVICE void prefetch_maps(const TensorMaps& maps) {{\n{lines}}}\n"
+    lines = "".join(f"  prefetch_tensor_map(&maps.{m});\n" for m in maps)
+    return f"DEVICE void prefetch_tensor_maps(const TensorMaps& maps) {{\n{lines}}}\n"
 
 
 def _take_staged(work: GemmSource) -> str:
@@ -172,7 +174,7 @@ def _take_staged(work: GemmSource) -> str:
     if work.staged is not None:
         size, row = work.staged_bytes, _row(work)
         fetch = "".join(
-            f"  fetch_box<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {row}, arrived, 0);\n"
+            f"  tma_load<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {row}, arrived, 0);\n"
             for part in range(size // 2)
         )
         take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
@@ -224,7 +226,7 @@ def _store_chunk(work: GemmSource) -> str:
         size = element_types.TYPES[output.dtype].size
         for part in range(size // 2):
             lines.append(
-                f"  put_box(&maps.out{n}[sibling], column + {part * 32}, {row}, puts + {offset + part * 2048});\n"
+                f"  tma_store(&maps.out{n}[sibling], column + {part * 32}, {row}, puts + {offset + part * 2048});\n"
             )
         offset += 16 * 64 * size
     return (
