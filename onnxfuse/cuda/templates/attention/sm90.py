@@ -72,7 +72,7 @@ def plan(
     """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):
         raise UnsupportedError(
-            f"warpgroup products on {arch.name}, of float32, without keys or of rows that the copy engine does not read"
+            f"warpgroup products on {arch.name}, of float32, without keys or of rows that TMA does not read"
         )
     split = tuning.queries or choose(mine, arch)
     resident = tuning.min_blocks or resident_blocks(mine, split)
