@@ -166,6 +166,11 @@ def intersected(a: Range, b: Range) -> Range:
     return max(a[0], b[0]), min(a[1], b[1])
 
 
+def is_reduced(a: Range, by: Range) -> bool:
+    """Return whether 0 <= a < by for all integers of these ranges: then a // by is 0, and a % by is a."""
+    return a[0] >= 0 and a[1] < by[0]
+
+
 def _range_of_quotient(a: Range, b: Range, up: bool) -> Range:
     if b[0] < 0:
         return ANY

@@ -28,7 +28,7 @@ class MapScalars:
         """Return C++ for `value`; negative values wrap around, like the index type's arithmetic."""
         if value in (0, 1):
             return str(value)
-        return f"p.number[{_place(self.numbers, value % (1 << self.bits))}]"
+        return f"p.number[{_place(self.numbers, value)}]"
 
     def divisor(self, value: int) -> str:
         """Return C++ for a divisor."""
@@ -36,7 +36,8 @@ class MapScalars:
 
     def words(self) -> list[int]:
         """Return the words of `Parameters`: divisors, then plain numbers; at least one of each."""
-        return [*strides.divisors(self.divisors or [1], self.bits), *(self.numbers or [0])]
+        numbers = [n % (1 << self.bits) for n in self.numbers]
+        return [*strides.divisors(self.divisors or [1], self.bits), *(numbers or [0])]
 
 
 def _place(held: list[int], value: int) -> int:
