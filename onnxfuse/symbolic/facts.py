@@ -9,14 +9,9 @@ from typing import Any, cast
 
 from onnxfuse.symbolic.expressions import Expression
 from onnxfuse.symbolic.integer import CONSTRUCTORS, Atom, Int, IntLike, affine, of_atom, of_terms, solved, undominated
-from onnxfuse.symbolic.operations import (
+from onnxfuse.symbolic.operations import FLOOR, MAX, MIN, MOD, NAME, OPERATIONS
+from onnxfuse.symbolic.ranges import (
     ANY,
-    FLOOR,
-    MAX,
-    MIN,
-    MOD,
-    NAME,
-    OPERATIONS,
     TRUTH,
     Range,
     added,
@@ -26,6 +21,7 @@ from onnxfuse.symbolic.operations import (
     of_sum,
     product,
     scaled,
+    unscaled,
 )
 from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided
 
@@ -175,14 +171,14 @@ class Facts:
         if not isinstance(short, Int):
             return
         y, factor, offset = affine(short)
-        low, high = _quotient((added(to[0], -offset), added(to[1], -offset)), factor)
+        low, high = unscaled((added(to[0], -offset), added(to[1], -offset)), factor)
         if len(y.terms) > 1:
             self._add(y.terms, (low, high))
             ends = [scaled(self._product(m, DEPTH), c) for m, c in y.terms]
             for n, (monomial, c) in enumerate(y.terms):
                 rest = [e for k, e in enumerate(ends) if k != n]
                 margin = reduce(added, (-e[1] for e in rest), low), reduce(added, (-e[0] for e in rest), high)
-                self._add(monomial, _quotient(margin, c))
+                self._add(monomial, unscaled(margin, c))
         else:
             self._add(y.terms[0][0], (low, high))
         if low == high:
@@ -218,12 +214,3 @@ class Facts:
         self.assumed[key] = intersected(before, to)
         if self.assumed[key] != before:
             self._ranges.clear()
-
-
-def _quotient(ends: Range, factor: int) -> Range:
-    """Return the integers that are in a range when they are multiplied by `factor`."""
-    low, high = ends if factor > 0 else (-ends[1], -ends[0])
-    return (
-        low if isinstance(low, float) else -(-low // abs(factor)),
-        high if isinstance(high, float) else high // abs(factor),
-    )

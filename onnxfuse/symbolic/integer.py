@@ -15,22 +15,8 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from onnxfuse.symbolic import text as texts
-from onnxfuse.symbolic.operations import (
-    CEILING,
-    EXACT,
-    FLOOR,
-    MAX,
-    MIN,
-    MOD,
-    NAME,
-    OPERATIONS,
-    Bound,
-    Range,
-    is_reduced,
-    multiplied,
-    of_sum,
-    product,
-)
+from onnxfuse.symbolic.operations import CEILING, EXACT, FLOOR, MAX, MIN, MOD, NAME, OPERATIONS
+from onnxfuse.symbolic.ranges import Bound, Range, is_reduced, multiplied, of_sum, product
 from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided, in_order, summed, whole_multiples, without
 
 MOST_TERMS = 64

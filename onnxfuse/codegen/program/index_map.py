@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxfuse.symbolic import recording
-from onnxfuse.symbolic.operations import FLOOR, MOD, OPERATIONS, Range, intersected, is_reduced, of_sum
+from onnxfuse.symbolic.operations import FLOOR, MOD, OPERATIONS
+from onnxfuse.symbolic.ranges import Range, intersected, is_reduced, of_sum
 from onnxfuse.symbolic.strides import Shape
 from onnxfuse.symbolic.terms import summed, whole_multiples
 
