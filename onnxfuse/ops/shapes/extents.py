@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.branching import want
-from onnxfuse.symbolic.integer import Int, bounds, exact_division, is_minimum_with, smallest
+from onnxfuse.symbolic.integer import Int, bounds, exact_quotient, is_minimum_with, smallest
 from onnxfuse.symbolic.traced_numbers import either, selected
 
 _UNKNOWN = "\0"
@@ -64,8 +64,11 @@ def may_be_multiple(a: int, b: int) -> Any:
 
 
 def quotient(a: int, b: int) -> int:
-    """Return a / b, which leaves no remainder where the model runs: of symbolic integers `(H*W/49)`, if need be."""
-    return cast(int, exact_division(a, b)) if is_symbolic(a, b) else a // b
+    """Return a / b, which leaves no remainder; of symbolic integers an unknown one unless the division comes out."""
+    if not is_symbolic(a, b):
+        return a // b
+    found: Any = exact_quotient(a, b)
+    return unknown() if found is None else found
 
 
 def smaller(a: int, b: int) -> int:

@@ -33,9 +33,8 @@ def shapes(text: str, opset: int = 17) -> dict[str, tuple[DeclaredExtent, ...] |
         (("b", "s", 64), (64,), "b*s"),
         (("b", 4, "s"), ("s",), "4*b"),
         (("4*b", "s"), ("b",), "4*s"),
-        (("b", 6), (4,), "(3*b)/2"),
-        (("b", 6), ("s",), "6*b/s"),
-        (("b", 64, "h", "w"), ("b", 3136), "(h*w)/49"),
+        (("b", 6), (4,), None),
+        (("b", 6), ("s",), None),
         (("b", None), ("b",), None),
         (("b", 6), (0, "b"), None),
         (("unk__1", 4), (), "unk__1*4"),
@@ -43,13 +42,13 @@ def shapes(text: str, opset: int = 17) -> dict[str, tuple[DeclaredExtent, ...] |
         (("4*(a/b:0.1)", "s"), ("a/b:0.1", "s"), 4),
         (("past + new", "b"), ("new + past",), "b"),
         (("2*s+2", "b"), ("s+1", 2), "b"),
-        (("s+1",), ("s",), "(s+1)/s"),
+        (("s+1",), ("s",), None),
     ],
 )
 def test_names_cancel(
     source: tuple[DeclaredExtent, ...], divisor: tuple[DeclaredExtent, ...], rest: DeclaredExtent
 ) -> None:
-    """In the -1 of a Reshape; what does not come out for every size is a quotient that leaves no remainder."""
+    """In the -1 of a Reshape; what does not come out is not known."""
     of = [unknown() if n is None else n for n in extents(*source)]
     by = [n for n in extents(*divisor) if n is not None]
     if rest is None:
