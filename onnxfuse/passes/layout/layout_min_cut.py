@@ -72,14 +72,14 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport, f
     while True:
         forms = _forms(graph, rule.layout.types, first)
         saving = [n for n, f in forms.items() if f.saves]
-        if not saving:
-            chosen, cheapest = {}, dict[Node, Form]()
-            break
-        cheapest = _cheapest(graph, forms, largest=largest)
+        cheapest = _cheapest(graph, forms, largest=largest) if saving else {}
         chosen = {n: f for n, f in cheapest.items() if not _lies_last(graph, n, f, absorbed)}
+        if not chosen:
+            break
         before, replaced = graph.snapshot(), names(list(chosen))
-        alone = _computed_by_none(graph, _write(graph, chosen), fuse) if chosen else []
+        alone = _computed_by_none(graph, _write(graph, chosen), fuse)
         if not alone:
+            report.applied.append(Applied(rule.name, "", replaced))
             break
         graph.restore(before)
         # Kernels may need what follows a convolution: at equal costs it is converted, too.
@@ -93,8 +93,6 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport, f
             refuse(
                 node, "stays channels first: its region would need as many Transposes at its edges as it saves inside"
             )
-    if chosen:
-        report.applied.append(Applied(rule.name, "", replaced))
     return bool(chosen)
 
 
