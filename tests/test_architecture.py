@@ -134,6 +134,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "recurrent": "gemm",
         "memory_bound": "reduction pointwise",
         "scan": "pointwise",
+        "topk": "pointwise",
     },
 }
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a
