@@ -28,7 +28,13 @@ from onnxfuse.verification.cases.planning import (
     shape_key,
 )
 from onnxfuse.verification.compare.better_inputs import improve_inputs
-from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.compare.case_comparison import (
+    Comparison,
+    Float32Check,
+    OriginalRuns,
+    OutputFacts,
+    References,
+)
 from onnxfuse.verification.compare.doubt import reexamine
 from onnxfuse.verification.compare.empty_outputs import outputs_without_elements
 from onnxfuse.verification.compare.judging import Judging
@@ -119,7 +125,6 @@ def compare(
             plan, shapes, report = _accepted_plan(
                 original_model, acceptance_test(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
             )
-            scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
             too_much = _why_not_float64(original_model, plan, limits) if truth == "auto" else ""
             oracle = (
@@ -131,7 +136,11 @@ def compare(
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)
-            choosing, without_elements = selects(original_model), outputs_without_elements(original_model)
+            facts = OutputFacts(
+                class_outputs(original_model) if judging.top_k is None else frozenset(),
+                outputs_without_elements(original_model),
+                selects(original_model),
+            )
             del original_model
             # With two providers the original's own error is the worse of the two.
             twin = None if elsewhere is None else sessions.ort_session(file, elsewhere, cuda=cuda)
@@ -148,15 +157,19 @@ def compare(
 
             runtime.reset_counts()
 
-            comparison = Comparison(
-                plain, twin, session, oracle, lambda why: float32_reference(load(original, "original"), why),
-                on_perturbed_tables(lambda: load(original, "original"), providers, cuda), judging, rounded, scores,
-                limits, needs, wide, why_not_wide,
+            runs = OriginalRuns(
+                plain,
+                on_perturbed_tables(lambda: load(original, "original"), providers, cuda),
+                rounded,
                 lambda: _original_variants(load(original, "original"), providers, cuda),
                 Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
+                twin,
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
-                selects=choosing, without_elements=without_elements,
-            )  # fmt: skip
+            )
+            references = References(oracle, lambda why: float32_reference(load(original, "original"), why))
+            comparison = Comparison(
+                runs, session, references, facts, judging, limits, needs, Float32Check(wide, why_not_wide)
+            )
             planned = len(plan)
             comparison.run_all(plan, progress)
             if inputs is None and extra_cases:
