@@ -107,7 +107,7 @@ def test_warps_that_share_a_row(warps):
     assert f"ROW_THREADS = {32 * warps};" in plan.kernel.text
 
 
-@pytest.mark.parametrize("splits", [2, 16])
+@pytest.mark.parametrize("splits", [2, 32])
 @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE])
 def test_blocks_that_share_a_row(splits, dtype):
     """Two launches; the last parts of a row may have no elements."""

@@ -68,7 +68,7 @@ def test_no_order_of_the_input_is_wrong(order):
 
 
 @pytest.mark.parametrize("tuning", [*(TopKVariant(topk_warps=n) for n in (1, 2, 4, 8)),
-                                    *(TopKVariant(topk_splits=n) for n in (2, 4, 8, 16))], ids=str)  # fmt: skip
+                                    *(TopKVariant(topk_splits=n) for n in (2, 4, 8, 16, 32))], ids=str)  # fmt: skip
 def test_variants(tuning):
     """Each computes the same."""
     check(17, HALF, numbers(HALF, (37, 3001), ties=True), tuning=tuning)

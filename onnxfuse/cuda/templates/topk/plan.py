@@ -40,11 +40,11 @@ THREADS = 256
 WARPS = THREADS // 32
 WIDEST = 8
 """Maximum elements per vector, by which the queues in shared memory grow."""
-BUSY = 16
+BUSY = 32
 """Warps per multiprocessor below which more share a row."""
-MOST_SPLITS = 16
+MOST_SPLITS = 32
 """Maximum blocks per row: so many warps merge what they find."""
-PART = 16
+PART = 4
 """Minimum vectors per thread of a block that shares its row with others."""
 
 
@@ -143,7 +143,7 @@ def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchP
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[TopKVariant, ...]:
     """Return the variants worth measuring."""
     shared = (TopKVariant(topk_warps=n) for n in (1, 2, 4, 8))
-    return (*shared, *(TopKVariant(topk_splits=n) for n in (4, 8, 16)))
+    return (*shared, *(TopKVariant(topk_splits=n) for n in (4, 8, 16, 32)))
 
 
 def plan(
@@ -172,10 +172,9 @@ def _launch(op: FusedOp, work: TopKProblem, file: str, facts: dict[str, int], bl
     count, program = math.prod(work.full), work.body.program
     bits, space, entry = launch_plan.index_bits(count), _space(work), identifier(op.name)
     placed = dense.patterns(work.operands, space, count, facts["WIDTH"])
-    compared = program.outputs[0].dtype
     text = dense.index_space(bits, space, placed)
     text += constants({**facts, "K": work.body.k, "LARGEST": work.body.largest, "CLUSTER": 1})
-    text += f"using Compared = {element_types.computed(compared)};\n"
+    text += f"using Compared = {_compared(work)};\n"
     kernel = KernelSource(
         entry,
         (
@@ -220,11 +219,23 @@ def _space(work: TopKProblem) -> StridedLayout:
     return StridedLayout(extents, tuple((*o, s[-1]) for o, s in zip(outer.strides, strides, strict=True)))
 
 
+def _compared(work: TopKProblem) -> str:
+    """Return the C++ type in which values are compared: integers of less than 4 bytes in int."""
+    dtype = work.body.program.outputs[0].dtype
+    small = element_types.is_integer(dtype) and element_types.TYPES[dtype].size < 4
+    return "int" if small else element_types.computed(dtype)
+
+
 def _width(work: TopKProblem, aligned: bool) -> int:
-    """Return the vector width: as many elements as divide the row."""
+    """Return the vector width: as many elements as divide the row, fewer where lanes would have none."""
+    if not aligned:
+        return 1
     sizes = [element_types.TYPES[work.body.program.outputs[0].dtype].size]
     sizes += [o.size for o in work.operands if o.is_output]
-    return gcd(min(vector_width(tuple(sizes)), WIDEST), work.full[-1]) if aligned else 1
+    widest = min(vector_width(tuple(sizes)), WIDEST)
+    while widest > 1 and 32 * widest > work.full[-1]:
+        widest //= 2
+    return gcd(widest, work.full[-1])
 
 
 def _candidate_bytes(work: TopKProblem) -> int:

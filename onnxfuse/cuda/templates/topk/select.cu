@@ -30,13 +30,9 @@ DEVICE void topk(const Pointers& pointers, T* values, long long* indices, Candid
     const Index next = column + STEP;
     if (next < end) load_all<WIDTH>(ahead, pointers, Place(row * columns + next, p), p);
     Result result[WIDTH];
-    Candidate x[WIDTH];
-    UNROLLED for (int w = 0; w < WIDTH; ++w) {
-      result[w] = apply(element(held, w));
-      x[w] = candidate(result[w].b0, column + w);
-    }
+    UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held, w));
     if (column < end) store_all<WIDTH>(pointers, result, Place(row * columns + column, p), p);
-    chosen.offer(x, column < end);
+    chosen.offer(result, column, column < end);
     held = ahead;
   }
   const Candidate mine = across_warps<ROW_WARPS>(chosen.finish());

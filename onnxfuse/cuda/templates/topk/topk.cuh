@@ -10,7 +10,7 @@
 // waits in a queue until there are 32, as in WarpSelect (Johnson, Douze and Jegou, "Billion-scale similarity search with
 // GPUs", 2017). So no order of the input costs more than a merge for each 32 elements.
 
-// Unsigned numbers in the order of the values.
+// Unsigned numbers in the order of the values, and back.
 DEVICE unsigned order_of(unsigned x) { return x; }
 DEVICE unsigned order_of(int x) { return (unsigned)x ^ 1u << 31; }
 DEVICE unsigned long long order_of(unsigned long long x) { return x; }
@@ -25,18 +25,32 @@ DEVICE unsigned long long order_of(double x) {
 }
 using Order = decltype(order_of(Compared()));
 
+template <class T> DEVICE T value_of(Order order, T) {
+  return T(order ^ (T(-1) < T(0) ? Order(1) << (8 * sizeof(Order) - 1) : Order(0)));
+}
+DEVICE float value_of(Order order, float) {
+  return float_of_bits((unsigned)order ^ (order >> 31 ? 1u << 31 : ~0u));
+}
+DEVICE double value_of(Order order, double) {
+  return double_of_bits((unsigned long long)order ^ ((unsigned long long)order >> 63 ? 1ull << 63 : ~0ull));
+}
+
+// Of both numbers the higher is further ahead.
 struct Candidate {
-  Order order;  // the higher, the further ahead
-  Index column;
+  Order order;
+  Index place;  // counted from behind: the complement of the column
+  DEVICE Index column() const { return ~place; }
 };
 DEVICE Candidate candidate(Compared value, Index column) {
   const Order order = order_of(value);
-  return {LARGEST ? order : (Order)~order, column};
+  return {LARGEST ? order : (Order)~order, ~column};
 }
 // What every element is ahead of.
-DEVICE Candidate nothing() { return {0, (Index)-1}; }
+DEVICE Candidate nothing() { return {0, 0}; }
 DEVICE bool is_ahead(const Candidate& a, const Candidate& b) {
-  return a.order > b.order || (a.order == b.order && a.column < b.column);
+  if constexpr (sizeof(Candidate) == 8)  // one comparison of a pair of registers
+    return ((unsigned long long)a.order << 32 | a.place) > ((unsigned long long)b.order << 32 | b.place);
+  else return a.order > b.order || (a.order == b.order && a.place > b.place);
 }
 
 DEVICE unsigned lane() { return thread_index() % 32; }
@@ -72,14 +86,22 @@ struct Chosen {
   Candidate* queue;  // shared memory of this warp
   Candidate* bound;
   Candidate mine = nothing();  // lane j has the j-th
-  Candidate last = nothing();  // the K-th
+  Candidate last = nothing();  // an element must be ahead of it: the K-th, or what is known to be behind the K-th
+  Compared value = value_of(LARGEST ? Order(0) : (Order)~Order(0), Compared());  // of the last
   unsigned waiting = 0;
+  bool started = false, taken = false;
 
-  DEVICE void offer(const Candidate (&x)[WIDTH], bool there) {
-    bool enters[WIDTH], any = false;
-    UNROLLED for (int w = 0; w < WIDTH; ++w) any |= enters[w] = there && is_ahead(x[w], last);
-    if (!any_of_warp(any)) return;
-    UNROLLED for (int w = 0; w < WIDTH; ++w) push(x[w], enters[w]);
+  // The elements from `column` on, where they are `there`.
+  DEVICE void offer(const Result (&x)[WIDTH], Index column, bool there) {
+    // By the values alone, which leaves NaN and what is equal: most elements are behind.
+    bool any = false;
+    UNROLLED for (int w = 0; w < WIDTH; ++w) any |= !(LARGEST ? x[w].b0 < value : x[w].b0 > value);
+    if (!any_of_warp(there && any)) return;
+    Candidate each[WIDTH];
+    UNROLLED for (int w = 0; w < WIDTH; ++w) each[w] = there ? candidate(x[w].b0, column + w) : nothing();
+    if (WIDTH > 1 && !started) start(each);
+    started = true;
+    UNROLLED for (int w = 0; w < WIDTH; ++w) push(each[w], is_ahead(each[w], last));
     wait_for_warp();
     while (waiting >= 32) {
       waiting -= 32;
@@ -87,8 +109,25 @@ struct Chosen {
       drop_late();
     }
   }
+  // The K-th of the lanes' best is a bound: K elements are not behind it.
+  DEVICE void start(const Candidate (&each)[WIDTH]) {
+    Candidate best = each[0];
+    UNROLLED for (int w = 1; w < WIDTH; ++w) best = is_ahead(each[w], best) ? each[w] : best;
+    best = sorted_backward(best);
+    if (best.place > 0) --best.place;  // it is one of them
+    share(best, 32 - K);
+  }
+  // From here on an element must be ahead of what this lane has.
+  DEVICE void share(Candidate from, unsigned of_lane) {
+    if (lane() == of_lane) *bound = from;
+    wait_for_warp();
+    last = *bound;
+    value = value_of(LARGEST ? last.order : (Order)~last.order, Compared());
+    wait_for_warp();
+  }
   DEVICE void push(const Candidate& x, bool enters) {
     const unsigned lanes = lanes_where(enters);
+    if (lanes == 0) return;
     if (enters) queue[waiting + ones(lanes & ((1u << lane()) - 1))] = x;
     waiting += ones(lanes);
   }
@@ -104,11 +143,11 @@ struct Chosen {
     wait_for_warp();
   }
   DEVICE void take(const Candidate& more) {
-    mine = merged(mine, sorted_backward(more));
-    if (lane() == K - 1) *bound = mine;
-    wait_for_warp();
-    last = *bound;
-    wait_for_warp();
+    const Candidate backward = sorted_backward(more);
+    mine = taken ? merged(mine, backward) : exchange_partial(backward, 31);
+    taken = true;
+    const Candidate behind = last;
+    share(is_ahead(mine, behind) ? mine : behind, K - 1);
   }
   DEVICE Candidate finish() {
     if (waiting) take(lane() < waiting ? queue[lane()] : nothing());
@@ -136,9 +175,9 @@ DEVICE void write_row(const Pointers& pointers, T* values, long long* indices, c
                       const Parameters& p) {
   if (lane() >= K) return;
   Held<1> held = {};
-  load_all<1>(held, pointers, Place(row * p.extent[RANK - 1].value + mine.column, p), p);
+  load_all<1>(held, pointers, Place(row * p.extent[RANK - 1].value + mine.column(), p), p);
   const typename Stored<T>::Value value[1] = {apply(element(held, 0)).b0};
-  const long long index[1] = {(long long)mine.column};
+  const long long index[1] = {(long long)mine.column()};
   if (values != nullptr) store_values<1>(values + row * K + lane(), value);
   if (indices != nullptr) store_values<1>(indices + row * K + lane(), index);
 }

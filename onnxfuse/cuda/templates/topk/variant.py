@@ -12,4 +12,4 @@ class TopKVariant(Variant):
     topk_warps: int = 0
     """Warps per row, a power of 2 up to 8; 0 = by how many rows there are."""
     topk_splits: int = 0
-    """Blocks per row, a power of 2 up to 16: if more than 1, of 8 warps each; 0 = by how many rows there are."""
+    """Blocks per row, a power of 2 up to 32: if more than 1, of 8 warps each; 0 = by how many rows there are."""
