@@ -11,6 +11,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.ops import Trait
 from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 
 
@@ -73,7 +74,7 @@ class _Slices:
     def part(self, value: str) -> _Slice | None:
         """Return the source and range of a value that is a slice along the axis alone; None if that is not known."""
         graph, node = self.graph, self.graph.producer(value)
-        if node is None or node.domain or node.op not in (ops.Slice, ops.Split):
+        if node is None or not (node.has(Trait.SELECTS) and node.has(Trait.NAMES_AXES)):
             return None
         shape = graph.type(node.inputs[0]).shape
         if shape is None or not isinstance(extent := shape[self.axis], int):
