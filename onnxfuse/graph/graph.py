@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import islice
 from operator import attrgetter
 
 import numpy as np
@@ -190,9 +191,16 @@ class Graph:
 
     def outputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
+        return list(self._outputs_of(nodes))
+
+    def has_more_outputs(self, nodes: Collection[Node], most: int) -> bool:
+        """Return whether `nodes` have more than `most` outputs; looks at no more than it has to, of a Split of many."""
+        return next(islice(self._outputs_of(nodes), most, None), None) is not None
+
+    def _outputs_of(self, nodes: Collection[Node]) -> Iterator[str]:
         members = set(nodes)
         ordered = sorted(members, key=_order)
-        return [v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members)]
+        return (v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members))
 
     def type(self, value: str) -> ValueType:
         """Return the type of `value`, as far as known."""
