@@ -1,4 +1,4 @@
-"""Sweep, fit, and judgement on problems held out: everything of a calibration but the measuring itself."""
+"""What a calibration measures, and what it makes of the times: fits, and judgement on problems held out."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,12 +20,7 @@ from onnxfuse.support.integer_parts import text_of
 from tools.calibrate import costs_file, problems
 from tools.calibrate.fit import Fit, fitted
 from tools.calibrate.problems import FLOAT, HALF, Problem
-
-Measure = Callable[[Problem, Variant | None], float | None]
-"""Returns the microseconds of a problem by a variant (None: the plan's own choice); None if it does not run."""
-
-Prepare = Callable[[Sequence[tuple[Problem, Variant | None]]], None]
-"""Is told what will be measured next, so that it may compile all of it at once."""
+from tools.calibrate.times import Times, digest
 
 LEAST_SAMPLES = 6
 """Minimum times of a tile for a fit of its five numbers; with fewer its cost stays as it was."""
@@ -37,6 +32,30 @@ HELD_OUT: Mapping[str, tuple[Callable[[np.random.Generator, int], Iterable[Probl
     "memory_bound": (problems.held_out_memory_bound, 60),
 }
 """Problems that no cost was fitted to, and how many of each kind judge the choice."""
+
+PARTS = {"gemm": "products", "attention": "attentions", "convolution": "convolutions", "memory": "memory_bound"}
+"""Kinds of problems by the part of a calibration that measures them; one part may run while another one does."""
+
+SWEEP = "sweep"
+"""Kind of the problems from which costs are fitted."""
+
+
+class DeadGpuError(Exception):
+    """A kernel broke this process's GPU context: no further one can run in it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A problem, and by which variants it shall be timed."""
+
+    kind: str
+    problem: Problem
+    variants: tuple[Variant | None, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name among the measured times."""
+        return name_of(self.kind, self.problem)
 
 
 @dataclass(frozen=True)
@@ -55,6 +74,12 @@ class Regret:
     median: float
     p95: float
     count: int
+    unknown: int
+    """Problems whose choice was not among the measured variants."""
+
+    def __str__(self) -> str:
+        unknown = f", the choice of {self.unknown} more was not measured" if self.unknown else ""
+        return f"regret {self.median:.1%} in the median, {self.p95:.1%} at the 95th percentile of {self.count}{unknown}"
 
 
 @dataclass(frozen=True)
@@ -84,17 +109,39 @@ def gemm_tables(arch: Arch) -> Iterator[Table]:
     yield Table("gemm.mma.exact", mma.exact, sweeps["exact"])
 
 
-def fit_table(table: Table, arch: Arch, measure: Measure, prepare: Prepare = lambda _: None) -> dict[str, Fit[Any]]:
+def name_of(kind: str, problem: Problem) -> str:
+    """Return the name of a problem among the measured times."""
+    return f"{kind} {problem.name}"
+
+
+def requests(arch: Arch, part: str, share: float = 1.0) -> Iterator[Request]:
+    """Yield what a part of a calibration measures: first what costs are fitted to, then a share of what judges them."""
+    if part == "gemm":
+        wanted: dict[str, tuple[Problem, list[Variant]]] = {}
+        for table in gemm_tables(arch):
+            for row in table.rows:
+                for problem in _swept(table, row, arch):
+                    wanted.setdefault(problem.name, (problem, []))[1].append(_variant(row))
+        for problem, variants in wanted.values():
+            yield Request(SWEEP, problem, tuple(dict.fromkeys(variants)))
+    draw, count = HELD_OUT[PARTS[part]]
+    for problem in draw(np.random.default_rng(0), max(1, round(count * share))):
+        yield Request(PARTS[part], problem, cuda.candidates(problem.op, problem.shapes, arch))
+
+
+def fit_table(table: Table, arch: Arch, times: Times) -> dict[str, Fit[Any]]:
     """Return the fit of each row of a table that has enough times."""
     fits: dict[str, Fit[Any]] = {}
-    swept = {part: _swept(table, part, arch) for part in table.rows}
-    prepare([(problem, _variant(part)) for part, found in swept.items() for problem in found])
     for part, cost in table.rows.items():
-        times = [(problem, measure(problem, _variant(part))) for problem in swept[part]]
-        samples = [(problem, time) for problem, time in times if time is not None]
+        variant = _variant(part)
+        known = ((problem, times.get(name_of(SWEEP, problem), {}).get(str(variant))) for problem in table.problems)
+        samples = [
+            (estimate, time.mean)
+            for problem, time in known
+            if time is not None and (estimate := _estimator(problem, arch, part))(cost) < np.inf
+        ]
         if len(samples) >= LEAST_SAMPLES:
-            estimates = [_estimator(problem, arch, part) for problem, _ in samples]
-            fits[text_of(part)] = fitted(cost, estimates, [time for _, time in samples])
+            fits[text_of(part)] = fitted(cost, [one for one, _ in samples], [time for _, time in samples])
     return fits
 
 
@@ -119,36 +166,38 @@ def _swept(table: Table, part: Any, arch: Arch) -> list[Problem]:
     return [problem for problem in table.problems if fits(problem)]
 
 
-def regret(held_out: Iterable[Problem], arch: Arch, measure: Measure, prepare: Prepare = lambda _: None) -> Regret:
-    """Return how much more time the plans take than the fastest variants, relative to these.
+def regret(kind: str, held_out: Iterable[Problem], arch: Arch, times: Times) -> Regret | None:
+    """Return how much more time the plans take than the fastest variants, relative to these; None without times.
 
-    Raises ValueError if nothing was measured.
+    Which variant is fastest is said by the first measurement of each, how much faster by the second: among equal ones
+    the fastest of a single measurement would be the luckiest.
     """
-    tried = [(problem, cuda.candidates(problem.op, problem.shapes, arch)) for problem in held_out]
-    prepare([(problem, variant) for problem, variants in tried for variant in variants])
-    ratios = []
-    for problem, variants in tried:
-        times = [time for v in variants if (time := measure(problem, v)) is not None]
-        own = measure(problem, None)
-        if own is not None and times:
-            ratios.append(max(0.0, own / min(times) - 1))
+    ratios, unknown = [], 0
+    for problem in held_out:
+        if not (measured := [*times.get(name_of(kind, problem), {}).values()]):
+            continue
+        chosen = digest(cuda.plan(problem.op, problem.shapes, True, arch))
+        own = next((time for time in measured if time.launch == chosen), None)
+        if own is None:
+            unknown += 1
+        else:
+            ratios.append(max(0.0, own.second / min(measured, key=lambda time: time.first).second - 1))
     if not ratios:
-        raise ValueError("none of the problems held out was measured")
-    return Regret(float(np.median(ratios)), float(np.percentile(ratios, 95)), len(ratios))
+        return None
+    return Regret(float(np.median(ratios)), float(np.percentile(ratios, 95)), len(ratios), unknown)
 
 
 def calibrate(
     arch: Arch,
     card: Card,
-    measure: Measure,
+    times: Times,
     *,
-    prepare: Prepare = lambda _: None,
     table_of: Callable[[Arch], Iterable[Table]] = gemm_tables,
     held_out: Mapping[str, tuple[Callable[[np.random.Generator, int], Iterable[Problem]], int]] = HELD_OUT,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Calibration:
-    """Return the costs of a card, from what `measure` says. What is not fitted stays as its file has it, or is like the
-    file of the reference.
+    """Return the costs of a card, from its times. What is not fitted, or has no times, stays as its file has it, or is
+    like the file of the reference.
 
     Residuals and regrets become part of the file, section `[calibration]`.
     """
@@ -158,17 +207,22 @@ def calibrate(
         text = costs_file.with_value(text, "card", name, shown)
     fits: dict[str, Mapping[str, Fit[Any]]] = {}
     for table in table_of(arch):
-        fits[table.name] = found = fit_table(table, arch, measure, prepare)
+        fits[table.name] = found = fit_table(table, arch, times)
         text = costs_file.with_table(text, table.name, {key: asdict(one.row) for key, one in found.items()})
         if found:
             residual = float(np.median([one.residual for one in found.values()]))
             text = costs_file.with_value(text, "calibration.residual", table.name, f"{residual:.4f}")
             progress(f"{table.name}: {len(found)} of {len(table.rows)} rows fitted, residual {residual:.1%}")
     regrets: dict[str, Regret] = {}
-    with tables.substituted(arch.name, text):
-        for kind, (draw, count) in held_out.items():
-            regrets[kind] = one = regret(draw(np.random.default_rng(0), count), arch, measure, prepare)
-            progress(f"{kind}: regret {one.median:.1%} in the median, {one.p95:.1%} at the 95th percentile")
+    for kind, (draw, count) in held_out.items():
+        drawn = list(draw(np.random.default_rng(0), count))
+        before = regret(kind, drawn, arch, times)
+        with tables.substituted(arch.name, text):
+            if before is None or (after := regret(kind, drawn, arch, times)) is None:
+                progress(f"{kind}: not measured")
+                continue
+        regrets[kind] = after
+        progress(f"{kind}: {after}; by the costs before {before}")
     rows = {kind: {k: round(v, 4) for k, v in asdict(one).items()} for kind, one in regrets.items()}
     text = costs_file.with_table(text, "calibration.regret", rows)
     return Calibration(text, fits, regrets)

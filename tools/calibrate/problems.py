@@ -100,11 +100,12 @@ def held_out_memory_bound(random: np.random.Generator, count: int) -> Iterator[P
         ("row", 1, "(x) => (y) { a = Constant <value = int64[1] {0}> () y = ReduceMean <keepdims = 1> (x, a) }"),
     )
     for number in range(count):
-        template, inputs, text = texts[number % len(texts)]
+        kind = number % len(texts)
+        template, inputs, text = texts[kind]
         columns = _between(random, 24, 16384)
         rows = max(1, _between(random, 2**16, 2**26) // columns)
         shapes: tuple[Shape, ...] = ((rows, columns), (columns,))
-        yield Problem(f"{template} {rows}x{columns}", _op(text, template, inputs, HALF), shapes[:inputs])
+        yield Problem(f"{template} {kind} {rows}x{columns}", _op(text, template, inputs, HALF), shapes[:inputs])
 
 
 def _between(random: np.random.Generator, low: int, high: int) -> int:
