@@ -3,8 +3,9 @@
     python -m tools.calibrate --arch sm_90a --out onnxfuse/cuda/costs/sm_90a.toml
 
 Needs the GPU, CuPy and torch. Sweeps the tiles of the matrix products, fits their costs, and judges every template's
-own choice on problems that no cost was fitted to (200 products, 60 attentions, 60 convolutions, 60 memory-bound ops):
-the regret is the time of the choice over that of the fastest variant. Not yet run on a GPU.
+own choice on problems that no cost was fitted to: 200 products, and 60 each of products of few rows, attentions,
+convolutions, depthwise convolutions and memory-bound ops. The regret is the time of the choice over that of the fastest
+variant. Not yet run on a GPU.
 
 What was measured is kept in `--times`, a problem a line as it comes: the same command goes on where it stopped, after
 an error or after `--seconds`. Parts may be measured at once, on several GPUs of a kind, and fitted together; fitting

@@ -20,20 +20,29 @@ from onnxfuse.support.integer_parts import text_of
 from tools.calibrate import costs_file, problems
 from tools.calibrate.fit import Fit, fitted
 from tools.calibrate.problems import FLOAT, HALF, Problem
-from tools.calibrate.times import Times, digest
+from tools.calibrate.times import LIBRARY, Times, digest
 
 LEAST_SAMPLES = 6
 """Minimum times of a tile for a fit of its five numbers; with fewer its cost stays as it was."""
 
 HELD_OUT: Mapping[str, tuple[Callable[[np.random.Generator, int], Iterable[Problem]], int]] = {
     "products": (problems.held_out_products, 200),
+    "skinny": (problems.held_out_skinny, 60),
     "attentions": (problems.held_out_attentions, 60),
     "convolutions": (problems.held_out_convolutions, 60),
     "memory_bound": (problems.held_out_memory_bound, 60),
 }
 """Problems that no cost was fitted to, and how many of each kind judge the choice."""
 
-PARTS = {"gemm": "products", "attention": "attentions", "convolution": "convolutions", "memory": "memory_bound"}
+WITHOUT_CHOICE: Mapping[str, tuple[Callable[[np.random.Generator, int], Iterable[Problem]], int]] = {
+    "depthwise": (problems.held_out_depthwise, 60),
+}
+"""Problems that have one variant each: there is no choice to judge, but a time."""
+
+PARTS = {
+    "gemm": ("products", "skinny"), "attention": ("attentions",), "convolution": ("convolutions", "depthwise"),
+    "memory": ("memory_bound",),
+}  # fmt: skip
 """Kinds of problems by the part of a calibration that measures them; one part may run while another one does."""
 
 SWEEP = "sweep"
@@ -124,9 +133,10 @@ def requests(arch: Arch, part: str, share: float = 1.0) -> Iterator[Request]:
                     wanted.setdefault(problem.name, (problem, []))[1].append(_variant(row))
         for problem, variants in wanted.values():
             yield Request(SWEEP, problem, tuple(dict.fromkeys(variants)))
-    draw, count = HELD_OUT[PARTS[part]]
-    for problem in draw(np.random.default_rng(0), max(1, round(count * share))):
-        yield Request(PARTS[part], problem, cuda.candidates(problem.op, problem.shapes, arch))
+    for kind in PARTS[part]:
+        draw, count = {**HELD_OUT, **WITHOUT_CHOICE}[kind]
+        for problem in draw(np.random.default_rng(0), max(1, round(count * share))):
+            yield Request(kind, problem, cuda.candidates(problem.op, problem.shapes, arch))
 
 
 def fit_table(table: Table, arch: Arch, times: Times) -> dict[str, Fit[Any]]:
@@ -174,7 +184,8 @@ def regret(kind: str, held_out: Iterable[Problem], arch: Arch, times: Times) -> 
     """
     ratios, unknown = [], 0
     for problem in held_out:
-        if not (measured := [*times.get(name_of(kind, problem), {}).values()]):
+        found = times.get(name_of(kind, problem), {})
+        if len(measured := [time for name, time in found.items() if name != LIBRARY]) < 2:
             continue
         chosen = digest(cuda.plan(problem.op, problem.shapes, True, arch))
         own = next((time for time in measured if time.launch == chosen), None)

@@ -6,14 +6,16 @@ import multiprocessing
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import cupy
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bench.kernels import timing
 from onnxfuse import cuda
@@ -24,9 +26,9 @@ from onnxfuse.measure.timing.stopwatch import interleaved, warm
 from onnxfuse.runtime.kernels.variants import driver_version
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic import element_types
-from tools.calibrate.calibration import DeadGpuError, Request
-from tools.calibrate.problems import Problem, Shape
-from tools.calibrate.times import Log, Time, digest
+from tools.calibrate.calibration import SWEEP, DeadGpuError, Request
+from tools.calibrate.problems import Library, Problem, Shape
+from tools.calibrate.times import LIBRARY, Log, Time, digest
 
 LAUNCHES = 20
 """Maximum launches of a CUDA graph."""
@@ -35,8 +37,9 @@ LONGEST = 1000.0
 ROUNDS, RUNS = 4, 3
 """Rounds in which all variants of a problem are timed in turns, and runs of each in a round; the first half of the
 rounds is the first measurement."""
-HOPELESS = 2.0
-"""Multiple of the least time from which one timing of a variant is enough."""
+HOPELESS, HOST = 2.0, 20.0
+"""Multiple of the least time, and microseconds of the host besides, from which one timing of a variant is enough where
+nothing is fitted to it."""
 SHOWN = 20
 """Problems after which a line shows the progress."""
 
@@ -106,38 +109,90 @@ def compile_all(requests: Sequence[Request], arch: Arch, say: Say) -> None:
 def times_of(request: Request, arch: Arch, say: Say) -> dict[str, Time]:
     """Return the times of a problem by its variants, timed in turns; those that do not run are said, and left out."""
     problem, works, launches = request.problem, dict[str, timing.Work](), dict[str, str]()
-    tensors: list[Any] = []
-    for variant in request.variants:
-        plan = _plan(problem, arch, variant)
-        try:
+    plans = {str(variant): _plan(problem, arch, variant) for variant in request.variants}
+    shapes = next((plan.output_shapes for plan in plans.values() if isinstance(plan, cuda.LaunchPlan)), None)
+    if shapes is None:
+        raise KernelError(f"no variant of {request.name} has a plan")
+    types = (*problem.op.inputs, *problem.op.outputs)
+    tensors = [_tensor(s, t) for s, t in zip((*problem.shapes, *shapes), types, strict=True)]
+    for name, plan in plans.items():
+        with _said(f"{request.name}, {name}", say, FAILURES):
             if isinstance(plan, KernelError):
                 raise plan
-            if not tensors:
-                shapes = (*problem.shapes, *plan.output_shapes)
-                tensors = [
-                    _tensor(s, t) for s, t in zip(shapes, (*problem.op.inputs, *problem.op.outputs), strict=True)
-                ]
             work = timing.launcher(plan, [t.data_ptr() for t in tensors], early=True)
             work()
             torch.cuda.synchronize()
-        except FAILURES as failed:
-            say(f"  {request.name}, {variant}: {_line(failed)}")
-            if _is_dead():
-                raise
-            continue
-        works[str(variant)], launches[str(variant)] = work, digest(plan)
+            works[name], launches[name] = work, digest(plan)
+    if problem.library is not None:
+        with _said(f"{request.name}, the library", say, (Exception,)):  # whatever torch raises, our times stay
+            work = _library_work(problem.library, tensors)
+            work()
+            torch.cuda.synchronize()
+            works[LIBRARY], launches[LIBRARY] = work, LIBRARY
     once = {name: _once(work) for name, work in works.items()}
-    near = [name for name, time in once.items() if time <= HOPELESS * min(once.values()) + LAUNCHES]
-    counts = [max(1, min(LAUNCHES, int(LONGEST / once[name]))) for name in near]
-    replays = [timing.graph_of([works[name]] * count).replay for name, count in zip(near, counts, strict=True)]
-    warm(replays, 1)
-    taken = interleaved(replays, ROUNDS, RUNS, timer=timing.on_gpu)
+    least = min((time for name, time in once.items() if name != LIBRARY), default=math.inf)
+    timed = [n for n, t in once.items() if request.kind == SWEEP or n == LIBRARY or t <= HOPELESS * least + HOST]
+    replays: dict[str, tuple[int, timing.Work]] = {}
+    for name in timed:
+        count = max(1, min(LAUNCHES, int(LONGEST / once[name])))
+        with _said(f"{request.name}, {name}, as a graph", say, (Exception,) if name == LIBRARY else FAILURES):
+            replays[name] = count, timing.graph_of([works[name]] * count).replay
+    runs = [replay for _, replay in replays.values()]
+    warm(runs, 1)
+    taken = interleaved(runs, ROUNDS, RUNS, timer=timing.on_gpu)
     found = {name: Time(launches[name], time, time) for name, time in once.items()}
-    for name, count, samples in zip(near, counts, taken, strict=True):
+    for (name, (count, _)), samples in zip(replays.items(), taken, strict=True):
         half = len(samples) // 2
         first, second = (1e6 * statistics.median(part) / count for part in (samples[:half], samples[half:]))
         found[name] = Time(launches[name], first, second)
     return found
+
+
+@contextmanager
+def _said(what: str, say: Say, errors: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Say what fails within, and go on; unless it broke the context."""
+    try:
+        yield
+    except errors as failed:
+        say(f"  {what}: {_line(failed)}")
+        if _is_dead():
+            raise
+
+
+def _library_work(library: Library, tensors: Sequence[Any]) -> timing.Work:
+    """Return what launches the library's kernel on the problem's first inputs; its output is its own."""
+    if library.function == "product":
+        x, w = tensors[:2]
+        y = torch.empty(x.shape[0], w.shape[0], device="cuda", dtype=x.dtype)
+
+        def product() -> object:
+            torch.backends.cuda.matmul.allow_tf32 = not library.exact
+            return torch.mm(x, w.T, out=y)
+
+        return product
+    if library.function == "attention":
+        q, k, v = (t.view(*t.shape[:2], library.heads, -1).transpose(1, 2) for t in tensors[:3])
+        kinds = [SDPBackend.CUDNN_ATTENTION] if q.dtype != torch.float32 else [
+            SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH
+        ]  # fmt: skip
+
+        def attention() -> object:
+            torch.backends.cuda.matmul.allow_tf32 = True
+            with sdpa_kernel(kinds):
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=library.causal)
+
+        return attention
+    x, w = tensors[:2]  # images [N, H, W, C]; filters [F, H, W, C], or depthwise [H, W, C, 1]
+    images = x.permute(0, 3, 1, 2)
+    filters = w.permute(0, 3, 1, 2) if library.groups == 1 else w.permute(2, 3, 0, 1).contiguous()
+
+    def convolution() -> object:
+        torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
+        return torch.nn.functional.conv2d(
+            images, filters, None, library.stride, library.pad, groups=library.groups
+        )  # fmt: skip
+
+    return convolution
 
 
 def _once(work: timing.Work) -> float:

@@ -27,6 +27,9 @@ class Time:
         return (self.first + self.second) / 2
 
 
+LIBRARY = "library"
+"""Name among the variants of a problem: what NVIDIA's library takes for the part that it has a kernel for."""
+
 Times = Mapping[str, Mapping[str, Time]]
 """Times by the problem's name and the variant's; a variant that did not run is absent."""
 
