@@ -9,6 +9,7 @@ import numpy as np
 from onnxfuse import cuda
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.tables import Card
+from onnxfuse.cuda.dispatch.estimates import estimates
 from onnxfuse.cuda.isa.factors import FLOAT16
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.variant import Variant
@@ -136,7 +137,18 @@ def requests(arch: Arch, part: str, share: float = 1.0) -> Iterator[Request]:
     for kind in PARTS[part]:
         draw, count = {**HELD_OUT, **WITHOUT_CHOICE}[kind]
         for problem in draw(np.random.default_rng(0), max(1, round(count * share))):
-            yield Request(kind, problem, cuda.candidates(problem.op, problem.shapes, arch))
+            yield Request(kind, problem, _candidates(problem, arch))
+
+
+def _candidates(problem: Problem, arch: Arch) -> tuple[Variant | None, ...]:
+    """Return the variants to time, the plan's own choice first: by what it chooses, where a variant says that."""
+
+    def launch(variant: Variant | None) -> object:
+        return cuda.plan(problem.op, problem.shapes, True, arch, variant).configuration
+
+    own, *others = cuda.candidates(problem.op, problem.shapes, arch)
+    named = (e.variant for e in estimates(problem.op, problem.shapes, arch) if e.chosen)
+    return (next((v for v in named if launch(v) == launch(own)), own), *others)
 
 
 def fit_table(table: Table, arch: Arch, times: Times) -> dict[str, Fit[Any]]:

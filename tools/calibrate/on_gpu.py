@@ -37,6 +37,8 @@ LONGEST = 1000.0
 ROUNDS, RUNS = 4, 3
 """Rounds in which all variants of a problem are timed in turns, and runs of each in a round; the first half of the
 rounds is the first measurement."""
+ONCE = 5
+"""Single launches, the fastest of which says how many one graph has."""
 HOPELESS, HOST = 2.0, 20.0
 """Multiple of the least time, and microseconds of the host besides, from which one timing of a variant is enough where
 nothing is fitted to it."""
@@ -131,7 +133,11 @@ def times_of(request: Request, arch: Arch, say: Say) -> dict[str, Time]:
             works[LIBRARY], launches[LIBRARY] = work, LIBRARY
     once = {name: _once(work) for name, work in works.items()}
     least = min((time for name, time in once.items() if name != LIBRARY), default=math.inf)
-    timed = [n for n, t in once.items() if request.kind == SWEEP or n == LIBRARY or t <= HOPELESS * least + HOST]
+    own = launches.get(str(request.variants[0]))
+    timed = [
+        name for name, time in once.items()
+        if request.kind == SWEEP or launches[name] in (own, LIBRARY) or time <= HOPELESS * least + HOST
+    ]  # fmt: skip
     replays: dict[str, tuple[int, timing.Work]] = {}
     for name in timed:
         count = max(1, min(LAUNCHES, int(LONGEST / once[name])))
@@ -196,8 +202,8 @@ def _library_work(library: Library, tensors: Sequence[Any]) -> timing.Work:
 
 
 def _once(work: timing.Work) -> float:
-    """Return the microseconds of a launch, with its host's part."""
-    return 1e6 * min(timing.on_gpu(work) for _ in range(2))
+    """Return the microseconds of a launch with its host's part, the least of several: the first ones wake the GPU."""
+    return 1e6 * min(timing.on_gpu(work) for _ in range(ONCE))
 
 
 def _plan(problem: Problem, arch: Arch, variant: Any) -> cuda.LaunchPlan | KernelError:

@@ -30,6 +30,8 @@ SWEPT = (
     (6304, 768, 768), (6304, 3072, 768), (4096, 4096, 4096), (16384, 768, 768), (1568, 320, 320), (6272, 640, 640),
 )  # fmt: skip
 """Rows, columns and terms of the products of BERT, ViT, MLPs and diffusion models, from one row to 16384."""
+DRAWN = 60
+"""Products of other sizes besides: tiles that no model's sizes fill."""
 
 
 DEPTHWISE = """(x, w, b) => (y) {
@@ -72,16 +74,24 @@ def product(m: int, n: int, k: int, dtype: int = HALF, *, exact: bool = False, l
 
 
 def swept(dtype: int, *, exact: bool) -> list[Problem]:
-    """Return the products from which the costs of tiles are fitted."""
-    return [product(*sizes, dtype, exact=exact, light=light) for sizes in SWEPT for light in (False, True)]
+    """Return the products from which the costs of tiles are fitted: of models, and of sizes drawn between theirs."""
+    known = [product(*sizes, dtype, exact=exact, light=light) for sizes in SWEPT for light in (False, True)]
+    random = np.random.default_rng(1)
+    drawn = [_sizes(random) for _ in range(DRAWN)]
+    return known + [product(*sizes, dtype, exact=exact, light=n % 2 == 1) for n, sizes in enumerate(drawn)]
+
+
+def _sizes(random: np.random.Generator) -> tuple[int, int, int]:
+    """Return rows, columns and terms of a product."""
+    m = _between(random, 1, 16384)
+    n, k = (8 * _between(random, 8, 512) for _ in range(2))
+    return m, n, k
 
 
 def held_out_products(random: np.random.Generator, count: int) -> Iterator[Problem]:
     """Yield products of sizes between those of the models, in float16 and float32, that no cost was fitted to."""
     for number in range(count):
-        m = _between(random, 1, 16384)
-        n, k = (8 * _between(random, 8, 512) for _ in range(2))
-        yield product(m, n, k, FLOAT if number % 4 == 3 else HALF, light=number % 2 == 1)
+        yield product(*_sizes(random), FLOAT if number % 4 == 3 else HALF, light=number % 2 == 1)
 
 
 def held_out_skinny(random: np.random.Generator, count: int) -> Iterator[Problem]:

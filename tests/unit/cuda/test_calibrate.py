@@ -103,7 +103,7 @@ def test_a_fit_ignores_what_disturbs_and_keeps_what_nothing_tells() -> None:
 
 
 def few_tables(arch: Arch):
-    yield Table("gemm.mma.rounded", gemm.mma(arch).rounded, problems.swept(HALF, exact=False)[::2])
+    yield Table("gemm.mma.rounded", gemm.mma(arch).rounded, problems.swept(HALF, exact=False)[::4])
 
 
 def test_a_calibration_writes_a_file_whose_choice_is_good() -> None:
