@@ -16,6 +16,9 @@ TENSOR_MAPS = 24
 TENSOR_MAP_BYTES = 128
 POINTER_BYTES = 8
 
+RESERVED_BYTES = 1024
+"""Shared memory of a multiprocessor reserved per block (CUDA C++ programming guide)."""
+
 EXTENT, STRIDE, BOX, ALIGNMENT = 2**32, 2**40, 256, 16
 """Limits of a tensor map: elements along a dimension, byte strides, elements of a box, and the alignment of strides and
 addresses (CUDA driver API, cuTensorMapEncodeTiled)."""

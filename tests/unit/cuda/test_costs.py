@@ -17,14 +17,16 @@ from onnxfuse.cuda.templates.attention import costs as attention
 from onnxfuse.cuda.templates.conv import costs as conv
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
+from onnxfuse.cuda.templates.pointwise import costs as pointwise
 from onnxfuse.cuda.templates.reduction import costs as reduction
+from onnxfuse.cuda.templates.scan import costs as scan
 from onnxfuse.rules.pattern import expression
 from onnxfuse.support.errors import RuleError
 from tests.unit.cuda.dispatch.test_measurements import CASES
 
 READERS = (
     gemm.mma, gemm.skinny, gemm.prologue, attention.costs_of, conv.depthwise, conv.halo, conv.direct,
-    reduction.group, reduction.column,
+    reduction.group, reduction.column, reduction.row, scan.costs_of, pointwise.mapped,
 )  # fmt: skip
 
 
