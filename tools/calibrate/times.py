@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxfuse import cuda
+from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.tables import Card
 
 
@@ -90,7 +91,8 @@ def read(paths: Sequence[Path]) -> Record:
     failures: dict[str, str] = {}
     for facts in (facts for path in paths for facts in _lines(path)):
         if "card" in facts:
-            card = Card(**{**facts["card"], "date": date.fromisoformat(facts["card"]["date"])})
+            measured = {**facts["card"], "date": date.fromisoformat(facts["card"]["date"])}
+            card = replace(tables.card(facts["arch"]), **measured)
             heads.setdefault((facts["arch"], replace(card, bandwidth=0.0, date=None)), (facts["arch"], card))
         elif "failure" in facts:
             failures[facts["problem"]] = facts["failure"]

@@ -140,8 +140,9 @@ def _origin(arch: Arch, by: DecidedBy) -> str:
     """Say what an estimate is worth."""
     if by == "rule":
         return "template and rule choose by sizes; the time is the least that memory allows"
-    card, reference = tables.card(arch.name), tables.card(tables.REFERENCE)
-    return f"estimates measured on {card.name}" if card.measured else f"estimates of {reference.name}, not scaled"
+    card, measured = tables.card(arch.name), tables.measured_card(arch.name)
+    scaled = f", scaled to {card.name} by its clock, tensor cores, lanes and bandwidth" if card != measured else ""
+    return f"estimates measured on {measured.name}{scaled}"
 
 
 def _measured(measured: MeasuredVariants) -> tuple[CandidateCost, ...]:
