@@ -5,7 +5,7 @@
 Needs the GPU, CuPy and torch. Sweeps the tiles of the matrix products, fits their costs, and judges every template's
 own choice on problems that no cost was fitted to: 200 products, and 60 each of products of few rows, attentions,
 convolutions, depthwise convolutions and memory-bound ops. The regret is the time of the choice over that of the fastest
-variant. Not yet run on a GPU.
+variant. On an H200 with 16 cores 5 minutes, a third of them NVRTC.
 
 What was measured is kept in `--times`, a problem a line as it comes: the same command goes on where it stopped, after
 an error or after `--seconds`. Parts may be measured at once, on several GPUs of a kind, and fitted together; fitting

@@ -1,7 +1,9 @@
 """What a calibration measures, and what it makes of the times: fits, and judgement on problems held out."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from onnxfuse import cuda
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.tables import Card
+from onnxfuse.cuda.dispatch.dispatch import planner_of
 from onnxfuse.cuda.dispatch.estimates import estimates
 from onnxfuse.cuda.isa.factors import FLOAT16
 from onnxfuse.cuda.planning.arch import Arch
@@ -23,6 +26,8 @@ from tools.calibrate.fit import Fit, fitted
 from tools.calibrate.problems import FLOAT, HALF, Problem
 from tools.calibrate.times import LIBRARY, Times, digest
 
+GAINED = 1e-3
+"""Mean regret that a size must gain to be changed."""
 LEAST_SAMPLES = 6
 """Minimum times of a tile for a fit of its five numbers; with fewer its cost stays as it was."""
 
@@ -45,6 +50,20 @@ PARTS = {
     "memory": ("memory_bound",),
 }  # fmt: skip
 """Kinds of problems by the part of a calibration that measures them; one part may run while another one does."""
+
+SIZES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "attentions": {
+        "attention.short": (64, 96, 128, 160, 192, 224, 256, 384),
+        "attention.few_rows": (0, 1152, 4608, 18432),
+        "attention.together_keys": (1024, 2048, 4096),
+    },
+    "memory_bound": {"small.elements": (256, 512, 1024, 2048, 4096), "small.threads": (64, 128, 256)},
+}
+"""Sizes at which another kernel or partition becomes the faster one, and the values that are tried, by the kind of
+problems that tell: other draws of these, of which each choice by one of the values is timed."""
+
+DRAWN_FOR_SIZES = 120
+"""Problems from which the sizes of a kind are found."""
 
 SWEEP = "sweep"
 """Kind of the problems from which costs are fitted."""
@@ -82,6 +101,7 @@ class Regret:
     """How much more time the choice takes than the fastest variant, on problems held out."""
 
     median: float
+    mean: float
     p95: float
     count: int
     unknown: int
@@ -138,6 +158,70 @@ def requests(arch: Arch, part: str, share: float = 1.0) -> Iterator[Request]:
         draw, count = {**HELD_OUT, **WITHOUT_CHOICE}[kind]
         for problem in draw(np.random.default_rng(0), max(1, round(count * share))):
             yield Request(kind, problem, _candidates(problem, arch))
+        if kind in SIZES:
+            yield from choices_by_sizes(drawn_for_sizes(kind), kind, arch, SIZES[kind])
+
+
+def drawn_for_sizes(kind: str, count: int = DRAWN_FOR_SIZES) -> list[Problem]:
+    """Return the problems from which the sizes of a kind are found; none judges them."""
+    draw, _ = HELD_OUT[kind]
+    return list(draw(np.random.default_rng(1), count))
+
+
+def choices_by_sizes(
+    drawn: Sequence[Problem], kind: str, arch: Arch, sizes: Mapping[str, tuple[int, ...]]
+) -> Iterator[Request]:
+    """Yield the choices of the plans of problems, by each value of a kind's sizes: by their names as variants."""
+    chosen: dict[Problem, dict[Variant | None, None]] = {problem: {} for problem in drawn}
+    named = {problem: _by_launch(problem, arch) for problem in drawn}
+    for values in product(*sizes.values()):
+        text = tables.source(arch.name)
+        for size, value in zip(sizes, values, strict=True):
+            text = _with_size(text, size, value)
+        with tables.substituted(arch.name, text):
+            for problem, variants in chosen.items():
+                launch = cuda.plan(problem.op, problem.shapes, True, arch).configuration
+                if launch in named[problem]:
+                    variants[named[problem][launch]] = None
+    for problem, variants in chosen.items():
+        yield Request(f"{SWEEP} {kind}", problem, tuple(variants))
+
+
+def _by_launch(problem: Problem, arch: Arch) -> dict[object, Variant | None]:
+    """Return the candidates by what they launch; by a variant that says it, where one does."""
+    found: dict[object, Variant | None] = {}
+    for variant in (*planner_of(problem.op).candidates(problem.op, problem.shapes, arch), None):
+        with suppress(NoPlanError):
+            found.setdefault(cuda.plan(problem.op, problem.shapes, True, arch, variant).configuration, variant)
+    return found
+
+
+def _with_size(text: str, size: str, value: int) -> str:
+    section, name = size.rsplit(".", 1)
+    return costs_file.with_value(text, section, name, str(value))
+
+
+def fit_sizes(
+    text: str, kind: str, drawn: Sequence[Problem], arch: Arch, times: Times, sizes: Mapping[str, tuple[int, ...]]
+) -> tuple[str, dict[str, int]]:
+    """Return a cost file by whose sizes of a kind the choices take the least time, one size after the other, and what
+    changed; a size by which nothing is gained stays."""
+    found: dict[str, int] = {}
+
+    def loss(candidate: str) -> tuple[float, float]:
+        with tables.substituted(arch.name, candidate):
+            one = regret(f"{SWEEP} {kind}", drawn, arch, times)
+        return (np.inf, np.inf) if one is None else (one.unknown, one.mean)
+
+    unknown, least = loss(text)
+    for size, values in sizes.items():
+        for value in values:
+            missed, mean = loss(_with_size(text, size, value))
+            if missed <= unknown and mean < least - GAINED:
+                unknown, least, found[size] = missed, mean, value
+        if size in found:
+            text = _with_size(text, size, found[size])
+    return text, found
 
 
 def _candidates(problem: Problem, arch: Arch) -> tuple[Variant | None, ...]:
@@ -207,7 +291,9 @@ def regret(kind: str, held_out: Iterable[Problem], arch: Arch, times: Times) -> 
             ratios.append(max(0.0, own.second / min(measured, key=lambda time: time.first).second - 1))
     if not ratios:
         return None
-    return Regret(float(np.median(ratios)), float(np.percentile(ratios, 95)), len(ratios), unknown)
+    return Regret(
+        float(np.median(ratios)), float(np.mean(ratios)), float(np.percentile(ratios, 95)), len(ratios), unknown
+    )
 
 
 def calibrate(
@@ -236,6 +322,10 @@ def calibrate(
             residual = float(np.median([one.residual for one in found.values()]))
             text = costs_file.with_value(text, "calibration.residual", table.name, f"{residual:.4f}")
             progress(f"{table.name}: {len(found)} of {len(table.rows)} rows fitted, residual {residual:.1%}")
+    for kind, sizes in SIZES.items():
+        if any(name.startswith(f"{SWEEP} {kind} ") for name in times):
+            text, changed = fit_sizes(text, kind, drawn_for_sizes(kind), arch, times, sizes)
+            progress(f"{kind}: {', '.join(f'{name} {value}' for name, value in changed.items()) or 'sizes stay'}")
     regrets: dict[str, Regret] = {}
     for kind, (draw, count) in held_out.items():
         drawn = list(draw(np.random.default_rng(0), count))

@@ -14,13 +14,25 @@ from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.dispatch.estimates import estimates
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm import plan as gemm_plan
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.support.integer_parts import text_of
 from tools.calibrate import costs_file, problems
 from tools.calibrate import times as times_file
-from tools.calibrate.calibration import HELD_OUT, SWEEP, Request, Table, calibrate, fit_table, regret
+from tools.calibrate.calibration import (
+    HELD_OUT,
+    SWEEP,
+    Request,
+    Table,
+    calibrate,
+    choices_by_sizes,
+    drawn_for_sizes,
+    fit_sizes,
+    fit_table,
+    regret,
+)  # fmt: skip
 from tools.calibrate.fit import fitted
 from tools.calibrate.problems import HALF, Problem
 from tools.calibrate.times import Log, Time, digest
@@ -134,6 +146,30 @@ def test_a_calibration_writes_a_file_whose_choice_is_good() -> None:
         assert now.exact == usual.exact
         assert tables.section("sm_80", "gemm.wgmma", gemm.WgmmaCosts) == gemm.wgmma()
     assert gemm.mma(A100) == usual
+
+
+def test_a_size_is_found_where_another_kernel_becomes_the_faster_one() -> None:
+    """Where warpgroups are faster from 128 keys on, the kernel with resident keys is for shorter ones."""
+    drawn, sizes = drawn_for_sizes("attentions", 12), {"attention.short": (64, 128, 256)}
+
+    def time(problem: Problem, variant: Variant | None) -> Time:
+        keys = problem.shapes[1][1]
+        by_warpgroups = isinstance(variant, AttentionVariant) and variant.queries.warpgroups > 0
+        plan = cuda.plan(problem.op, problem.shapes, True, H200, variant)
+        return Time(digest(plan), *[10.0 if by_warpgroups == (keys > 128) else 15.0] * 2)
+
+    requests = [*choices_by_sizes(drawn, "attentions", H200, sizes)]
+    times = {one.name: {str(v): time(one.problem, v) for v in one.variants} for one in requests}
+    text, found = fit_sizes(tables.source("sm_90a"), "attentions", drawn, H200, times, sizes)
+    assert found["attention.short"] == 128
+    assert "short = 128" in text
+    with tables.substituted("sm_90a", text):
+        after = regret("sweep attentions", drawn, H200, times)
+    before = regret("sweep attentions", drawn, H200, times)
+    assert before is not None
+    assert after is not None
+    assert after.mean < before.mean
+    assert fit_sizes(text, "attentions", drawn, H200, {}, sizes) == (text, {})
 
 
 def test_a_file_keeps_its_comments_and_its_order() -> None:
