@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -10,21 +11,27 @@ import numpy as np
 
 from onnxfuse import cuda
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.costs.tables import Card
 from onnxfuse.cuda.dispatch.dispatch import planner_of
 from onnxfuse.cuda.dispatch.estimates import estimates
 from onnxfuse.cuda.isa.factors import FLOAT16
 from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.traffic import bytes_of
 from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.attention import costs as attention
+from onnxfuse.cuda.templates.attention import plan as attention_plan
+from onnxfuse.cuda.templates.attention import work as attention_work
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm import plan as gemm_plan
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
+from onnxfuse.cuda.templates.memory_bound import costs as memory_bound
 from onnxfuse.support.errors import NoPlanError
 from onnxfuse.support.integer_parts import text_of
 from tools.calibrate import costs_file, problems
 from tools.calibrate.fit import Fit, fitted
 from tools.calibrate.problems import FLOAT, HALF, Problem
-from tools.calibrate.times import LIBRARY, Times, digest
+from tools.calibrate.times import LIBRARY, Time, Times, digest
 
 GAINED = 1e-3
 """Mean regret that a size must gain to be changed."""
@@ -88,12 +95,30 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A problem whose time depends on a row."""
+
+    name: str
+    """Its name among the measured times."""
+    variant: str
+    """The variant's name among these, or the digest of what was launched."""
+    estimate: Callable[[Any], float]
+    """Returns the microseconds by a row."""
+
+    def time(self, times: Times) -> Time | None:
+        """Return the measured time; None without one."""
+        known = times.get(self.name, {})
+        return known.get(self.variant) or next((t for t in known.values() if t.launch == self.variant), None)
+
+
+@dataclass(frozen=True)
 class Table:
     """One table of rows of the cost file."""
 
     name: str
     rows: Mapping[Any, Any]
-    problems: Sequence[Problem]
+    samples: Callable[[Any], Iterable[Sample]]
+    """Returns what tells of a row, by its key."""
 
 
 @dataclass(frozen=True)
@@ -124,19 +149,76 @@ class Calibration:
     """By kind of problem."""
 
 
-def gemm_tables(arch: Arch) -> Iterator[Table]:
-    """Yield the tables of matrix products that an architecture has."""
-    sweeps = {
+def gemm_sweeps(arch: Arch) -> Iterator[tuple[str, Mapping[Any, Any], list[Problem]]]:
+    """Yield the name, the rows and the problems of each table of matrix products that an architecture has."""
+    swept = {
         "float16": problems.swept(HALF, exact=False), "tf32": problems.swept(FLOAT, exact=False),
         "exact": problems.swept(FLOAT, exact=True),
     }  # fmt: skip
     if arch.isa.wgmma(FLOAT16) is not None:
         wgmma = gemm.wgmma()
         for name, rows in (("float16", wgmma.float16), ("tf32", wgmma.tf32), ("exact", wgmma.exact)):
-            yield Table(f"gemm.wgmma.{name}", rows, sweeps[name])
+            yield f"gemm.wgmma.{name}", rows, swept[name]
     mma = gemm.mma(arch)
-    yield Table("gemm.mma.rounded", mma.rounded, sweeps["float16"])
-    yield Table("gemm.mma.exact", mma.exact, sweeps["exact"])
+    yield "gemm.mma.rounded", mma.rounded, swept["float16"]
+    yield "gemm.mma.exact", mma.exact, swept["exact"]
+
+
+def gemm_table(arch: Arch, name: str, rows: Mapping[Any, Any], swept: Sequence[Problem]) -> Table:
+    """Return a table of tiles or blocks, of which each problem that one can compute tells."""
+
+    def samples(part: GemmTile | Block) -> Iterator[Sample]:
+        for problem in swept:
+            estimate = _estimator(problem, arch, part)
+            if estimate(rows[part]) < np.inf:
+                yield Sample(name_of(SWEEP, problem), str(_variant(part)), estimate)
+
+    return Table(name, rows, samples)
+
+
+def tables_of(arch: Arch) -> Iterator[Table]:
+    """Yield all tables that are fitted on an architecture."""
+    for name, rows, swept in gemm_sweeps(arch):
+        yield gemm_table(arch, name, rows, swept)
+    yield memory_times(arch)
+    yield attention_times(arch)
+
+
+def memory_times(arch: Arch, count: int = DRAWN_FOR_SIZES) -> Table:
+    """Return the times of memory-bound kernels, of which the plan's own choice on drawn problems tells."""
+    drawn = drawn_for_sizes("memory_bound", count)
+
+    def samples(row: str) -> Iterator[Sample]:
+        for problem in drawn:
+            if problem.op.template == row:
+                plan = cuda.plan(problem.op, problem.shapes, True, arch)
+                size = bytes_of(problem.op, problem.shapes, plan.output_shapes)
+                estimate = partial(_roofline, size=size, operations=0.0)
+                yield Sample(name_of(f"{SWEEP} memory_bound", problem), digest(plan), estimate)
+
+    return Table("times.memory_bound", vars(memory_bound.times_of(arch)), samples)
+
+
+def attention_times(arch: Arch, count: int = DRAWN_FOR_SIZES) -> Table:
+    """Return the times of attention's kernels, of which the choices of each on drawn problems tell."""
+    drawn = drawn_for_sizes("attentions", count)
+
+    def samples(row: str) -> Iterator[Sample]:
+        for problem in drawn:
+            mine = attention_work.work(problem.op, problem.shapes)
+            size, operations = attention_plan.work_of(mine, problem.shapes)
+            for variant in attention_plan.candidates(problem.op, problem.shapes, arch):
+                kernel = attention_plan.kernel(mine, True, arch, variant.queries)
+                suffix = "_float32" if mine.parts.element_bytes > 2 else ""
+                if kernel + suffix == row:
+                    estimate = partial(_roofline, size=size, operations=operations)
+                    yield Sample(name_of(f"{SWEEP} attentions", problem), str(variant), estimate)
+
+    return Table("times.attention", vars(attention.times_of(arch)), samples)
+
+
+def _roofline(row: Roofline, size: int, operations: float) -> float:
+    return row.microseconds(size, operations)
 
 
 def name_of(kind: str, problem: Problem) -> str:
@@ -148,9 +230,9 @@ def requests(arch: Arch, part: str, share: float = 1.0) -> Iterator[Request]:
     """Yield what a part of a calibration measures: first what costs are fitted to, then a share of what judges them."""
     if part == "gemm":
         wanted: dict[str, tuple[Problem, list[Variant]]] = {}
-        for table in gemm_tables(arch):
-            for row in table.rows:
-                for problem in _swept(table, row, arch):
+        for _, rows, swept in gemm_sweeps(arch):
+            for row in rows:
+                for problem in _fitting(swept, row, rows[row], arch):
                     wanted.setdefault(problem.name, (problem, []))[1].append(_variant(row))
         for problem, variants in wanted.values():
             yield Request(SWEEP, problem, tuple(dict.fromkeys(variants)))
@@ -235,19 +317,15 @@ def _candidates(problem: Problem, arch: Arch) -> tuple[Variant | None, ...]:
     return (next((v for v in named if launch(v) == launch(own)), own), *others)
 
 
-def fit_table(table: Table, arch: Arch, times: Times) -> dict[str, Fit[Any]]:
+def fit_table(table: Table, times: Times) -> dict[str, Fit[Any]]:
     """Return the fit of each row of a table that has enough times."""
     fits: dict[str, Fit[Any]] = {}
     for part, cost in table.rows.items():
-        variant = _variant(part)
-        known = ((problem, times.get(name_of(SWEEP, problem), {}).get(str(variant))) for problem in table.problems)
-        samples = [
-            (estimate, time.mean)
-            for problem, time in known
-            if time is not None and (estimate := _estimator(problem, arch, part))(cost) < np.inf
-        ]
-        if len(samples) >= LEAST_SAMPLES:
-            fits[text_of(part)] = fitted(cost, [one for one, _ in samples], [time for _, time in samples])
+        known = [(sample.estimate, time.mean) for sample in table.samples(part) if (time := sample.time(times))]
+        if len(known) >= LEAST_SAMPLES:
+            fits[part if isinstance(part, str) else text_of(part)] = fitted(
+                cost, [one for one, _ in known], [time for _, time in known]
+            )
     return fits
 
 
@@ -259,7 +337,7 @@ def _estimator(problem: Problem, arch: Arch, part: GemmTile | Block) -> Callable
     return gemm_plan.estimator(problem.op, problem.shapes, arch, _variant(part))
 
 
-def _swept(table: Table, part: Any, arch: Arch) -> list[Problem]:
+def _fitting(swept: Iterable[Problem], part: Any, cost: Any, arch: Arch) -> list[Problem]:
     """Return the problems that a tile or block can compute."""
 
     def fits(problem: Problem) -> bool:
@@ -267,9 +345,9 @@ def _swept(table: Table, part: Any, arch: Arch) -> list[Problem]:
             cuda.plan(problem.op, problem.shapes, True, arch, _variant(part))
         except NoPlanError:
             return False
-        return _estimator(problem, arch, part)(table.rows[part]) < np.inf
+        return _estimator(problem, arch, part)(cost) < np.inf
 
-    return [problem for problem in table.problems if fits(problem)]
+    return [problem for problem in swept if fits(problem)]
 
 
 def regret(kind: str, held_out: Iterable[Problem], arch: Arch, times: Times) -> Regret | None:
@@ -301,7 +379,7 @@ def calibrate(
     card: Card,
     times: Times,
     *,
-    table_of: Callable[[Arch], Iterable[Table]] = gemm_tables,
+    table_of: Callable[[Arch], Iterable[Table]] = tables_of,
     held_out: Mapping[str, tuple[Callable[[np.random.Generator, int], Iterable[Problem]], int]] = HELD_OUT,
     progress: Callable[[str], None] = lambda line: None,
 ) -> Calibration:
@@ -316,7 +394,7 @@ def calibrate(
         text = costs_file.with_value(text, "card", name, shown)
     fits: dict[str, Mapping[str, Fit[Any]]] = {}
     for table in table_of(arch):
-        fits[table.name] = found = fit_table(table, arch, times)
+        fits[table.name] = found = fit_table(table, times)
         text = costs_file.with_table(text, table.name, {key: asdict(one.row) for key, one in found.items()})
         if found:
             residual = float(np.median([one.residual for one in found.values()]))

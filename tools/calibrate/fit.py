@@ -1,5 +1,6 @@
 """Fits the numbers of a cost to measured times, where the estimate is any function of them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
@@ -30,13 +31,14 @@ class Fit(Generic[Row]):
 def fitted(start: Row, estimates: Sequence[Callable[[Row], float]], times: Sequence[float]) -> Fit[Row]:
     """Return the numbers by which `estimates` deviate least from `times`, relative to them; none is negative.
 
-    Gauss-Newton steps with numerical derivatives, weighted by Huber's function; integers of a row stay as they are.
+    Gauss-Newton steps with numerical derivatives, weighted by Huber's function; integers of a row, and what is
+    infinite, stay as they are.
     Raises ValueError without a time.
     """
     if not times:
         raise ValueError("no times to fit to")
     row: Any = start
-    names = [f.name for f in fields(row) if isinstance(getattr(row, f.name), float)]
+    names = [f.name for f in fields(row) if isinstance(value := getattr(row, f.name), float) and math.isfinite(value)]
 
     def with_numbers(numbers: np.ndarray) -> Any:
         return replace(row, **dict(zip(names, map(float, numbers), strict=True)))

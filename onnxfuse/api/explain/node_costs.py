@@ -139,7 +139,7 @@ def _cost(op: FusedOp, nodes: tuple[str, ...], shapes: tuple[Shape, ...] | None,
 def _origin(arch: Arch, by: DecidedBy) -> str:
     """Say what an estimate is worth."""
     if by == "rule":
-        return "template and rule choose by sizes; the time is the least that memory allows"
+        return "template and rule choose by sizes; the time is its kind's, or the least that memory allows"
     card, measured = tables.card(arch.name), tables.measured_card(arch.name)
     scaled = f", scaled to {card.name} by its clock, tensor cores, lanes and bandwidth" if card != measured else ""
     return f"estimates measured on {measured.name}{scaled}"

@@ -35,6 +35,7 @@ class Rate(Enum):
     CLOCK = "clock"
     PRODUCTS = "tensor cores of a multiprocessor"
     PRODUCTS_PER_CYCLE = "tensor cores of a multiprocessor, per cycle"
+    ALL_PRODUCTS = "tensor cores of all multiprocessors"
     INSTRUCTIONS = "lanes of a multiprocessor"
     BANDWIDTH = "memory bandwidth"
     BYTES_PER_INSTRUCTION = "memory bandwidth over that of all lanes"
@@ -64,6 +65,8 @@ InstructionTime = Annotated[float, Scaled(Rate.INSTRUCTIONS, grows=False)]
 """Microseconds of other instructions on one multiprocessor."""
 InstructionSpeed = Annotated[float, Scaled(Rate.INSTRUCTIONS, grows=True)]
 """Instructions of lanes per microsecond on one multiprocessor."""
+OperationSpeed = Annotated[float, Scaled(Rate.ALL_PRODUCTS, grows=True)]
+"""Floating-point operations of all tensor cores per second."""
 Bandwidth = Annotated[float, Scaled(Rate.BANDWIDTH, grows=True)]
 """Memory bandwidth."""
 InstructionBytes = Annotated[float, Scaled(Rate.BYTES_PER_INSTRUCTION, grows=True)]
@@ -101,6 +104,7 @@ class Card:
             Rate.CLOCK: self.clock,
             Rate.PRODUCTS: self.clock * self.products,
             Rate.PRODUCTS_PER_CYCLE: float(self.products),
+            Rate.ALL_PRODUCTS: self.clock * self.products * self.multiprocessors,
             Rate.INSTRUCTIONS: self.clock * self.lanes,
             Rate.BANDWIDTH: self.bandwidth,
             Rate.BYTES_PER_INSTRUCTION: self.bandwidth / (self.clock * self.lanes * self.multiprocessors),

@@ -11,6 +11,7 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.dispatch.estimates import estimates
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.variant import Variant
@@ -25,12 +26,13 @@ from tools.calibrate.calibration import (
     HELD_OUT,
     SWEEP,
     Request,
-    Table,
     calibrate,
     choices_by_sizes,
     drawn_for_sizes,
     fit_sizes,
     fit_table,
+    gemm_table,
+    memory_times,
     regret,
 )  # fmt: skip
 from tools.calibrate.fit import fitted
@@ -86,12 +88,25 @@ def test_known_costs_are_found_again(part: GemmTile | Block) -> None:
     swept, variant = problems.swept(HALF, exact=False), variant_of(part)
     requests = [Request(SWEEP, problem, (variant,)) for problem in swept]
     times = SyntheticGpu({part: truth}, arch)(requests)
-    fit = fit_table(Table("here", {part: start}, swept), arch, times)[text_of(part)]
+    fit = fit_table(gemm_table(arch, "here", {part: start}, swept), times)[text_of(part)]
     assert fit.residual < 0.015
     assert fit.count > 20
     for problem in swept:
         mine, right = map(gemm_plan.estimator(problem.op, problem.shapes, arch, variant), (fit.row, truth))
         assert mine == pytest.approx(right, rel=0.05)
+
+
+def test_the_speed_of_memory_bound_kernels_is_found_again() -> None:
+    """From times by half the bandwidth: the row says so, and what is infinite stays."""
+    table, random = memory_times(H200, 48), np.random.default_rng(0)
+    truth = Roofline(2.5, 2.0)
+    samples = [*table.samples("row")]
+    times = {
+        s.name: {"any": Time(s.variant, *(s.estimate(truth) * (1 + 0.01 * random.standard_normal(2))))} for s in samples
+    }
+    (fit,) = fit_table(table, times).values()
+    assert (fit.row.start, fit.row.bandwidth) == (pytest.approx(2.5, rel=0.02), pytest.approx(2.0, rel=0.02))
+    assert (fit.row.operations, fit.count) == (float("inf"), 36)
 
 
 @dataclass(frozen=True)
@@ -114,8 +129,11 @@ def test_a_fit_ignores_what_disturbs_and_keeps_what_nothing_tells() -> None:
         fitted(Line(1.0, 1.0, 7.0), [], [])
 
 
+FEW = problems.swept(HALF, exact=False)[::4]
+
+
 def few_tables(arch: Arch):
-    yield Table("gemm.mma.rounded", gemm.mma(arch).rounded, problems.swept(HALF, exact=False)[::4])
+    yield gemm_table(arch, "gemm.mma.rounded", gemm.mma(arch).rounded, FEW)
 
 
 def test_a_calibration_writes_a_file_whose_choice_is_good() -> None:
@@ -125,7 +143,7 @@ def test_a_calibration_writes_a_file_whose_choice_is_good() -> None:
     (table,) = few_tables(A100)
     wanted = held_out(A100, 16)
     variants = tuple(map(variant_of, table.rows))
-    times = gpu([*wanted, *(Request(SWEEP, problem, variants) for problem in table.problems)])
+    times = gpu([*wanted, *(Request(SWEEP, problem, variants) for problem in FEW)])
     kinds = {"products": (lambda random, count: [one.problem for one in wanted], 16)}
     before = regret("products", [one.problem for one in wanted], A100, times)
     found = calibrate(A100, CARD, times, table_of=few_tables, held_out=kinds)

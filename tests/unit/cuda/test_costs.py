@@ -9,15 +9,17 @@ import pytest
 
 from onnxfuse.cuda import SUPPORTED, Arch
 from onnxfuse.cuda.costs import library, tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.costs.tables import CostError
 from onnxfuse.cuda.dispatch.cost import traffic_costs
-from onnxfuse.cuda.dispatch.estimates import estimates
+from onnxfuse.cuda.dispatch.estimates import estimates, traffic
 from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.cuda.templates.attention import costs as attention
 from onnxfuse.cuda.templates.conv import costs as conv
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
+from onnxfuse.cuda.templates.memory_bound import costs as memory_bound
 from onnxfuse.cuda.templates.pointwise import costs as pointwise
 from onnxfuse.cuda.templates.reduction import costs as reduction
 from onnxfuse.cuda.templates.scan import costs as scan
@@ -190,8 +192,24 @@ def test_the_plan_s_own_choice_is_among_the_estimates(arch: Arch) -> None:
             assert found == (chosen,)
 
 
-def test_the_least_time_of_a_launch_is_that_of_its_bytes() -> None:
-    """A kernel without estimates of variants reads and writes once: 2 us and 4.2 TB/s on the H200."""
+def test_a_kernel_without_estimates_of_variants_has_the_time_of_its_kind() -> None:
+    """A softmax by what rows take, an attention by its kernel; what no kind tells by what memory allows at least."""
     op, shapes = CASES["row"]
     (only,) = estimates(op, tuple(map(tuple, shapes)), H200)
-    assert only.microseconds == pytest.approx(2.0 + 2 * 4096 * 197 * 4 / 4.2e6)
+    size = 2 * 4096 * 197 * 4
+    row = memory_bound.times_of(H200).row
+    assert only.microseconds == pytest.approx(row.start + size / (row.bandwidth * 1e6))
+    assert traffic(op, ((4096, 197),), ((4096, 197),), H200) == pytest.approx(2.0 + size / 4.2e6)
+
+
+def test_the_longer_of_traffic_and_operations_is_a_kernel_s_time() -> None:
+    """On a card with half the clock and the lanes it starts twice as late; its multiprocessors count for operations."""
+    one = Roofline(2.0, 4.0, 100.0)
+    assert one.microseconds(8_000_000) == one.microseconds(8_000_000, 2e8) == 4.0
+    assert one.microseconds(8_000_000, 4e8) == 6.0
+    assert Roofline(2.0, 4.0).microseconds(8_000_000, 4e12) == 4.0
+    mine, measured = tables.card("sm_80"), tables.card("sm_90a")
+    share = mine.multiprocessors / measured.multiprocessors * mine.clock / measured.clock
+    there, here = attention.times_of(Arch("sm_80", 108)).kept, attention.times_of(H200).kept
+    assert there.operations == pytest.approx(here.operations * share)
+    assert there.bandwidth == pytest.approx(here.bandwidth * mine.bandwidth / measured.bandwidth)

@@ -16,6 +16,8 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
+from onnxfuse.cuda.planning.traffic import bytes_of
+from onnxfuse.cuda.templates.memory_bound.costs import times_of
 from onnxfuse.cuda.templates.pointwise import costs as pointwise_costs
 from onnxfuse.cuda.templates.pointwise import dense, mapped
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
@@ -120,6 +122,15 @@ def _reads_elementwise(built: BodyProgram, index: int) -> frozenset[int]:
             seen |= fresh
             waiting.extend(fresh)
     return frozenset(inputs)
+
+
+def microseconds(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> float:
+    """Return the estimated time of the plan's own choice."""
+    return (
+        times_of(arch)
+        .of(bool(phases(program(op))))
+        .microseconds(bytes_of(op, input_shapes, output_shapes(op, input_shapes)))
+    )
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[MemoryBoundVariant, ...]:
