@@ -1,16 +1,17 @@
 """What a calibration measures, and what it makes of the times: fits, and judgement on problems held out."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from onnxfuse import cuda
-from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs import library, tables
 from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.costs.tables import Card
 from onnxfuse.cuda.dispatch.dispatch import planner_of
@@ -28,6 +29,7 @@ from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.cuda.templates.memory_bound import costs as memory_bound
 from onnxfuse.support.errors import NoPlanError
 from onnxfuse.support.integer_parts import text_of
+from onnxfuse.symbolic.element_types import TYPES
 from tools.calibrate import costs_file, problems
 from tools.calibrate.fit import Fit, fitted
 from tools.calibrate.problems import FLOAT, HALF, Problem
@@ -71,6 +73,14 @@ problems that tell: other draws of these, of which each choice by one of the val
 
 DRAWN_FOR_SIZES = 120
 """Problems from which the sizes of a kind are found."""
+
+LIBRARY_KERNELS = (
+    "product_float16", "product_tf32", "product_float32", "convolution_float16", "depthwise_float16",
+    "attention_float16", "attention_tf32",
+)  # fmt: skip
+"""What the problems have a library's kernel for."""
+BEFORE = Roofline(5.0, 3.0, 100.0)
+"""Where the fit of one begins that was not measured before."""
 
 SWEEP = "sweep"
 """Kind of the problems from which costs are fitted."""
@@ -119,6 +129,8 @@ class Table:
     rows: Mapping[Any, Any]
     samples: Callable[[Any], Iterable[Sample]]
     """Returns what tells of a row, by its key."""
+    starts: Callable[[Any], Iterable[Any]] = lambda row: (row,)
+    """Returns where the fit of a row begins: at several numbers if the estimate has several valleys."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +194,7 @@ def tables_of(arch: Arch) -> Iterator[Table]:
         yield gemm_table(arch, name, rows, swept)
     yield memory_times(arch)
     yield attention_times(arch)
+    yield library_times(arch)
 
 
 def memory_times(arch: Arch, count: int = DRAWN_FOR_SIZES) -> Table:
@@ -196,7 +209,7 @@ def memory_times(arch: Arch, count: int = DRAWN_FOR_SIZES) -> Table:
                 estimate = partial(_roofline, size=size, operations=0.0)
                 yield Sample(name_of(f"{SWEEP} memory_bound", problem), digest(plan), estimate)
 
-    return Table("times.memory_bound", vars(memory_bound.times_of(arch)), samples)
+    return Table("times.memory_bound", vars(memory_bound.times_of(arch)), samples, _roofline_starts)
 
 
 def attention_times(arch: Arch, count: int = DRAWN_FOR_SIZES) -> Table:
@@ -214,7 +227,77 @@ def attention_times(arch: Arch, count: int = DRAWN_FOR_SIZES) -> Table:
                     estimate = partial(_roofline, size=size, operations=operations)
                     yield Sample(name_of(f"{SWEEP} attentions", problem), str(variant), estimate)
 
-    return Table("times.attention", vars(attention.times_of(arch)), samples)
+    return Table("times.attention", vars(attention.times_of(arch)), samples, _roofline_starts)
+
+
+def library_times(arch: Arch) -> Table:
+    """Return the times of NVIDIA's libraries, of which all problems tell that they have a kernel for."""
+
+    def samples(row: str) -> Iterator[Sample]:
+        for kind, problem in _in_library(row.split("_")[0]):
+            size, operations, name = library_work(problem)
+            if name == row:
+                estimate = partial(_roofline, size=size, operations=operations)
+                yield Sample(name_of(kind, problem), LIBRARY, estimate)
+
+    known = library.times(arch.name).kernels
+    return Table(
+        "times.library.kernels", {**dict.fromkeys(LIBRARY_KERNELS, BEFORE), **known}, samples, _roofline_starts
+    )
+
+
+@cache
+def _in_library(function: str) -> tuple[tuple[str, Problem], ...]:
+    """Return the problems that tell of a library's function, and their kinds: products and attentions of the sweeps."""
+    match function:
+        case "product":
+            arithmetic = ((HALF, False), (FLOAT, False), (FLOAT, True))
+            return tuple((SWEEP, p) for dtype, exact in arithmetic for p in problems.swept(dtype, exact=exact))
+        case "attention":
+            return tuple((f"{SWEEP} attentions", problem) for problem in drawn_for_sizes("attentions"))
+        case _:
+            kind = "depthwise" if function == "depthwise" else "convolutions"
+            draw, count = {**HELD_OUT, **WITHOUT_CHOICE}[kind]
+            return tuple((kind, problem) for problem in draw(np.random.default_rng(0), count))
+
+
+def library_work(problem: Problem) -> tuple[int, float, str]:
+    """Return the bytes that a library's kernel moves, its operations, and the name of its times."""
+    known, op = problem.library, problem.op
+    assert known is not None
+    arithmetic = "float16" if op.inputs[0] == HALF else "float32" if known.exact else "tf32"
+    x, w, *_ = problem.shapes
+    output = _output(problem)
+    read = problem.shapes[: 3 if known.function == "attention" else 2]
+    size = sum(map(math.prod, (*read, output))) * TYPES[op.inputs[0]].size
+    match known.function:
+        case "attention":
+            share = 0.5 if known.causal else 1.0
+            return size, 4 * x[0] * x[1] * w[1] * x[2] * share, f"attention_{arithmetic}"
+        case "product":
+            return size, 2 * math.prod(output) * x[-1], f"product_{arithmetic}"
+        case _ if known.groups > 1:
+            return size, 2 * math.prod(output) * math.prod(w[:2]), f"depthwise_{arithmetic}"
+        case _:
+            return size, 2 * math.prod(output) * math.prod(w[1:]), f"convolution_{arithmetic}"
+
+
+def _output(problem: Problem) -> tuple[int, ...]:
+    known, (x, w, *_) = problem.library, problem.shapes
+    assert known is not None
+    if known.function == "attention":
+        return x
+    if known.function == "product":
+        return x[0], w[0]
+    window = w[:2] if known.groups > 1 else w[1:3]
+    rows, columns = ((n + 2 * known.pad - k) // known.stride + 1 for n, k in zip(x[1:3], window, strict=True))
+    return x[0], rows, columns, known.groups if known.groups > 1 else w[0]
+
+
+def _roofline_starts(row: Roofline) -> Iterator[Roofline]:
+    """Yield rows of more and of less bandwidth and operations: which of them bounds a problem depends on both."""
+    for less, more in product((1.0, 0.5, 2.0), (1.0, 0.25, 4.0)):
+        yield replace(row, bandwidth=row.bandwidth * less, operations=row.operations * more)
 
 
 def _roofline(row: Roofline, size: int, operations: float) -> float:
@@ -244,10 +327,11 @@ def requests(arch: Arch, part: str, share: float = 1.0) -> Iterator[Request]:
             yield from choices_by_sizes(drawn_for_sizes(kind), kind, arch, SIZES[kind])
 
 
-def drawn_for_sizes(kind: str, count: int = DRAWN_FOR_SIZES) -> list[Problem]:
+@cache
+def drawn_for_sizes(kind: str, count: int = DRAWN_FOR_SIZES) -> tuple[Problem, ...]:
     """Return the problems from which the sizes of a kind are found; none judges them."""
     draw, _ = HELD_OUT[kind]
-    return list(draw(np.random.default_rng(1), count))
+    return tuple(draw(np.random.default_rng(1), count))
 
 
 def choices_by_sizes(
@@ -323,9 +407,9 @@ def fit_table(table: Table, times: Times) -> dict[str, Fit[Any]]:
     for part, cost in table.rows.items():
         known = [(sample.estimate, time.mean) for sample in table.samples(part) if (time := sample.time(times))]
         if len(known) >= LEAST_SAMPLES:
-            fits[part if isinstance(part, str) else text_of(part)] = fitted(
-                cost, [one for one, _ in known], [time for _, time in known]
-            )
+            formulas, measured = zip(*known, strict=True)
+            found = (fitted(start, formulas, measured) for start in table.starts(cost))
+            fits[part if isinstance(part, str) else text_of(part)] = min(found, key=lambda fit: fit.residual)
     return fits
 
 

@@ -13,6 +13,8 @@ ROUNDS = 40
 """Maximum steps of the fit; a dozen suffice."""
 OUTLIER = 0.1
 """Relative deviation from which a time counts less, so that one disturbed measurement does not bend the fit (Huber)."""
+LEAST = 1e-3
+"""Least share of a number that a fit may leave of it: a speed is no divisor of 0."""
 DAMPING = 1e-4
 """Pull towards the previous numbers, relative to them: what no time depends on stays as it was."""
 
@@ -52,7 +54,7 @@ def fitted(start: Row, estimates: Sequence[Callable[[Row], float]], times: Seque
         return float(np.where(apart <= OUTLIER, apart**2, 2 * OUTLIER * apart - OUTLIER**2).sum())
 
     numbers = np.array([getattr(row, name) for name in names])
-    best = loss(numbers)
+    floor, best = LEAST * numbers, loss(numbers)
     for _ in range(ROUNDS):
         scale = np.maximum(np.abs(numbers), 1e-2)
         apart = deviations(numbers)
@@ -61,7 +63,7 @@ def fitted(start: Row, estimates: Sequence[Callable[[Row], float]], times: Seque
         matrix = np.vstack([slopes * weight[:, None], DAMPING * np.eye(len(names))])
         step = np.linalg.lstsq(matrix, np.concatenate([-apart * weight, np.zeros(len(names))]), rcond=None)[0] * scale
         shares = [2.0**-n for n in range(8)]
-        tried = [(loss(moved), moved) for share in shares for moved in [np.maximum(numbers + share * step, 0.0)]]
+        tried = [(loss(moved), moved) for share in shares for moved in [np.maximum(numbers + share * step, floor)]]
         least, moved = min(tried, key=lambda one: one[0])
         if least >= best * (1 - 1e-9):
             break

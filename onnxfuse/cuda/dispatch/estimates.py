@@ -48,9 +48,12 @@ def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple
 def traffic(op: FusedOp, input_shapes: tuple[Shape, ...], output_shapes: tuple[Shape, ...], arch: Arch) -> float:
     """Return a lower bound in microseconds: a launch that reads each input and writes each output once at the card's
     memory bandwidth, and computes in no time."""
-    costs, card = traffic_costs(arch.name), tables.card(arch.name)
-    size = bytes_of(op, input_shapes, output_shapes)
-    return costs.launch + size / (card.bandwidth * 1e6)
+    return launch_and_traffic(bytes_of(op, input_shapes, output_shapes), arch)
+
+
+def launch_and_traffic(size: int, arch: Arch) -> float:
+    """Return the least microseconds of a launch that moves so many bytes."""
+    return traffic_costs(arch.name).launch + size / (tables.card(arch.name).bandwidth * 1e6)
 
 
 def _plan(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, variant: Variant) -> LaunchPlan | None:

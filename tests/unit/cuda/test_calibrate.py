@@ -32,12 +32,13 @@ from tools.calibrate.calibration import (
     fit_sizes,
     fit_table,
     gemm_table,
+    library_times,
     memory_times,
     regret,
 )  # fmt: skip
 from tools.calibrate.fit import fitted
 from tools.calibrate.problems import HALF, Problem
-from tools.calibrate.times import Log, Time, digest
+from tools.calibrate.times import LIBRARY, Log, Time, digest
 
 H200, A100 = Arch("sm_90a", 132), Arch("sm_80", 108)
 CARD = replace(tables.card("sm_80"), driver="600.1", date=datetime.date(2027, 1, 2), bandwidth=1.9)
@@ -107,6 +108,17 @@ def test_the_speed_of_memory_bound_kernels_is_found_again() -> None:
     (fit,) = fit_table(table, times).values()
     assert (fit.row.start, fit.row.bandwidth) == (pytest.approx(2.5, rel=0.02), pytest.approx(2.0, rel=0.02))
     assert (fit.row.operations, fit.count) == (float("inf"), 36)
+
+
+@pytest.mark.parametrize("row", ["product_float16", "product_float32", "convolution_float16", "depthwise_float16"])
+def test_the_speed_of_a_library_is_found_from_nothing(row: str) -> None:
+    """A kernel that was never measured gets a row, whose estimates are the times."""
+    table, truth = library_times(H200), Roofline(3.0, 2.5, 250.0)
+    times = {s.name: {LIBRARY: Time(LIBRARY, *[s.estimate(truth)] * 2)} for s in table.samples(row)}
+    found = fit_table(replace(table, rows={row: table.rows[row]}), times)
+    assert [*found] == [row]
+    assert found[row].count >= 60
+    assert found[row].residual < 0.01
 
 
 @dataclass(frozen=True)
