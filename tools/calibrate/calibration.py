@@ -473,7 +473,10 @@ def calibrate(
     Residuals and regrets become part of the file, section `[calibration]`.
     """
     text = tables.source(arch.name) or f'like = "{tables.REFERENCE}"\n'
+    known = asdict(tables.card(arch.name)) if tables.source(arch.name) else {}
     for name, value in asdict(card).items():
+        if known.get(name) == value:
+            continue
         shown = f'"{value}"' if isinstance(value, str) else value.isoformat() if name == "date" else f"{value}"
         text = costs_file.with_value(text, "card", name, shown)
     fits: dict[str, Mapping[str, Fit[Any]]] = {}
