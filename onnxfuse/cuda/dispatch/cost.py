@@ -90,7 +90,7 @@ def _evaluations(program: BodyProgram, counts: list[int]) -> float:
 def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> float:
     """Traffic and accesses of all reads; repeated reads of an input mostly hit the cache."""
     _, share = _sampled(lowered.extents)
-    tile = transpose_tile.choose(lowered, tables.REFERENCE)
+    tile = transpose_tile.choose(lowered, None)
     widest = vector_width(tuple(element_types.TYPES[o.dtype].size for o in program.outputs))
     traffic: dict[int, list[float]] = {}
     total, narrow = 0.0, traffic_costs().narrow

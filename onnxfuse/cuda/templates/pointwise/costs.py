@@ -50,9 +50,9 @@ class Candidates:
     pointwise_threads: tuple[int, ...]
 
 
-def transpose(arch: str) -> TransposeCosts:
-    """Return the sizes of transposed tiles on an architecture."""
-    return tables.section(arch, "pointwise.transpose", TransposeCosts)
+def transpose(arch: Arch | None) -> TransposeCosts:
+    """Return the sizes of transposed tiles on an architecture; None: for models that are optimized for any GPU."""
+    return tables.section(tables.REFERENCE if arch is None else arch.name, "pointwise.transpose", TransposeCosts)
 
 
 def mapped(arch: Arch) -> MappedCosts:

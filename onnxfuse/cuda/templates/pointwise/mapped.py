@@ -26,7 +26,7 @@ def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     """Return the launch plan of a program with data movement."""
     lowered = lower(request.program, request.input_shapes)
     small = launch_plan.is_small(math.prod(request.output_shapes[0]), request.arch)
-    tile = None if small else transpose_tile.choose(lowered, request.arch.name)
+    tile = None if small else transpose_tile.choose(lowered, request.arch)
     return _direct(request, lowered) if tile is None else transpose_tile.plan(request, lowered, tile)
 
 

@@ -8,6 +8,7 @@ from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, Source
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.pointwise import costs, dense, sources
@@ -34,9 +35,9 @@ class TransposeTile:
     """Sources of which it holds whole columns, contiguous in memory: vectors continue into the next column."""
 
 
-def choose(lowered: LoweredProgram, arch: str) -> TransposeTile | None:
+def choose(lowered: LoweredProgram, arch: Arch | None) -> TransposeTile | None:
     """Return the tile in whose row dimension most of the transposed inputs are contiguous; None if no input is
-    transposed. Its size is by the costs of an architecture."""
+    transposed. Without a GPU, for models that are optimized for any."""
     inner, cost = len(lowered.extents) - 1, costs.transpose(arch)
     across = {n: s for n, s in lowered.sources.items() if isinstance(s, Read) and _runs_across(s, inner)}
     best: tuple[int, ...] = ()
