@@ -437,3 +437,27 @@ def test_templates_are_known_by_their_interface_alone() -> None:
         for name in used(path):
             words = name.split(".")
             assert words[:2] != ["cuda", "templates"] or words[-1] not in PRIVATE, f"{relative(path)} imports {name}"
+
+
+NUMBERS = 170
+"""Ceiling of the numbers that `onnxfuse/cuda` sets outside the homes of facts; lower it with each one that leaves."""
+HOMES_OF_FACTS = ("cuda/costs/", "cuda/isa/", "/costs.py", "cuda/planning/arch.py", "cuda/planning/limits.py")
+"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones."""
+
+
+def _assigned_numbers(body: list[ast.stmt]) -> Iterator[float]:
+    """Yield the numbers in assignments of a module and its classes; 0, 1 and -1 measure nothing."""
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            yield from _assigned_numbers(statement.body)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            constants = (n.value for n in ast.walk(statement.value) if isinstance(n, ast.Constant))
+            yield from (n for n in constants if type(n) in (int, float) and n not in (0, 1))
+
+
+def test_numbers_of_a_card_have_a_home() -> None:
+    """A size or a time that was measured is a line of a cost file, with what was measured, and not of code."""
+    paths = [f for f in FILES if f.is_relative_to(PACKAGE / "cuda")]
+    code = [f for f in paths if not any(home in f.as_posix() for home in HOMES_OF_FACTS)]
+    counts = {relative(f): len([*_assigned_numbers(ast.parse(f.read_text("utf-8")).body)]) for f in code}
+    assert sum(counts.values()) <= NUMBERS, {name: count for name, count in counts.items() if count}
