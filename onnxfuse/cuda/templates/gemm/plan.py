@@ -26,10 +26,6 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-MOST = 2**31
-"""Maximum rows of all products of a batch, columns and terms, which the kernels count with 32 bits, as the library
-does."""
-
 
 def plan(
     op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: GemmVariant | None = None
@@ -65,7 +61,8 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     size = problem(parts, input_shapes)
     if parts.prologue is not None and parts.prologue.joined and size.batch is not None:
         raise UnsupportedError("a batch of products by matrices side by side")
-    if max(size.m * size.products, size.n, size.k) >= MOST:
+    # Rows of all products of a batch, columns and terms are counted with 32 bits, as by the library.
+    if max(size.m * size.products, size.n, size.k) >= limits.INDICES:
         raise UnsupportedError(
             f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], {size.products} times: rows, columns and "
             "terms, expected less than 2^31"
