@@ -48,7 +48,7 @@ def plan(
     if not sm80.takes(parts, size, arch):
         raise UnsupportedError(
             f"products of {parts.factors.name} on {arch.name}" if arch.isa.mma(parts.factors) is None
-            else f"images of {sm80.MOST_ELEMENTS} elements or more"
+            else f"images of {limits.INDICES} elements or more"
         )  # fmt: skip
     return sm80.plan(work, aligned, chosen, arch)
 
