@@ -22,16 +22,16 @@ struct Matrices { Index a, b; };
 template <class T> T load_splat(const T* at) { return *at; }
 static int* asked;
 template <class... Numbers> void ask(Numbers... numbers) { ((*asked++ = (int)numbers), ...); }
-void fetch_pixels(unsigned, const TensorMap*, int channel, int x, int y, int image, unsigned short right,
+void tma_load_im2col(unsigned, const TensorMap*, int channel, int x, int y, int image, unsigned short right,
                   unsigned short below, unsigned) { ask(channel, x, y, image, right, below); }
-void fetch_pixels(unsigned, const TensorMap*, int channel, int x, int y, int z, int image, unsigned short right,
+void tma_load_im2col(unsigned, const TensorMap*, int channel, int x, int y, int z, int image, unsigned short right,
                   unsigned short below, unsigned short behind, unsigned) {
   ask(channel, x, y, z, image, right, below, behind);
 }
-template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, unsigned, unsigned short) {
+template <bool> void tma_load(unsigned, const TensorMap*, int x, int y, int z, unsigned, unsigned short) {
   ask(x, y, z);
 }
-template <bool> void fetch_box(unsigned, const TensorMap*, int x, int y, int z, int w, unsigned, unsigned short) {
+template <bool> void tma_load(unsigned, const TensorMap*, int x, int y, int z, int w, unsigned, unsigned short) {
   ask(x, y, z, w);
 }
 """
@@ -48,8 +48,8 @@ extern "C" void fetch(const void* words, unsigned row, unsigned group, unsigned 
   asked = to;
   Terms terms(row, first, Matrices{group, group}, source);
   for (unsigned step = 0; step < steps; ++step, terms.next()) {
-    terms.fetch_left(0, nullptr, 0);
-    terms.fetch_right(0, nullptr, column, 0, 0);
+    terms.load_left(0, nullptr, 0);
+    terms.load_right(0, nullptr, column, 0, 0);
   }
 }
 """

@@ -1,4 +1,4 @@
-// The CPU twin of templates/cuda/device.cuh, cluster.cuh, sm80.cuh and sm90.cuh: the same functions, so that functors and whole kernels
+// The CPU twin of include/device.cuh, cluster.cuh, sm80.cuh and sm90.cuh: the same functions, so that functors and whole kernels
 // run without a GPU.
 // The threads of a block are fibers that run in lockstep from one exchange to the next; at the barrier of a block the
 // threads that are still there wait for each other, as many exchanges as some warps have in between.
@@ -377,17 +377,17 @@ struct PhaseBarrier {
   }
 };
 DEVICE PhaseBarrier& barrier_at(unsigned address) { return *(PhaseBarrier*)(dynamic_shared.bytes + address); }
-DEVICE void barrier_init(unsigned barrier, int count) { barrier_at(barrier) = {(unsigned)count, (unsigned)count, 0, 0}; }
-DEVICE void barriers_made() {}
-DEVICE void barrier_arrive(unsigned barrier) {
+DEVICE void mbarrier_init(unsigned barrier, int count) { barrier_at(barrier) = {(unsigned)count, (unsigned)count, 0, 0}; }
+DEVICE void fence_mbarrier_init() {}
+DEVICE void mbarrier_arrive(unsigned barrier) {
   --barrier_at(barrier).left;
   barrier_at(barrier).end();
 }
-DEVICE void barrier_expect(unsigned barrier, unsigned bytes) {
+DEVICE void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
   barrier_at(barrier).bytes += bytes;
-  barrier_arrive(barrier);
+  mbarrier_arrive(barrier);
 }
-DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
+DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   do machine.pause();
   while (barrier_at(barrier).phase == (parity & 1));
 }
@@ -395,7 +395,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 // Rows of 128 bytes; pieces of 16 are swizzled by the place of their row among eight.
 DEVICE unsigned swizzled(unsigned address) { return address ^ (address >> 7 & 7) << 4; }
 template <bool TO_MANY>
-DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier, unsigned short) {
+DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier, unsigned short) {
   const int first[4] = {x, y, z, w};
   unsigned at = 0;
   for (int d = 0; d < map->box[3]; ++d)
@@ -416,14 +416,14 @@ DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, in
   barrier_at(barrier).bytes -= at;
   barrier_at(barrier).end();
 }
-DEVICE void prefetch_map(const TensorMap*) {}
+DEVICE void prefetch_tensor_map(const TensorMap*) {}
 
-template <int REGISTERS> DEVICE void give_registers_back() {}
-template <int REGISTERS> DEVICE void take_registers() {}
-DEVICE void products_begin() {}
-DEVICE void close_group_of_products() {}
-template <int GROUPS> DEVICE void wait_for_products() {}
-template <class T, int COUNT> DEVICE void settle(T (&)[COUNT][4]) {}
+template <int REGISTERS> DEVICE void decrease_registers() {}
+template <int REGISTERS> DEVICE void increase_registers() {}
+DEVICE void wgmma_fence() {}
+DEVICE void wgmma_commit() {}
+template <int GROUPS> DEVICE void wgmma_wait() {}
+template <class T, int COUNT> DEVICE void fence_registers(T (&)[COUNT][4]) {}
 
 DEVICE unsigned load_shared(unsigned from) { return load_shared(dynamic_shared.bytes + from); }
 template <int WORDS> DEVICE void load_shared(unsigned (&word)[WORDS], unsigned from) {
@@ -439,9 +439,6 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], unsigned ro
 struct Operand {
   unsigned address, leading, stride;
 };
-DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned stride) {
-  return (unsigned long long)(address >> 4) | (unsigned long long)(leading >> 4) << 16 | (unsigned long long)(stride >> 4) << 32;
-}
 DEVICE Operand operand_of(unsigned long long told) {
   return {(unsigned)(told & 0x3fff) << 4, (unsigned)(told >> 16 & 0x3fff) << 4, (unsigned)(told >> 32 & 0x3fff) << 4};
 }

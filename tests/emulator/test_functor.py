@@ -97,8 +97,8 @@ def compiled(text, inputs, outputs, opset=23):
     source = "\n".join(
         (
             '#include "host.hpp"',
-            template("cuda/math.cuh").text,
-            template("cuda/memory.cuh").text,
+            template("include/math.cuh").text,
+            template("include/memory.cuh").text,
             expressions.source(program),
             'extern "C" void run(long long count, void** pointers) {',
             f"  for (long long i = 0; i < count; ++i) {{ const Result y = apply({{{loads}}}); {stores} }}",

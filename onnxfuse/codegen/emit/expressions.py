@@ -1,6 +1,6 @@
 """Emit an expression program as C++ functors: `Element` in, `Result` out, and one `Phase` per round of row reductions.
 
-The text is plain C++ over the names of templates/cuda/math.cuh: NVRTC and the host compiler build the same numerics.
+The text is plain C++ over the names of include/math.cuh: NVRTC and the host compiler build the same numerics.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""C++ spelling of each scalar operation, rounding and reduction, over the names of templates/cuda/math.cuh."""
+"""C++ spelling of each scalar operation, rounding and reduction, over the names of include/math.cuh."""
 
 from collections.abc import Sequence
 

@@ -8,11 +8,13 @@ from importlib import resources
 
 from onnxfuse.symbolic.traced_numbers import is_bool
 
-DEVICE = "cuda/device.cuh"
-CLUSTER = "cuda/cluster.cuh"
-AMPERE = "cuda/sm80.cuh"
-HOPPER = "cuda/sm90.cuh"
+DEVICE = "include/device.cuh"
+CLUSTER = "include/cluster.cuh"
+AMPERE = "include/sm80.cuh"
+HOPPER = "include/sm90.cuh"
 """Sections that only NVRTC can compile; the tests substitute a CPU twin."""
+WARP_SPECIALIZED = ("include/pipeline.cuh", "include/warp_roles.cuh", "include/swizzle.cuh")
+"""Sections that a kernel of producer and consumer warpgroups has in addition to `HOPPER`."""
 
 NAME_LENGTH = 200
 """Maximum length of a kernel's name: the end of its op's name, which contains the hash."""
@@ -26,7 +28,7 @@ class Section:
     """A section of a kernel's source text."""
 
     file: str
-    """The template file, or `<op> (generated)`: the location that compile errors name."""
+    """The file, or `<op> (generated)`: the location that compile errors name."""
     text: str
 
 
@@ -47,8 +49,9 @@ class KernelSource:
 
 @cache
 def template(file: str) -> Section:
-    """Return a template file as a section."""
-    return Section(file, (resources.files("onnxfuse.cuda") / "templates" / file).read_text(encoding="utf-8"))
+    """Return a file of a template's folder, or one of the shared `include/`, as a section."""
+    room = "" if file.startswith("include/") else "templates"
+    return Section(file, resources.files("onnxfuse.cuda").joinpath(room, file).read_text(encoding="utf-8"))
 
 
 def generated(entry: str, text: str) -> Section:

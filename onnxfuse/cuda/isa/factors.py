@@ -41,7 +41,7 @@ class FactorType:
     sum: str = "{}"
     """C++ expression of a sum, from the 32-bit register, a float, in which the kernels hold it."""
     header: str | None = None
-    """Template file with the C++ type and its products by a warp; None: cuda/device.cuh has them."""
+    """Template file with the C++ type and its products by a warp; None: include/device.cuh has them."""
     rounding: Rounding = Rounding.NONE
     promoted_after: int = 0
     """Terms after which sums must be added to float32 registers, because the instruction keeps fewer bits; 0: never."""
@@ -81,7 +81,7 @@ def _integers(left: int, right: int) -> FactorType:
     (a, cpp_a, ptx_a), (b, cpp_b, ptx_b) = names[left], names[right]
     return FactorType(
         a if a == b else f"{a} by {b}", left, right, 1, f"Bytes<{cpp_a}, {cpp_b}>", (ptx_a, ptx_b), TensorProto.INT32,
-        "(int)bits_of_float({})", "cuda/integers.cuh",
+        "(int)bits_of_float({})", "include/integers.cuh",
     )  # fmt: skip
 
 

@@ -6,10 +6,8 @@ WIDEST = 256
 """Maximum columns of one instruction."""
 
 
-def product(
-    name: str, columns: int, factors: FactorType, *, right_rows: bool, regs: bool = False, fours: bool = False
-) -> str:
-    """Return the function `name` that accumulates a product of 64 x columns x 32 bytes in registers.
+def product(columns: int, factors: FactorType, *, right_rows: bool, regs: bool = False, fours: bool = False) -> str:
+    """Return the function `wgmma` that accumulates a product of 64 x columns x 32 bytes in registers.
 
     `right_rows`: the right factor is stored [k, n]. `regs`: the left factor is in registers, not in shared memory.
     `fours`: accumulators are arrays [columns / 8][4]; else flat. More columns than WIDEST take two instructions.
@@ -19,7 +17,7 @@ def product(
     kind = "const unsigned (&a)[4]" if regs else "unsigned long long a"
     shape = f"[{columns // 8}][4]" if fours else f"[{columns // 2}]"
     return (
-        f"DEVICE void {name}(float (&d){shape}, {kind}, unsigned long long b, int add) {{\n"
+        f"DEVICE void wgmma(float (&d){shape}, {kind}, unsigned long long b, int add) {{\n"
         + "".join(_instruction(*part, factors, right_rows, regs, fours) for part in parts)
         + "}\n"
     )

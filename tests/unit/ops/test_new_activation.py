@@ -78,7 +78,7 @@ assert cuda.is_pointwise("ScaledSiLU", "com.microsoft")
 def test_a_new_activation_is_two_files(tmp_path: Path) -> None:
     """It is fused, folded, counted, computed in float64, converted, and called by its kernel; nothing else changes."""
     copy_package(tmp_path)
-    entries, math = (tmp_path / "onnxfuse" / name for name in ("ops/contrib.py", "cuda/templates/cuda/math.cuh"))
+    entries, math = (tmp_path / "onnxfuse" / name for name in ("ops/contrib.py", "cuda/include/math.cuh"))
     before = entries.read_text()
     assert BEFORE in before
     entries.write_text(before.replace(BEFORE, "").replace("\nMICROSOFT =", f"{IMPORT}\nMICROSOFT =", 1) + ENTRY)

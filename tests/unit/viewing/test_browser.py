@@ -137,7 +137,7 @@ def test_source_and_reason_come_when_they_are_asked_for(tab: Any) -> None:
     tab.wait_for_selector(".source details[open] pre")
     names = tab.locator(".source details summary").all_inner_texts()
     assert any("(generated)" in n for n in names)
-    assert "cuda/device.cuh" in names[0]
+    assert "include/device.cuh" in names[0]
     assert "__global__" in "".join(tab.locator(".source pre").all_text_contents())
     assert "grid" in tab.inner_text(".source")
     with tab.expect_response(lambda answer: "arch=sm_80" in answer.url) as found:

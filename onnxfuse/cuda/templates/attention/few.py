@@ -165,8 +165,8 @@ def _kernel(
         (
             template(DEVICE),
             template(AMPERE),
-            template("cuda/memory.cuh"),
-            template("cuda/last.cuh"),
+            template("include/memory.cuh"),
+            template("include/last.cuh"),
             template(CLUSTER),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/rows.cuh"),

@@ -124,7 +124,7 @@ def _kernel(mine: AttentionProblem, queries: Queries, blocks: int, aligned: bool
         (
             template(DEVICE),
             template(AMPERE),
-            template("cuda/memory.cuh"),
+            template("include/memory.cuh"),
             generated(entry, _constants(mine, queries, blocks, aligned) + access.pointers(pointers(mine))),
             template("attention/rows.cuh"),
             template("attention/kept.cu"),

@@ -3,17 +3,18 @@
 // Operands, types of 16 bits and accuracy as in streamed.cu. A bias by query and key has rows that begin on boundaries of
 // 16 bytes. No length stands in the text: one kernel is for all of them.
 //
-// A block takes WARPGROUPS times 64 queries of a head, a tile, and then others. Of one warpgroup more a warp fetches: the
-// queries of a tile, then keys and values STEP at a time through a ring of STAGES in shared memory, and with them what is
-// added to their scores, as far ahead of the products as there is room, the next tile's too. A warpgroup multiplies
-// its queries with the keys, makes weights of the scores in its registers, and multiplies those from there with the
-// values (Shah et al., FlashAttention-3, 2024). AHEAD: the scores of the next step are multiplied meanwhile, and
-// their weights made while this one's values are.
+// A persistent, warp-specialized kernel (Shah et al., FlashAttention-3, 2024; online softmax: Milakov and Gimelshein, 2018).
+// A block takes a tile, WARPGROUPS times 64 queries of a head, and then others. A warp behind the consumers is the producer:
+// it loads a tile's queries, then keys and values STEP at a time through STAGES of shared memory (pipeline.cuh), and with
+// them what is added to their scores, as far ahead of the products as there is room, the next tile's too. A consumer, a
+// warpgroup, multiplies its queries with the keys, makes weights of the scores in its registers, and multiplies those from
+// there with the values. AHEAD: the scores of the next step are multiplied meanwhile, and their weights made while this
+// one's values are.
 //
-// Steps that hide all their keys from all queries are not fetched: what is added is HIDDEN or less, which leaves nothing to
+// Steps that hide all their keys from all queries are not loaded: what is added is HIDDEN or less, which leaves nothing to
 // the exponential beside any key that is seen. So they are left out only where each query sees a key: of a bias by key
-// behind the first step that shows one, of a bias by query and key as seen.cu found (SEEN). What is fetched for the other
-// warpgroup alone a warpgroup lets pass.
+// behind the first step that shows one, of a bias by query and key as seen.cu found (SEEN). What is loaded for the other
+// warpgroup alone a warpgroup skips.
 
 struct Parameters {
   long long queries, keys;
@@ -30,10 +31,8 @@ constexpr int QUERY_PANEL = ROWS * 128, KEY_PANEL = STEP * 128;  // bytes
 constexpr int QUERY_BYTES = PANELS * QUERY_PANEL, KEY_BYTES = PANELS * KEY_PANEL;
 constexpr int BIAS_BYTES = BIAS == PER_PAIR ? (STEP + 63) / 64 * QUERY_PANEL : 0;
 constexpr int STAGE_BYTES = 2 * KEY_BYTES + BIAS_BYTES;     // keys, values, bias
-constexpr int FETCHER_REGISTERS = BESIDE < 3 ? 40 : 32;
-// What 65536 registers leave: of a thread at first, and once the fetching warpgroup has given its own back.
-constexpr int LAUNCHED_REGISTERS = 65536 / (THREADS * BESIDE) / 8 * 8;
-constexpr int REGISTERS = (THREADS * LAUNCHED_REGISTERS - 128 * FETCHER_REGISTERS) / (WARPGROUPS * 128) / 8 * 8;
+constexpr int PRODUCER_REGISTERS = BESIDE < 3 ? 40 : 32;    // of a thread
+constexpr int CONSUMER_REGISTERS = consumer_registers(THREADS, BESIDE, WARPGROUPS, PRODUCER_REGISTERS);
 
 struct Place {
   int batch, head;
@@ -56,40 +55,31 @@ DEVICE int window_of(const Place& at, const Parameters& p) {
   return WINDOWED ? at.batch % (int)p.windows : at.batch;
 }
 
-// Shared memory: queries of a tile or two, the ring, what is added to the scores of a stage's keys, two words about it, barriers.
-struct Room {
-  unsigned queries, ring, added, told, keys_there, values_there, empty, queries_there, queries_read;
+using State = PipelineState<STAGES>;
+using Tiles = PipelineState<QUERY_PLACES>;
+constexpr int KEYS = 0, VALUES = 1;  // the parts of a stage, each full by itself
 
-  DEVICE Room() {
-    queries = (shared_address(dynamic_shared) + 1023) & ~1023u;
-    ring = queries + QUERY_PLACES * QUERY_BYTES;
-    added = ring + STAGES * STAGE_BYTES;
-    told = added + (KEYED ? STAGES * STEP * 4 : 0);
-    keys_there = told + STAGES * 8;
-    values_there = keys_there + STAGES * 8;
-    empty = values_there + STAGES * 8;
-    queries_there = empty + STAGES * 8;
-    queries_read = queries_there + QUERY_PLACES * 8;
+// Queries of a tile or two, stages of keys and values, what is added to the scores of a stage's keys, two words about each
+// stage, barriers.
+struct SharedMemory {
+  unsigned query_tiles, stages, added, headers;
+  TmaPipeline<STAGES, 2> steps;
+  TmaPipeline<QUERY_PLACES> tiles;
+
+  DEVICE SharedMemory() {
+    query_tiles = (shared_address(dynamic_shared) + 1023) & ~1023u;
+    stages = query_tiles + QUERY_PLACES * QUERY_BYTES;
+    added = stages + STAGES * STAGE_BYTES;
+    headers = added + (KEYED ? STAGES * STEP * 4 : 0);
+    steps = {headers + STAGES * 8};
+    tiles = {steps.barriers + steps.BARRIER_BYTES};
   }
-  DEVICE unsigned keys(int stage) const { return ring + stage * STAGE_BYTES; }
-  DEVICE unsigned values(int stage) const { return keys(stage) + KEY_BYTES; }
-  DEVICE unsigned bias(int stage) const { return values(stage) + KEY_BYTES; }
+  DEVICE unsigned queries(const Tiles& at) const { return query_tiles + at.stage * QUERY_BYTES; }
+  DEVICE unsigned keys(const State& at) const { return stages + at.stage * STAGE_BYTES; }
+  DEVICE unsigned values(const State& at) const { return keys(at) + KEY_BYTES; }
+  DEVICE unsigned bias(const State& at) const { return values(at) + KEY_BYTES; }
+  DEVICE unsigned header(const State& at) const { return headers + at.stage * 8; }
 };
-
-// Of PLACES in a circle one, and whether the rounds before are an odd number.
-template <int PLACES> struct Circle {
-  int at = 0;
-  unsigned parity = 0;
-
-  DEVICE void next() {
-    if (++at == PLACES) {
-      at = 0;
-      parity ^= 1;
-    }
-  }
-};
-using Turn = Circle<STAGES>;
-using Tiles = Circle<QUERY_PLACES>;
 
 // What a stage holds.
 struct Step {
@@ -100,7 +90,7 @@ struct Step {
 };
 constexpr unsigned PLAIN_STEP = 1u << 31;
 
-// ---- fetching, by one warp
+// ---- the producer, a warp
 
 DEVICE unsigned of_all_lanes(unsigned word) {
   UNROLLED for (int distance = 1; distance < 32; distance *= 2) word |= exchange(word, distance);
@@ -109,9 +99,9 @@ DEVICE unsigned of_all_lanes(unsigned word) {
 
 // A panel of rows of a head.
 template <bool HEADS_FIRST>
-DEVICE void fetch_panel(unsigned to, const TensorMap* map, int panel, int row, int head, int batch, unsigned arrived) {
-  if constexpr (HEADS_FIRST) fetch_box<false>(to, map, panel * 64, row, head, batch, arrived, 0);
-  else fetch_box<false>(to, map, panel * 64, head, row, batch, arrived, 0);
+DEVICE void load_panel(unsigned to, const TensorMap* map, int panel, int row, int head, int batch, unsigned arrived) {
+  if constexpr (HEADS_FIRST) tma_load<false>(to, map, panel * 64, row, head, batch, arrived, 0);
+  else tma_load<false>(to, map, panel * 64, head, row, batch, arrived, 0);
 }
 
 // The bias of a step's keys, in the scores' unit: so far ahead of the products that nobody waits for it.
@@ -195,41 +185,42 @@ template <bool ANY> DEVICE auto findings_of(const Pointers& pointers, const Plac
 }
 
 // Keys and values of a step, on their way to a stage that is free, and what is added to the scores.
-DEVICE void fetch_step(const Room& room, const TensorMaps& maps, const Place& at, const Parameters& p, int stage,
-                       const Step& step) {
+DEVICE void load_step(const SharedMemory& shared, const TensorMaps& maps, const Place& at, const Parameters& p,
+                      const State& state, const Step& step) {
   const bool biased = BIAS == PER_PAIR && !(step.how & PLAIN_STEP);
-  const unsigned keys_there = room.keys_there + stage * 8, values_there = room.values_there + stage * 8;
+  const unsigned keys_full = shared.steps.full(state, KEYS), values_full = shared.steps.full(state, VALUES);
   const int batch = at.batch, key_head = at.head / K_GROUP, value_head = at.head / V_GROUP;
-  barrier_expect(keys_there, KEY_BYTES + (biased ? BIAS_BYTES : 0));
+  shared.steps.producer_expect(state, KEY_BYTES + (biased ? BIAS_BYTES : 0), KEYS);
   UNROLLED for (int panel = 0; panel < PANELS; ++panel)
-    fetch_panel<K_HEADS_FIRST>(room.keys(stage) + panel * KEY_PANEL, &maps.k, panel, step.first_key, key_head, batch, keys_there);
+    load_panel<K_HEADS_FIRST>(shared.keys(state) + panel * KEY_PANEL, &maps.k, panel, step.first_key, key_head, batch, keys_full);
   if (biased) {
     const int of_batch = p.pair_batch == 0 ? 0 : window_of(at, p);
     const int of_head = p.pair_head == 0 ? 0 : at.head;
     UNROLLED for (int panel = 0; panel < (STEP + 63) / 64; ++panel)
-      fetch_box<false>(room.bias(stage) + panel * QUERY_PANEL, bias_map(maps), step.first_key + panel * 64, at.first_query,
-                       of_head, of_batch, keys_there, 0);
+      tma_load<false>(shared.bias(state) + panel * QUERY_PANEL, bias_map(maps), step.first_key + panel * 64,
+                      at.first_query, of_head, of_batch, keys_full, 0);
   }
-  barrier_expect(values_there, KEY_BYTES);
+  shared.steps.producer_expect(state, KEY_BYTES, VALUES);
   UNROLLED for (int panel = 0; panel < PANELS; ++panel)
-    fetch_panel<V_HEADS_FIRST>(room.values(stage) + panel * KEY_PANEL, &maps.v, panel, step.first_key, value_head, batch, values_there);
+    load_panel<V_HEADS_FIRST>(shared.values(state) + panel * KEY_PANEL, &maps.v, panel, step.first_key, value_head, batch,
+                              values_full);
 }
 
-DEVICE void tell(const Room& room, int stage, const Step& step) {
-  store_shared(room.told + stage * 8, (unsigned)step.first_key);
-  store_shared(room.told + stage * 8 + 4, step.how);
+DEVICE void store_header(const SharedMemory& shared, const State& state, const Step& step) {
+  store_shared(shared.header(state), (unsigned)step.first_key);
+  store_shared(shared.header(state) + 4, step.how);
 }
 
-DEVICE void fetch_tile(const Room& room, const TensorMaps& maps, const Pointers& pointers, const Place& at, Turn& turn,
-                       const Tiles& tile, const Parameters& p) {
+DEVICE void load_tile(const SharedMemory& shared, const TensorMaps& maps, const Pointers& pointers, const Place& at,
+                      State& state, const Tiles& tile, const Parameters& p) {
   const bool first_lane = thread_index() % 32 == 0;
-  const unsigned queries_there = room.queries_there + tile.at * 8;
-  barrier_wait(room.queries_read + tile.at * 8, tile.parity ^ 1);
+  const unsigned queries_full = shared.tiles.full(tile);
+  shared.tiles.producer_acquire(tile);
   if (first_lane) {
-    barrier_expect(queries_there, QUERY_BYTES);
+    shared.tiles.producer_expect(tile, QUERY_BYTES);
     UNROLLED for (int panel = 0; panel < PANELS; ++panel)
-      fetch_panel<Q_HEADS_FIRST>(room.queries + tile.at * QUERY_BYTES + panel * QUERY_PANEL, &maps.q, panel,
-                                 at.first_query, at.head / Q_GROUP, at.batch, queries_there);
+      load_panel<Q_HEADS_FIRST>(shared.queries(tile) + panel * QUERY_PANEL, &maps.q, panel, at.first_query,
+                                at.head / Q_GROUP, at.batch, queries_full);
   }
   const E* added = nullptr;
   if constexpr (KEYED)
@@ -259,60 +250,50 @@ DEVICE void fetch_tile(const Room& room, const TensorMaps& maps, const Pointers&
       if (known.plain >> number % 32 & 1) step.how |= PLAIN_STEP;
     }
     if ((step.how & ((1u << WARPGROUPS) - 1)) == (1u << WARPGROUPS) - 1) continue;
-    barrier_wait(room.empty + turn.at * 8, turn.parity ^ 1);
+    shared.steps.producer_acquire(state);
     if constexpr (KEYED) {
-      of_keys.put(room.added + turn.at * STEP * 4);
+      of_keys.put(shared.added + state.stage * STEP * 4);
       wait_for_warp();
     }
     if (first_lane) {
-      tell(room, turn.at, step);
-      fetch_step(room, maps, at, p, turn.at, step);
+      store_header(shared, state, step);
+      load_step(shared, maps, at, p, state, step);
     }
-    turn.next();
+    state.advance();
   }
-  barrier_wait(room.empty + turn.at * 8, turn.parity ^ 1);
+  shared.steps.producer_acquire(state);
   if (first_lane) {
-    tell(room, turn.at, {-1, 0});
-    barrier_arrive(room.keys_there + turn.at * 8);
-    barrier_arrive(room.values_there + turn.at * 8);  // the rounds of both are counted together
+    store_header(shared, state, {-1, 0});
+    shared.steps.producer_commit(state, KEYS);
+    shared.steps.producer_commit(state, VALUES);  // the rounds of both are counted together
   }
-  turn.next();
+  state.advance();
 }
 
-// ---- a step of a warpgroup
+// ---- a consumer, a warpgroup
 
-// This warp is done with what a barrier is about.
-DEVICE void release(unsigned barrier) {
+// This warp has read a stage, of steps or of tiles.
+template <class Pipeline> DEVICE void release(const Pipeline& pipeline, const typename Pipeline::State& state) {
   wait_for_warp();
-  if (thread_index() % 32 == 0) barrier_arrive(barrier);
+  pipeline.consumer_release(state);
 }
 
 // What the stage holds, once its keys are there.
-DEVICE Step look(const Room& room, const Turn& turn) {
-  barrier_wait(room.keys_there + turn.at * 8, turn.parity);
-  unsigned told[2];
-  load_shared(told, room.told + turn.at * 8);
-  return {(int)told[0], told[1]};
-}
-
-// The place of 16 bytes of a row in a swizzled panel, one of those that lie `apart`.
-DEVICE unsigned piece_of(unsigned panels, unsigned apart, int row, int piece) {
-  return panels + piece / 8 * apart + row * 128 + ((piece % 8 ^ row % 8) << 4);
-}
-
-// An operand so many bytes behind another one: an address is in its low word, where it does not overflow.
-DEVICE unsigned long long behind(unsigned long long factor, unsigned bytes) {
-  return (factor & ~0xffffffffull) | ((unsigned)factor + bytes / 16);
+DEVICE Step wait_for_keys(const SharedMemory& shared, const State& state) {
+  shared.steps.consumer_wait(state, KEYS);
+  unsigned header[2];
+  load_shared(header, shared.header(state));
+  return {(int)header[0], header[1]};
 }
 
 DEVICE void multiply_keys(Scores<STEP>& scores, unsigned queries, unsigned keys) {
-  const unsigned long long left = operand(queries, 16, 1024), right = operand(keys, 16, 1024);
-  products_begin();
+  const unsigned long long left = descriptor(queries, 16, 1024), right = descriptor(keys, 16, 1024);
+  wgmma_fence();
   UNROLLED for (int k = 0; k < TERMS; ++k) {
-    multiply_key(scores.of[0], behind(left, k / 4 * QUERY_PANEL + k % 4 * 32),
-                 behind(right, k / 4 * KEY_PANEL + k % 4 * 32), k > 0);
+    wgmma(scores.of[0], advanced(left, k / 4 * QUERY_PANEL + k % 4 * 32),
+          advanced(right, k / 4 * KEY_PANEL + k % 4 * 32), k > 0);
   }
-  close_group_of_products();
+  wgmma_commit();
 }
 
 struct Weights {
@@ -328,19 +309,20 @@ DEVICE void round_all(Weights& weights, const Scores<STEP>& scores) {
 }
 
 DEVICE void multiply_values(Rows& rows, const Weights& weights, unsigned values) {
-  const unsigned long long right = operand(values, KEY_PANEL, 1024);
-  products_begin();
+  const unsigned long long right = descriptor(values, KEY_PANEL, 1024);
+  wgmma_fence();
   UNROLLED for (int group = 0; group < STEP / 16; ++group)
-    multiply_value(rows.y[0], weights.of[group], behind(right, group * 2048), 1);
-  close_group_of_products();
+    wgmma(rows.y[0], weights.of[group], advanced(right, group * 2048), 1);
+  wgmma_commit();
 }
 
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
-DEVICE void scale_scores(Scores<STEP>& scores, const Room& room, int stage, const Step& step, int row_of_block) {
+DEVICE void scale_scores(Scores<STEP>& scores, const SharedMemory& shared, const State& state, const Step& step,
+                         int row_of_block) {
   const int lane = thread_index() % 32;
   UNROLLED for (int column = 0; column < (SCALED_LATE ? 0 : STEP / 8); ++column) {
     unsigned added[2] = {};
-    if constexpr (KEYED) load_shared(added, room.added + (stage * STEP + column * 8 + lane % 4 * 2) * 4);
+    if constexpr (KEYED) load_shared(added, shared.added + (state.stage * STEP + column * 8 + lane % 4 * 2) * 4);
     UNROLLED for (int i = 0; i < 4; ++i) {
       float& score = scores.of[0][column][i];
       score = KEYED ? score * SCORE_UNIT + float_of_bits(added[i % 2]) : score * SCORE_UNIT;
@@ -349,7 +331,8 @@ DEVICE void scale_scores(Scores<STEP>& scores, const Room& room, int stage, cons
   if (BIAS == PER_PAIR && !(step.how & PLAIN_STEP)) {
     UNROLLED for (int group = 0; group < STEP / 16; ++group) {
       unsigned word[4];
-      load_blocks<false>(word, piece_of(room.bias(stage), QUERY_PANEL, row_of_block + lane % 16, group * 2 + lane / 16));
+      const int row = row_of_block + lane % 16, piece = group * 2 + lane / 16;
+      load_blocks<false>(word, shared.bias(state) + piece / 8 * QUERY_PANEL + swizzled(row, piece % 8));
       UNROLLED for (int part = 0; part < 4; ++part) {
         Pack<E, 2> both;
         both.word(0) = word[part];
@@ -382,64 +365,64 @@ struct OfWarp {
   int query;  // the same, of all
 };
 
-DEVICE Shrinking weigh_step(Scores<STEP>& scores, Rows& rows, const Room& room, const Place& at, const OfWarp& mine,
-                            int stage, const Step& step) {
-  settle(scores.of[0]);
-  scale_scores(scores, room, stage, step, mine.row);
+DEVICE Shrinking weigh_step(Scores<STEP>& scores, Rows& rows, const SharedMemory& shared, const Place& at,
+                            const OfWarp& mine, const State& state, const Step& step) {
+  fence_registers(scores.of[0]);
+  scale_scores(scores, shared, state, step, mine.row);
   const int after = step.first_key + STEP;
   if ((!KEYED && after > at.keys) || (CAUSAL && after > mine.query + 1))
     hide_keys(scores, at, step.first_key, mine.query);
   return weigh_ahead<false>(scores, rows);
 }
 
-DEVICE void attend_tile(Rows& rows, const Room& room, const Place& at, const OfWarp& mine, Turn& turn, const Tiles& tile) {
-  const unsigned queries = room.queries + tile.at * QUERY_BYTES + mine.warpgroup * 64 * 128;
+DEVICE void attend_tile(Rows& rows, const SharedMemory& shared, const Place& at, const OfWarp& mine, State& state, const Tiles& tile) {
+  const unsigned queries = shared.queries(tile) + mine.warpgroup * 64 * 128;
   clear(rows);
-  barrier_wait(room.queries_there + tile.at * 8, tile.parity);
-  for (;; turn.next()) {
-    Step step = look(room, turn);
+  shared.tiles.consumer_wait(tile);
+  for (;; state.advance()) {
+    Step step = wait_for_keys(shared, state);
     if (step.first_key < 0) break;
     if (!step.shows(mine.warpgroup)) {
-      release(room.empty + turn.at * 8);
+      release(shared.steps, state);
       continue;
     }
     Scores<STEP> scores;
-    multiply_keys(scores, queries, room.keys(turn.at));
-    wait_for_products<0>();
-    shrink_if_needed(rows, weigh_step(scores, rows, room, at, mine, turn.at, step));
+    multiply_keys(scores, queries, shared.keys(state));
+    wgmma_wait<0>();
+    shrink_if_needed(rows, weigh_step(scores, rows, shared, at, mine, state, step));
     Weights weights;
     round_all(weights, scores);
     while (AHEAD) {
-      Turn next = turn;
-      next.next();
-      step = look(room, next);
+      State next = state;
+      next.advance();
+      step = wait_for_keys(shared, next);
       if (step.first_key < 0 || !step.shows(mine.warpgroup)) break;
-      barrier_wait(room.values_there + turn.at * 8, turn.parity);
-      multiply_keys(scores, queries, room.keys(next.at));
-      multiply_values(rows, weights, room.values(turn.at));
-      wait_for_products<1>();
-      const Shrinking shrinking = weigh_step(scores, rows, room, at, mine, next.at, step);
+      shared.steps.consumer_wait(state, VALUES);
+      multiply_keys(scores, queries, shared.keys(next));
+      multiply_values(rows, weights, shared.values(state));
+      wgmma_wait<1>();
+      const Shrinking shrinking = weigh_step(scores, rows, shared, at, mine, next, step);
       // What was waited for already: the compiler would put the wait behind it before the weights, beside which products run.
-      settle(scores.of[0]);
-      barrier_wait(room.values_there + turn.at * 8, turn.parity);
-      wait_for_products<0>();
-      settle(rows.y[0]);
-      settle(weights.of);
-      release(room.empty + turn.at * 8);
+      fence_registers(scores.of[0]);
+      shared.steps.consumer_wait(state, VALUES);
+      wgmma_wait<0>();
+      fence_registers(rows.y[0]);
+      fence_registers(weights.of);
+      release(shared.steps, state);
       shrink_if_needed(rows, shrinking);
       round_all(weights, scores);
-      turn = next;
+      state = next;
     }
-    barrier_wait(room.values_there + turn.at * 8, turn.parity);
-    multiply_values(rows, weights, room.values(turn.at));
-    wait_for_products<0>();
-    settle(rows.y[0]);
-    settle(weights.of);
-    release(room.empty + turn.at * 8);
+    shared.steps.consumer_wait(state, VALUES);
+    multiply_values(rows, weights, shared.values(state));
+    wgmma_wait<0>();
+    fence_registers(rows.y[0]);
+    fence_registers(weights.of);
+    release(shared.steps, state);
   }
-  release(room.empty + turn.at * 8);
-  release(room.queries_read + tile.at * 8);
-  turn.next();
+  release(shared.steps, state);
+  release(shared.tiles, tile);
+  state.advance();
 }
 
 // ---- the whole
@@ -460,39 +443,32 @@ DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first) {
 }
 
 DEVICE void attend(const Pointers& pointers, const TensorMaps& maps, const Parameters& p) {
-  const Room room;
+  const SharedMemory shared;
   if (thread_index() == 0) {
-    for (int stage = 0; stage < STAGES; ++stage) {
-      barrier_init(room.keys_there + stage * 8, 1);
-      barrier_init(room.values_there + stage * 8, 1);
-      barrier_init(room.empty + stage * 8, 4 * WARPGROUPS);
-    }
-    for (int tile = 0; tile < QUERY_PLACES; ++tile) {
-      barrier_init(room.queries_there + tile * 8, 1);
-      barrier_init(room.queries_read + tile * 8, 4 * WARPGROUPS);
-    }
-    barriers_made();
+    shared.steps.init(4 * WARPGROUPS);
+    shared.tiles.init(4 * WARPGROUPS);
+    fence_mbarrier_init();
   }
-  if (thread_index() == WARPGROUPS * 128) prefetch_maps(maps);
+  if (thread_index() == WARPGROUPS * WARPGROUP) prefetch_tensor_maps(maps);
   join_stream();
   wait_for_block();
-  Turn turn;
+  State state;
   Tiles tile;
   const unsigned count = (unsigned)p.count;
-  if (thread_index() >= WARPGROUPS * 128) {
-    give_registers_back<FETCHER_REGISTERS>();
-    if (thread_index() < WARPGROUPS * 128 + 32)
-      for (unsigned number = block_index(); number < count; number += last_block() + 1, tile.next())
-        fetch_tile(room, maps, pointers, place(p, number), turn, tile, p);
+  if (thread_index() >= WARPGROUPS * WARPGROUP) {
+    decrease_registers<PRODUCER_REGISTERS>();
+    if (thread_index() < WARPGROUPS * WARPGROUP + 32)
+      for (unsigned number = block_index(); number < count; number += last_block() + 1, tile.advance())
+        load_tile(shared, maps, pointers, place(p, number), state, tile, p);
     return;
   }
-  take_registers<(REGISTERS < 240 ? REGISTERS : 240)>();
+  increase_registers<CONSUMER_REGISTERS>();
   const int warp = thread_index() / 32;
-  for (unsigned number = block_index(); number < count; number += last_block() + 1, tile.next()) {
+  for (unsigned number = block_index(); number < count; number += last_block() + 1, tile.advance()) {
     const Place at = place(p, number);
     const OfWarp mine = {warp / 4, warp * 16, at.first_query + warp * 16};
     Rows rows;
-    attend_tile(rows, room, at, mine, turn, tile);
+    attend_tile(rows, shared, at, mine, state, tile);
     store_rows(rows, pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries), at, mine.query);
   }
 }

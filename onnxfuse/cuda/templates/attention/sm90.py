@@ -8,7 +8,16 @@ from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, KernelSource, generated, identifier, template
+from onnxfuse.codegen.emit.source import (
+    AMPERE,
+    DEVICE,
+    HOPPER,
+    WARP_SPECIALIZED,
+    KernelSource,
+    generated,
+    identifier,
+    template,
+)
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan, limits
@@ -62,7 +71,7 @@ def plan(
     """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):
         raise UnsupportedError(
-            f"warpgroup products on {arch.name}, of float32, without keys or of rows that the copy engine does not read"
+            f"warpgroup products on {arch.name}, of float32, without keys or of rows that TMA does not read"
         )
     split = tuning.queries or choose(mine, arch)
     resident = tuning.min_blocks or resident_blocks(mine, split)
@@ -227,13 +236,13 @@ def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen:
     text = "".join(
         [
             "struct TensorMaps { TensorMap " + ", ".join(names) + "; };\n",
-            "DEVICE void prefetch_maps(const TensorMaps& maps) {\n",
-            *(f"  prefetch_map(&maps.{n});\n" for n in names),
+            "DEVICE void prefetch_tensor_maps(const TensorMaps& maps) {\n",
+            *(f"  prefetch_tensor_map(&maps.{n});\n" for n in names),
             "}\n",
             "DEVICE const TensorMap* bias_map(const TensorMaps& maps) { return "
             f"{'&maps.bias' if 'bias' in names else 'nullptr'}; }}\n",
-            wgmma.product("multiply_key", split.step, factors, right_rows=False, fours=True),
-            wgmma.product("multiply_value", mine.size, factors, right_rows=True, regs=True, fours=True),
+            wgmma.product(split.step, factors, right_rows=False, fours=True),
+            wgmma.product(mine.size, factors, right_rows=True, regs=True, fours=True),
         ]
     )
     end = entries.kernel(
@@ -245,8 +254,8 @@ def _kernel(mine: AttentionProblem, split: Queries, ring: tuple[int, int], seen:
         (
             template(DEVICE),
             template(AMPERE),
-            template("cuda/memory.cuh"),
-            template(HOPPER),
+            template("include/memory.cuh"),
+            *map(template, (HOPPER, *WARP_SPECIALIZED)),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/seen.cuh"),
             template("attention/rows.cuh"),
@@ -267,7 +276,7 @@ def _seen_kernel(mine: AttentionProblem, split: Queries) -> KernelSource:
         entry,
         (
             template(DEVICE),
-            template("cuda/memory.cuh"),
+            template("include/memory.cuh"),
             generated(entry, text),
             template("attention/seen.cuh"),
             template("attention/seen.cu"),

@@ -116,7 +116,7 @@ def _kernel(mine: AttentionProblem, queries: Queries, aligned: bool, min_blocks:
         (
             template(DEVICE),
             template(AMPERE),
-            template("cuda/memory.cuh"),
+            template("include/memory.cuh"),
             generated(entry, common_constants(mine, facts) + access.pointers(pointers(mine))),
             template("attention/rows.cuh"),
             template("attention/steps.cuh"),

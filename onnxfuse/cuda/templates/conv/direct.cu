@@ -3,7 +3,7 @@
 //
 // Convolution of few channels on the tensor cores: first layers, whose x is [N, C, H, W] (PLANES), and groups, x
 // [N, H, W, C]. Outputs and operands [N, P, Q, F]; w [F, R, S, C / groups] (PACKED) or [F, C / groups, R, S]. Accuracy:
-// exact products of 16-bit elements, of float32 rounded to TF32 unless PRECISE (see cuda/split.cuh); sums in float.
+// exact products of 16-bit elements, of float32 rounded to TF32 unless PRECISE (see include/split.cuh); sums in float.
 //
 // A block keeps the weights of BLOCK_FILTERS filters of BLOCK_GROUPS groups in shared memory, as the tensor cores read
 // them, and goes through tiles of TILE_ROWS x TILE_COLUMNS outputs. It copies what a tile's windows see to shared memory

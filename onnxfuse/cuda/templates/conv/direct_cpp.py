@@ -116,7 +116,7 @@ class DirectSource(ConvolutionBody):
 
 def kernel(work: DirectSource, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler, 0 = any."""
-    files = ("conv/direct_plain.cu",) if work.slab is None else ("cuda/split.cuh", "conv/direct.cu")
+    files = ("conv/direct_plain.cu",) if work.slab is None else ("include/split.cuh", "conv/direct.cu")
     return stencil_cpp.kernel_of(work, _constants(work), files, "direct", stencil_cpp.pointers(work), min_blocks)
 
 

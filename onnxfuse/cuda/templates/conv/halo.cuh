@@ -18,12 +18,12 @@ static_assert(TILE_ROWS * ACROSS * PARTS == WARPS * STACK && WARPS % (ACROSS * P
 static_assert(TILES_N % VECTOR_TILES == 0 && BLOCK_FILTERS <= PARTS * TILES_N * 8);
 static_assert(SHARED_WORDS * 4 == (STAGES < SLICES ? STAGES : SLICES) * STAGE_BYTES, "the plan counts as the kernel does");
 
-// The tensor cores take the pieces of filters by their addresses to be exchanged as `place` does.
+// wgmma takes filters to be swizzled by their addresses.
 DYNAMIC_SHARED_AT(1024, unsigned, shared_words, SHARED_WORDS);
 
-// The pieces of 16 bytes of a line are exchanged by its number: of eight neighbours, from any one on, the same piece lies
-// in different banks.
-DEVICE constexpr int place(int line, int number, int piece) { return line * LINE + ((piece ^ number / 2 % 4) << 4); }
+// Where a piece of 16 bytes of a line lies. Lines are swizzled by a number of their own: of eight neighbours, from any one
+// on, the same piece lies in different banks.
+DEVICE constexpr int place(int line, int number, int piece) { return line * LINE + swizzled_piece<LINE>(number, piece); }
 
 // The filter of a part that stands in column `column` of products `tile`.
 DEVICE constexpr int filter_of(int tile, int column) {

@@ -24,11 +24,6 @@ struct Pixels {
   }
 };
 
-// Rows of 64 bytes, whose pieces of 16 are exchanged as `place` does, in groups of eight.
-DEVICE unsigned long long filters_at(SharedAddress address) {
-  return (unsigned long long)((address & 0x3ffff) >> 4) | 1ull << 16 | (512ull >> 4) << 32 | 2ull << 62;
-}
-
 // STEPS times 32 bytes of the channels, at each element of the window; the next pixels are loaded meanwhile.
 template <int STEPS> DEVICE void multiply(Sums& sums, SharedAddress stage, const Lane& lane) {
   constexpr int COUNT = KERNEL_W * STEPS;
@@ -36,24 +31,24 @@ template <int STEPS> DEVICE void multiply(Sums& sums, SharedAddress stage, const
   pixels[0].load(stage, lane, 0, 0);
   UNROLLED for (int number = 0; number < COUNT; ++number) {
     const int s = number / STEPS, step = number % STEPS * 32;
-    products_begin();
+    wgmma_fence();
     UNROLLED for (int y = 0; y < STACK_IN; ++y) {
       UNROLLED for (int r = 0; r < KERNEL_H; ++r) {
         if (y < r || y - r >= STACK) continue;
-        warpgroup_product(sums.of[y - r], pixels[number % 2].of[y],
-                          filters_at(stage + ((r * KERNEL_W + s) * FILTER_LINES * LINE + step)), true);
+        const SharedAddress filters = stage + ((r * KERNEL_W + s) * FILTER_LINES * LINE + step);
+        wgmma(sums.of[y - r], pixels[number % 2].of[y], descriptor<LINE>(filters, 16, 8 * LINE), true);
       }
     }
-    close_group_of_products();
+    wgmma_commit();
     if (number + 1 < COUNT) {
-      wait_for_products<1>();  // those that read the pixels before these
+      wgmma_wait<1>();  // those that read the pixels before these
       pixels[(number + 1) % 2].load(stage, lane, (number + 1) / STEPS, (number + 1) % STEPS * 32);
     }
   }
-  wait_for_products<0>();
+  wgmma_wait<0>();
 }
 
-DEVICE void show_to_products() { show_to_copy_engine(); }
+DEVICE void show_to_products() { fence_async_proxy(); }
 DEVICE void finish_products(Sums& sums) {
-  UNROLLED for (int i = 0; i < STACK; ++i) settle(sums.of[i]);
+  UNROLLED for (int i = 0; i < STACK; ++i) fence_registers(sums.of[i]);
 }

@@ -153,7 +153,7 @@ def kernel_of(
         (
             template(DEVICE),
             generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
-            *(template(f) for f in ("cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in ("include/math.cuh", "include/memory.cuh")),
             generated(entry, text + expressions.source(work.parts.program)),
             template("conv/images.cuh"),
             generated(entry, around(work, pointers) + more),
@@ -169,7 +169,7 @@ def _templates(work: StencilSource) -> tuple[str, ...]:
     if work.parts.resizing is not None:
         return ("conv/stencil_patch.cuh", "conv/stencil_finish.cuh", "conv/resize.cu")
     window = "conv/stencil_sum.cuh" if work.parts.pooling is None else "conv/pool.cuh"
-    mean = () if work.parts.mean is None else ("cuda/last.cuh", "conv/stencil_mean.cu")
+    mean = () if work.parts.mean is None else ("include/last.cuh", "conv/stencil_mean.cu")
     return ("conv/stencil_patch.cuh", window, "conv/stencil_finish.cuh", "conv/stencil.cu", *mean)
 
 

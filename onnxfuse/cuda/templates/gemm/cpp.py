@@ -1,4 +1,4 @@
-"""Source generation of the gemm template: plain kernel, sm_80 kernel, and shared parts."""
+"""Source generation of the gemm template: kernels of sm_80, and shared parts."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,6 @@ from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
-
-
-def plain(work: GemmSource, threads: int) -> KernelSource:
-    """Return the kernel that supports any size and alignment."""
-    return kernel(work, (), {"THREADS": threads}, None, results(work), ("gemm/plain.cu",), entry(work))
 
 
 def sm80(work: GemmSource, fit: Fit) -> KernelSource:
@@ -38,7 +33,7 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     neighbours = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
     bytewise = ("gemm/sm80_bytes.cuh",) if work.parts.factors.bytes == 1 else ()
-    after = ("gemm/sm80.cuh", *bytewise, "cuda/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
+    after = ("gemm/sm80.cuh", *bytewise, "include/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
     return kernel(work, (AMPERE, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 
@@ -109,7 +104,7 @@ def kernel(
     text += expressions.source(work.program) + around(work, staged) + middle
     moved = ("gemm/stored.cuh",) if work.stored else ()
     header = () if work.parts.factors.header is None else (work.parts.factors.header,)
-    memory = ("cuda/math.cuh", "cuda/memory.cuh", *header)
+    memory = ("include/math.cuh", "include/memory.cuh", *header)
     files = (DEVICE, *memory, "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *moved, *before)
     head, *rest = (template(f) for f in files)
     return KernelSource(

@@ -40,21 +40,21 @@ struct Terms {
       }
     }
   }
-  DEVICE void fetch_left(unsigned to, const TensorMap* map, unsigned barrier) const {
+  DEVICE void load_left(unsigned to, const TensorMap* map, unsigned barrier) const {
     const Index first = group * source.channels + channel;
     const unsigned short across = right * source.dilation_across, down = below * source.dilation_down;
     if constexpr (VOLUME)
-      fetch_pixels(to, map, first, x, y, z, image, across, down, behind * source.dilation_inward, barrier);
+      tma_load_im2col(to, map, first, x, y, z, image, across, down, behind * source.dilation_inward, barrier);
     else
-      fetch_pixels(to, map, first, x, y, image, across, down, barrier);
+      tma_load_im2col(to, map, first, x, y, image, across, down, barrier);
   }
   // This block's part of the tile, for every block of the cluster.
-  DEVICE void fetch_right(unsigned to, const TensorMap* map, Index column, unsigned rank, unsigned barrier) const {
+  DEVICE void load_right(unsigned to, const TensorMap* map, Index column, unsigned rank, unsigned barrier) const {
     constexpr int PART = TILE_N / CLUSTER;
     if constexpr (GROUPED)
-      fetch_box<(CLUSTER > 1)>(to + rank * PART * 128, map, channel, element, column + rank * PART, group, barrier,
+      tma_load<(CLUSTER > 1)>(to + rank * PART * 128, map, channel, element, column + rank * PART, group, barrier,
                                EVERY_BLOCK);
     else
-      fetch_box<(CLUSTER > 1)>(to + rank * PART * 128, map, channel, element, column + rank * PART, barrier, EVERY_BLOCK);
+      tma_load<(CLUSTER > 1)>(to + rank * PART * 128, map, channel, element, column + rank * PART, barrier, EVERY_BLOCK);
   }
 };

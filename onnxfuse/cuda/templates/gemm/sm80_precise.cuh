@@ -1,4 +1,4 @@
-// The products of sm80.cu where float32 keeps its digits (see cuda/split.cuh). A block that finds a sum that is not finite
+// The products of sm80.cu where float32 keeps its digits (see include/split.cuh). A block that finds a sum that is not finite
 // adds up all of its own again, term by term in float32.
 
 template <int G> DEVICE void multiply_precise(float (&sums)[G][DOWN][RIGHT * 2][4], const unsigned (&a)[DOWN][4],

@@ -48,14 +48,14 @@ DEVICE void split_right(unsigned b) {
 }
 
 template <>
-DEVICE void compute_all<SplitFactor>(const Shared& shared, const Operands&, unsigned rank, const Parameters& p) {
-  Turn turn;
+DEVICE void compute_factor<SplitFactor>(const SharedMemory& shared, const Operands&, unsigned rank, const Parameters& p) {
+  State state;
   for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
     const Steps steps(rank, p);
-    for (Index step = 0; step < steps.count; ++step, turn.next()) {
-      barrier_wait(shared.full + turn.stage * 8, turn.parity);
-      split_right(shared.ring + turn.stage * STAGE_BYTES + A_BYTES);
-      hand_over(shared, turn.stage);
+    for (Index step = 0; step < steps.count; ++step, state.advance()) {
+      shared.pipeline.consumer_wait(state, 0);
+      split_right(shared.b(state));
+      commit_computed(shared, state);
     }
   }
 }
@@ -67,7 +67,7 @@ struct Left {
   DEVICE void load(unsigned a, int slice) {
     const int lane = thread_index() % 32, line = thread_index() / 32 % 4 * 16 + lane % 16;
     unsigned whole[4];
-    load_blocks<false>(whole, a + line * ROW_BYTES + ((slice * 2 + lane / 16 ^ line % 8) << 4));
+    load_blocks<false>(whole, a + swizzled(line, slice * 2 + lane / 16));
     split_any(high, low, whole);
   }
 };
@@ -87,14 +87,14 @@ DEVICE void add_up(Accumulators& sums, const Few& few, int unit) {
 
 // The products of this warpgroup's rows, the `member`th of its team.
 template <>
-DEVICE void multiply<SplitFactor>(Accumulators& sums, const Shared& shared, Turn& turn, int member, Index steps) {
+DEVICE void multiply<SplitFactor>(Accumulators& sums, const SharedMemory& shared, State& state, int member, Index steps) {
   UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
     UNROLLED for (int i = 0; i < WIDTH / 2; ++i) sums.of[block][i] = 0.0f;
-  if constexpr (TEAMS > 1) wait_for_turn<CONSUMERS * 128>(1 + this_team());
+  wait_for_turn();
   for (Index step = 0; step < steps; ++step) {
-    const unsigned stage = shared.ring + turn.stage * STAGE_BYTES, a = stage + member * BLOCKS_M * 8192;
-    const unsigned high = stage + A_BYTES, low = high + ACCUMULATED * B_BYTES;
-    wait_for_stage(shared, turn);
+    const unsigned a = shared.a(state) + member * BLOCKS_M * 8192;
+    const unsigned high = shared.b(state), low = high + ACCUMULATED * B_BYTES;
+    shared.pipeline.consumer_wait(state);
     Left left[2];
     Few few[2];
     left[0].load(a, 0);
@@ -102,24 +102,22 @@ DEVICE void multiply<SplitFactor>(Accumulators& sums, const Shared& shared, Turn
       const Left& mine = left[unit / PARTS % 2];
       const int right = part_of(unit) * FEW * ROW_BYTES + slice_of(unit) * 32;
       float(&sum)[FEW / 2] = few[unit % 2].of;
-      products_begin();
-      warpgroup_product(sum, mine.low, operand(high + right, 16, 1024), false);
-      warpgroup_product(sum, mine.high, operand(low + right, 16, 1024), true);
-      warpgroup_product(sum, mine.high, operand(high + right, 16, 1024), true);
-      close_group_of_products();
+      wgmma_fence();
+      wgmma(sum, mine.low, descriptor(high + right, 16, 1024), false);
+      wgmma(sum, mine.high, descriptor(low + right, 16, 1024), true);
+      wgmma(sum, mine.high, descriptor(high + right, 16, 1024), true);
+      wgmma_commit();
       if (part_of(unit) == PARTS - 1 && unit + 1 < UNITS)
         left[(unit + 1) / PARTS % 2].load(a + block_of(unit + 1) * 8192, slice_of(unit + 1));
       if (unit > 0) {
-        wait_for_products<1>();
+        wgmma_wait<1>();
         add_up(sums, few[(unit + 1) % 2], unit - 1);
       }
     }
-    if constexpr (TEAMS > 1) {
-      if (step + 1 == steps) pass_turn_to<CONSUMERS * 128>(2 - this_team());
-    }
-    wait_for_products<0>();
-    release(shared, turn.stage);
+    if (TEAMS > 1 && step + 1 == steps) pass_turn();
+    wgmma_wait<0>();
+    shared.pipeline.consumer_release(state);
     add_up(sums, few[(UNITS - 1) % 2], UNITS - 1);
-    turn.next();
+    state.advance();
   }
 }

@@ -170,7 +170,7 @@ def _kernel(
     return KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, "include/math.cuh", "include/memory.cuh")),
             generated(entry, head),
             template("general/general.cuh"),
             generated(entry, pointers(fields) + "\n".join(functions) + work),

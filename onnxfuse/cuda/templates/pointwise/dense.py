@@ -52,9 +52,9 @@ def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     kernel = KernelSource(
         request.entry,
         (
-            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, "include/math.cuh", "include/memory.cuh")),
             generated(request.entry, constants + expressions.source(program)),
-            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")),
+            *(template(f) for f in ("include/coordinates.cuh", "include/place.cuh", "pointwise/pointwise.cuh")),
             generated(request.entry, accesses(placed)),
             template("pointwise/pointwise.cu"),
             generated(
@@ -110,7 +110,7 @@ def _unroll(placed: tuple[DenseOperand, ...], width: int, vectors: int, arch: Ar
 
 
 def index_space(bits: int, space: StridedLayout, placed: tuple[DenseOperand, ...]) -> str:
-    """Return the constants of cuda/place.cuh and of the parameters in pointwise/pointwise.cuh."""
+    """Return the constants of include/place.cuh and of the parameters in pointwise/pointwise.cuh."""
     slots = 1 + max(p.slot for p in placed)
     return (
         f"using Index = {launch_plan.index_type(bits)};\n"

@@ -51,9 +51,9 @@ def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> 
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, "include/math.cuh", "include/memory.cuh")),
             generated(entry, constants + expressions.source(lowered.program)),
-            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
+            *(template(f) for f in ("include/coordinates.cuh", "include/place.cuh", "pointwise/mapped.cuh")),
             generated(entry, finders + access.pointers(tensors)),
             *([template("concat/beside.cuh")] if by_tables else []),
             generated(entry, tables + dense.around(sources.loads(fetches), sources.stores(tensors))),

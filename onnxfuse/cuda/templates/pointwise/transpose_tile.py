@@ -159,14 +159,14 @@ def plan(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram, tile: 
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, "include/math.cuh", "include/memory.cuh")),
             generated(
                 entry,
                 sources.constants(lowered, numbers, width, 1, tail, tuning.pointwise_threads)
                 + shape
                 + expressions.source(lowered.program),
             ),
-            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/mapped.cuh")),
+            *(template(f) for f in ("include/coordinates.cuh", "include/place.cuh", "pointwise/mapped.cuh")),
             generated(entry, text),
             template("pointwise/transpose_tile.cu"),
             generated(

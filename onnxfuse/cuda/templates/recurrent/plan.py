@@ -232,7 +232,7 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh", AMPERE)),
+            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh", AMPERE)),
             template("recurrent/cells.cuh"),
             generated(entry, f"{text}using Cell = {layer.operator.capitalize()};\n"),
             template("recurrent/recurrent.cu"),

@@ -115,9 +115,9 @@ def plan(work: Reduced) -> LaunchPlan:
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, _constants(bits, spaces, placed, split, bool(whole), early) + expressions.source(program)),
-            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/column.cuh")),
+            *(template(f) for f in ("include/coordinates.cuh", "include/reduce.cuh", "reduction/column.cuh")),
             generated(entry, _around(placed, pointers, whole if early else frozenset())),
             template("reduction/column.cu"),
             generated(

@@ -316,9 +316,9 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
     return KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, first),
-            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/group.cuh")),
+            *(template(f) for f in ("include/coordinates.cuh", "include/reduce.cuh", "reduction/group.cuh")),
             generated(entry, _around(norm.placed, sums=which == "sums")),
             *((template("reduction/group_found.cuh"),) if which != "apply" else ()),
             template(f"reduction/group_{which}.cu"),

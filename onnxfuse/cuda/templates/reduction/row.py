@@ -35,9 +35,9 @@ def plan(work: Reduced) -> LaunchPlan:
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, facts + expressions.source(program)),
-            *(template(f) for f in ("cuda/coordinates.cuh", "cuda/reduce.cuh", "reduction/row.cuh")),
+            *(template(f) for f in ("include/coordinates.cuh", "include/reduce.cuh", "reduction/row.cuh")),
             generated(entry, around(placed, split)),
             template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),
             generated(

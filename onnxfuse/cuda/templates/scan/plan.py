@@ -151,11 +151,16 @@ def plan(
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, text + constants(facts) + expressions.source(work.scan.program)),
             *(
                 template(f)
-                for f in ("cuda/reduce.cuh", "cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")
+                for f in (
+                    "include/reduce.cuh",
+                    "include/coordinates.cuh",
+                    "include/place.cuh",
+                    "pointwise/pointwise.cuh",
+                )
             ),
             generated(entry, dense.accesses(placed)),
             *(template(f) for f in ("scan/scan.cuh", file)),

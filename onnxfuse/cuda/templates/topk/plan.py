@@ -178,11 +178,16 @@ def _launch(op: FusedOp, work: TopKProblem, file: str, facts: dict[str, int], bl
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "cuda/math.cuh", "cuda/memory.cuh")),
+            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, text + expressions.source(program)),
             *(
                 template(f)
-                for f in ("cuda/reduce.cuh", "cuda/coordinates.cuh", "cuda/place.cuh", "pointwise/pointwise.cuh")
+                for f in (
+                    "include/reduce.cuh",
+                    "include/coordinates.cuh",
+                    "include/place.cuh",
+                    "pointwise/pointwise.cuh",
+                )
             ),
             generated(entry, dense.accesses(placed)),
             *(template(f) for f in ("topk/topk.cuh", file)),

@@ -1,44 +1,44 @@
-// What Hopper (sm_90a) adds to sm80.cuh for matrix products, as plain functions over PTX: barriers in shared memory, the
-// bulk copy engine, warpgroup products, clusters. A shared-memory address is a 32-bit number here.
+// What Hopper (sm_90a) adds to sm80.cuh for matrix products, as plain functions over PTX: mbarriers, TMA, warpgroup products
+// (wgmma), clusters. A shared-memory address is a 32-bit number here.
 
 #define CLUSTERED_KERNEL(threads, blocks) \
   extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1)
 #define TENSOR_MAPS const __grid_constant__ TensorMaps
 
-// How the copy engine sees a matrix in global memory; encoded by the driver, never looked into.
+// How TMA sees a matrix in global memory; encoded by the driver, never looked into.
 struct alignas(64) TensorMap { unsigned long long words[16]; };
 
 extern __shared__ unsigned char dynamic_shared[];
 
 // ---- the two halves of join_stream, for a kernel that lets the next one begin late
 
-DEVICE void wait_for_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEVICE void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // The kernel behind may be launched once every block has said so, or has ended.
-DEVICE void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DEVICE void launch_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// ---- barriers: `count` arrivals and all bytes that were announced end a phase
+// ---- mbarriers: `count` arrivals and all bytes that were announced end a phase
 
-DEVICE void barrier_init(unsigned barrier, int count) {
+DEVICE void mbarrier_init(unsigned barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-// The barriers that this thread has made are there for the whole cluster and for the copy engine.
-DEVICE void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-DEVICE void barrier_expect(unsigned barrier, unsigned bytes) {
+// The barriers that this thread has made are there for the whole cluster and for TMA.
+DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-DEVICE void barrier_arrive(unsigned barrier) {
+DEVICE void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // The same address in another block of the cluster.
-DEVICE unsigned address_in(unsigned address, unsigned block_of_cluster) {
+DEVICE unsigned remote_address(unsigned address, unsigned block_of_cluster) {
   unsigned there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block_of_cluster));
   return there;
 }
-DEVICE void barrier_arrive_at(unsigned barrier, unsigned block_of_cluster) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in(barrier, block_of_cluster)) : "memory");
+DEVICE void mbarrier_arrive_remote(unsigned barrier, unsigned block_of_cluster) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, block_of_cluster)) : "memory");
 }
-DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
+DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\t"
       "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
@@ -47,20 +47,20 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 
 // ---- clusters
 
-DEVICE unsigned rank_in_cluster() {
+DEVICE unsigned cluster_rank() {
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-DEVICE void wait_for_cluster() {
+DEVICE void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// ---- the bulk copy engine; what lies outside of the matrix is read as zero and not written
+// ---- TMA; what lies outside of the matrix is read as zero and not written
 
 // A box of the matrix at (column, row), to the same shared address in every block of `blocks` (a bit mask).
 template <bool TO_MANY>
-DEVICE void fetch_box(unsigned to, const TensorMap* map, int column, int row, unsigned barrier, unsigned short blocks) {
+DEVICE void tma_load(unsigned to, const TensorMap* map, int column, int row, unsigned barrier, unsigned short blocks) {
   if constexpr (TO_MANY) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -75,7 +75,7 @@ DEVICE void fetch_box(unsigned to, const TensorMap* map, int column, int row, un
 }
 // The same of a tensor with three dimensions.
 template <bool TO_MANY>
-DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, unsigned short blocks) {
+DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, unsigned short blocks) {
   if constexpr (TO_MANY) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -90,7 +90,7 @@ DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, un
 }
 // The same of a tensor with four dimensions.
 template <bool TO_MANY>
-DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier,
+DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier,
                       unsigned short blocks) {
   if constexpr (TO_MANY) {
     asm volatile(
@@ -107,7 +107,7 @@ DEVICE void fetch_box(unsigned to, const TensorMap* map, int x, int y, int z, in
 }
 // Of as many places of a window as the map says, from the one that begins at (x, y) of an image on: the element `right`
 // and `below` of its first one, some channels of it.
-DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int image, unsigned short right,
+DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, int channel, int x, int y, int image, unsigned short right,
                          unsigned short below, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -116,7 +116,7 @@ DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, 
       : "memory");
 }
 // The same of volumes: `behind` the first layer that the window sees.
-DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, int y, int z, int image,
+DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, int channel, int x, int y, int z, int image,
                          unsigned short right, unsigned short below, unsigned short behind, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -124,60 +124,54 @@ DEVICE void fetch_pixels(unsigned to, const TensorMap* map, int channel, int x, 
       "r"(image), "r"(barrier), "h"(right), "h"(below), "h"(behind)
       : "memory");
 }
-DEVICE void put_box(const TensorMap* map, int x, int y, int z, unsigned from) {
+DEVICE void tma_store(const TensorMap* map, int x, int y, int z, unsigned from) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x), "r"(y),
                "r"(z), "r"(from)
                : "memory");
 }
-DEVICE void put_box(const TensorMap* map, int column, int row, unsigned from) {
+DEVICE void tma_store(const TensorMap* map, int column, int row, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(column),
                "r"(row), "r"(from)
                : "memory");
 }
-DEVICE void close_group_of_puts() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until at most `GROUPS` of this thread's groups have not yet been read from shared memory.
-template <int GROUPS> DEVICE void wait_until_read() {
+template <int GROUPS> DEVICE void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(GROUPS) : "memory");
 }
-// Ordinary stores to shared memory before this are seen by the copy engine after it.
-DEVICE void show_to_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-DEVICE void prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+// Ordinary stores to shared memory before this are seen by TMA and wgmma after it.
+DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void prefetch_tensor_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // ---- warpgroups
 
-// A turn is passed from some warpgroups to others: the barrier `number` waits for all of them.
-template <int THREADS_OF_BOTH> DEVICE void wait_for_turn(int number) {
+// A turn is passed from some warpgroups to others: the named barrier `number` waits for all of them.
+template <int THREADS_OF_BOTH> DEVICE void named_barrier_sync(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
 }
-template <int THREADS_OF_BOTH> DEVICE void pass_turn_to(int number) {
+template <int THREADS_OF_BOTH> DEVICE void named_barrier_arrive(int number) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
 }
 
-template <int REGISTERS> DEVICE void give_registers_back() {
+template <int REGISTERS> DEVICE void decrease_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
-template <int REGISTERS> DEVICE void take_registers() {
+template <int REGISTERS> DEVICE void increase_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
-DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void close_group_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int GROUPS> DEVICE void wait_for_products() {
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int GROUPS> DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(GROUPS) : "memory");
 }
 // Of sums and factors in registers, behind the wait for their products: nothing that uses them goes ahead of it.
-template <int COUNT> DEVICE void settle(float (&sums)[COUNT][4]) {
+template <int COUNT> DEVICE void fence_registers(float (&sums)[COUNT][4]) {
   UNROLLED for (int i = 0; i < COUNT; ++i)
     asm volatile("" : "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])::"memory");
 }
-template <int COUNT> DEVICE void settle(unsigned (&factors)[COUNT][4]) {
+template <int COUNT> DEVICE void fence_registers(unsigned (&factors)[COUNT][4]) {
   UNROLLED for (int i = 0; i < COUNT; ++i)
     asm volatile("" : "+r"(factors[i][0]), "+r"(factors[i][1]), "+r"(factors[i][2]), "+r"(factors[i][3])::"memory");
-}
-// An operand in shared memory with rows of 128 bytes, swizzled as the copy engine writes them. `leading` and `stride`:
-// bytes between its blocks of 64 elements along the rows, and between groups of eight rows.
-DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned stride) {
-  return (unsigned long long)((address & 0x3ffff) >> 4) | (unsigned long long)(leading >> 4) << 16 |
-         (unsigned long long)(stride >> 4) << 32 | 1ull << 62;
 }
 DEVICE void load_shared(Chunk<16>& to, unsigned address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -186,12 +180,12 @@ DEVICE void load_shared(Chunk<16>& to, unsigned address) {
                : "memory");
 }
 // Four floats: to the shared memory of another block; and added from one's own.
-DEVICE void store_there(unsigned address, const float* value) {
+DEVICE void store_remote(unsigned address, const float* value) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(value[0]), "f"(value[1]),
                "f"(value[2]), "f"(value[3])
                : "memory");
 }
-DEVICE void add_shared(float* sum, unsigned address) {
+DEVICE void add_from_shared(float* sum, unsigned address) {
   float value[4];
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
