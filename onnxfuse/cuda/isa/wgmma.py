@@ -6,9 +6,7 @@ WIDEST = 256
 """Maximum columns of one instruction."""
 
 
-def product(
-    columns: int, factors: FactorType, *, right_rows: bool, regs: bool = False, fours: bool = False
-) -> str:
+def product(columns: int, factors: FactorType, *, right_rows: bool, regs: bool = False, fours: bool = False) -> str:
     """Return the function `wgmma` that accumulates a product of 64 x columns x 32 bytes in registers.
 
     `right_rows`: the right factor is stored [k, n]. `regs`: the left factor is in registers, not in shared memory.

@@ -8,7 +8,16 @@ from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import AMPERE, DEVICE, HOPPER, WARP_SPECIALIZED, KernelSource, generated, identifier, template
+from onnxfuse.codegen.emit.source import (
+    AMPERE,
+    DEVICE,
+    HOPPER,
+    WARP_SPECIALIZED,
+    KernelSource,
+    generated,
+    identifier,
+    template,
+)
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan

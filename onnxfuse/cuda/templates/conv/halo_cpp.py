@@ -77,7 +77,13 @@ def kernel(work: HaloSource, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler."""
     together = bool(work.tiling.halo.together)
     warpgroups = (HOPPER, "conv/halo_warpgroup.cuh")
-    files = (AMPERE, "include/swizzle.cuh", "conv/halo.cuh", *(warpgroups if together else ("conv/halo_warp.cuh",)), "conv/halo.cu")
+    files = (
+        AMPERE,
+        "include/swizzle.cuh",
+        "conv/halo.cuh",
+        *(warpgroups if together else ("conv/halo_warp.cuh",)),
+        "conv/halo.cu",
+    )
     more = _runs(work) + (_warpgroup_product(work) if together else "")
     pointers = stencil_cpp.pointers(work)
     prefetch = f"  bring_near(in{work.parts.w}, FILTERS * TAPS * X_CHANNELS * (int)sizeof(X));\n"
