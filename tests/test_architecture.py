@@ -134,6 +134,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "recurrent": "gemm",
         "memory_bound": "reduction pointwise",
         "scan": "pointwise",
+        "topk": "pointwise",
     },
 }
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a
@@ -318,6 +319,35 @@ def test_no_module_has_a_table_of_operators(path: Path) -> None:
         assert len([name for name in named if name[0].isupper() and name != "Trait"]) < 2, f"line {node.lineno}"
 
 
+TOGETHER = {
+    "fusion/steps/concat.py": "which nodes of a body its op's name leaves out",
+    "fusion/steps/transposed_io.py": "the two nodes that a kernel reads and writes through",
+    "graph/constant_folding.py": "selections from a shape, and lookups in tables, each by what it computes",
+    "graph/mask_facts.py": "nodes of positions, each by what it computes",
+    "passes/control_flow/constant_sequences.py": "nodes that make and change sequences, each by what it does",
+    "verification/inputs/branches.py": "operators whose operand decides a branch, beside the comparisons",
+    "verification/inputs/input_roles.py": "arithmetic that keeps elements aligned, beside views and casts",
+    "verification/reference/ort_reference.py": "nodes that have nothing to check themselves",
+}
+"""Files that name several operators in one expression, and what these have in common there alone."""
+
+
+def test_what_operators_have_in_common_is_a_trait() -> None:
+    """No new tuple of operators inside a function: where a second place asks the same, it is a trait of the entries."""
+    found = {
+        relative(f)
+        for f in FILES
+        if f.relative_to(PACKAGE).parts[0] != "ops"
+        for n in ast.walk(ast.parse(f.read_text("utf-8")))
+        if isinstance(n, ast.Tuple | ast.List | ast.Set) and len(n.elts) > 1 and all(map(_is_operator, n.elts))
+    }
+    assert found == {*TOGETHER}
+
+
+def _is_operator(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ops"
+
+
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_a_file_says_what_it_is(path: Path) -> None:
     """At its top."""
@@ -407,3 +437,27 @@ def test_templates_are_known_by_their_interface_alone() -> None:
         for name in used(path):
             words = name.split(".")
             assert words[:2] != ["cuda", "templates"] or words[-1] not in PRIVATE, f"{relative(path)} imports {name}"
+
+
+NUMBERS = 170
+"""Ceiling of the numbers that `onnxfuse/cuda` sets outside the homes of facts; lower it with each one that leaves."""
+HOMES_OF_FACTS = ("cuda/costs/", "cuda/isa/", "/costs.py", "cuda/planning/arch.py", "cuda/planning/limits.py")
+"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones."""
+
+
+def _assigned_numbers(body: list[ast.stmt]) -> Iterator[float]:
+    """Yield the numbers in assignments of a module and its classes; 0, 1 and -1 measure nothing."""
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            yield from _assigned_numbers(statement.body)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            constants = (n.value for n in ast.walk(statement.value) if isinstance(n, ast.Constant))
+            yield from (n for n in constants if type(n) in (int, float) and n not in (0, 1))
+
+
+def test_numbers_of_a_card_have_a_home() -> None:
+    """A size or a time that was measured is a line of a cost file, with what was measured, and not of code."""
+    paths = [f for f in FILES if f.is_relative_to(PACKAGE / "cuda")]
+    code = [f for f in paths if not any(home in f.as_posix() for home in HOMES_OF_FACTS)]
+    counts = {relative(f): len([*_assigned_numbers(ast.parse(f.read_text("utf-8")).body)]) for f in code}
+    assert sum(counts.values()) <= NUMBERS, {name: count for name, count in counts.items() if count}

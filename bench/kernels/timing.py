@@ -10,7 +10,7 @@ import torch
 from bench.kernels.launching import Work, keeping, launcher
 from onnxfuse.measure.timing.stopwatch import interleaved, warm
 
-__all__ = ["ROTATED", "Work", "copy_bandwidth", "graph_of", "keeping", "launcher", "microseconds"]
+__all__ = ["ROTATED", "Work", "copy_bandwidth", "graph_of", "keeping", "launcher", "microseconds", "on_gpu"]
 
 ROTATED = 600 * 2**20
 """Bytes that buffers rotate through: ten times the L2 cache of an H200."""
@@ -33,7 +33,7 @@ def graph_of(works: Sequence[Work]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _on_gpu(run: Callable[[], object]) -> float:
+def on_gpu(run: Callable[[], object]) -> float:
     """Return the seconds that a run takes on the GPU, by its own clock."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
@@ -47,7 +47,7 @@ def microseconds(sides: Sequence[Sequence[Work]], samples: int = 11) -> list[flo
     """Return the median time of one work of each side; the sides run in turns, all works of one after the other."""
     replays = [graph_of(works).replay for works in sides]
     warm(replays, 2)
-    times = interleaved(replays, -(-samples // RUNS), RUNS, timer=_on_gpu)
+    times = interleaved(replays, -(-samples // RUNS), RUNS, timer=on_gpu)
     return [1e6 * statistics.median(taken) / len(works) for works, taken in zip(sides, times, strict=True)]
 
 

@@ -7,8 +7,10 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import islice
 from operator import attrgetter
 
 import numpy as np
@@ -189,9 +191,16 @@ class Graph:
 
     def outputs_of(self, nodes: Collection[Node]) -> list[str]:
         """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
+        return list(self._outputs_of(nodes))
+
+    def has_more_outputs(self, nodes: Collection[Node], most: int) -> bool:
+        """Return whether `nodes` have more than `most` outputs; looks at no more than it has to, of a Split of many."""
+        return next(islice(self._outputs_of(nodes), most, None), None) is not None
+
+    def _outputs_of(self, nodes: Collection[Node]) -> Iterator[str]:
         members = set(nodes)
         ordered = sorted(members, key=_order)
-        return [v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members)]
+        return (v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members))
 
     def type(self, value: str) -> ValueType:
         """Return the type of `value`, as far as known."""
@@ -397,6 +406,22 @@ class Graph:
         if count:
             self.nodes = [n for n in self.nodes if n.order >= 0]
         return count
+
+    def snapshot(self) -> "Graph":
+        """Return a graph of the same nodes, types and weights, which later changes of this one do not affect."""
+        twin = copy(self)
+        twin.types, twin.initializers = dict(self.types), dict(self.initializers)
+        twin.nodes = [copy(n) for n in self.nodes]
+        twin.producers, twin._readers, twin._names = {}, {}, Counter()
+        for node in twin.nodes:
+            twin._index(node)
+        twin._counts, twin._freed = dict(self._counts), {base: list(freed) for base, freed in self._freed.items()}
+        twin._constants, twin.queried, twin.reserved = dict(self._constants), set(), set(self.reserved)
+        return twin
+
+    def restore(self, snapshot: "Graph") -> None:
+        """Become what the snapshot holds, which is used up."""
+        vars(self).update(vars(snapshot))
 
     # ---- index maintenance
 

@@ -87,6 +87,23 @@ def gcd(*values: int) -> int:
     return cast(int, divisor)
 
 
+def position(numbers: list[int], number: int) -> int:
+    """Return the index of a number in a list of different ones, at the end of which it is put if it is new.
+
+    Records whether it equals the others only if none is the same expression.
+    """
+    found = None
+    if traced_numbers.is_recorded(number):
+        own = traced_numbers.expression(number)
+        found = next((i for i, n in enumerate(numbers) if traced_numbers.expression(n) is own), None)
+    if found is None:
+        found = next((i for i, n in enumerate(numbers) if n == number), None)
+    if found is None:
+        found = len(numbers)
+        numbers.append(number)
+    return found
+
+
 def settled(number: int) -> int:
     """Return a number that becomes a literal in the kernel's text: the program is specialized to it from here on."""
     return int(number)

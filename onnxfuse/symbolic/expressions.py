@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from onnxfuse.symbolic.integer import Atom, Int, IntLike, affine, atom, largest, of_atom, only_atom, smallest
-from onnxfuse.symbolic.operations import FLOOR, INT64, MAX, MIN, MOD, OPERATIONS, REAL, SHARED, UnansweredError, Value
+from onnxfuse.symbolic.operations import FLOOR, MAX, MIN, MOD, OPERATIONS, REAL, SHARED, UnansweredError, Value
+from onnxfuse.symbolic.ranges import INT64
 
 Expression = int | Int | Atom
 """An integer; or an atom, which is a condition or a double."""

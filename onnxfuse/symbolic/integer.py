@@ -10,27 +10,14 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NoReturn
 
 from onnxfuse.symbolic import text as texts
-from onnxfuse.symbolic.operations import (
-    CEILING,
-    EXACT,
-    FLOOR,
-    MAX,
-    MIN,
-    MOD,
-    NAME,
-    OPERATIONS,
-    Bound,
-    Range,
-    multiplied,
-    of_sum,
-    product,
-)
-from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided, in_order, summed, without
+from onnxfuse.symbolic.operations import CEILING, EXACT, FLOOR, MAX, MIN, MOD, NAME, OPERATIONS
+from onnxfuse.symbolic.ranges import Bound, Range, is_reduced, multiplied, of_sum, product
+from onnxfuse.symbolic.terms import Monomial, Terms, common_factors, divided, in_order, summed, whole_multiples, without
 
 MOST_TERMS = 64
 """Maximum terms of a sum; a computation beyond raises OverflowError. A sum times itself has their square."""
@@ -188,7 +175,7 @@ class Int:
         return at_most(self, other)
 
     def substitute(self, /, **names: IntLike) -> IntLike:
-        """Return the expression with names replaced.
+        """Return the expression with names replaced; what only planners compute, such as a selection, stays as it is.
 
         Raises ZeroDivisionError, and ArithmeticError if a division that was taken to be exact leaves a remainder.
         """
@@ -305,10 +292,11 @@ def _floor(a: IntLike, b: IntLike) -> IntLike:
     a, b = _cancelled(a, b)
     if not isinstance(b, int):
         return _rounded(a, b)
-    # Whole multiples of the divisor come out of the division: (4*a + b + 3) // 2 -> 2*a + (b + 3)//2
-    whole = {m: c // b for m, c in _terms(a) if m and c % b == 0}
-    rest = _sum_of({m: c for m, c in _terms(a) if m not in whole})
-    return _sum_of(whole) + (rest // b if isinstance(rest, int) else _rounded(rest, b))
+    # Whole multiples of the divisor come out of the division, but no constant: (4*a + b + 2) // 2 -> 2*a + (b + 2)//2
+    constant = [term for term in _terms(a) if not term[0]]
+    whole, others = whole_multiples((term for term in _terms(a) if term[0]), b)
+    rest = _sum_of(dict([*others, *constant]))
+    return _sum_of(dict(whole)) + (rest // b if isinstance(rest, int) else _rounded(rest, b))
 
 
 def _cancelled(a: IntLike, b: IntLike) -> tuple[IntLike, IntLike]:
@@ -322,8 +310,7 @@ def _cancelled(a: IntLike, b: IntLike) -> tuple[IntLike, IntLike]:
 
 def _rounded(a: IntLike, b: IntLike) -> IntLike:
     """Return a // b for operands without common factors. -a // b is written as -ceiling(a / b)."""
-    least, most = bounds(a)
-    if least >= 0 and most < bounds(b)[0]:
+    if is_reduced(bounds(a), bounds(b)):
         return 0
     up = _terms(a)[0][1] < 0
     if up:
@@ -371,8 +358,7 @@ def _remainder(a: IntLike, b: IntLike) -> IntLike:
         return -_remainder(-a, -b)
     if isinstance(b, int):
         a = _sum_of({m: c % b for m, c in _terms(a)})
-    least, most = bounds(a)
-    if least >= 0 and most < bounds(b)[0]:
+    if is_reduced(bounds(a), bounds(b)):
         return a
     return of_atom(atom(MOD, (a, b))) if isinstance(a, Int) or isinstance(b, Int) else a % b
 
@@ -395,13 +381,19 @@ def _extreme(op: str, values: Sequence[IntLike], wins: Callable[[IntLike, IntLik
     for value in values:
         only = only_atom(value)
         flat += only.args if only is not None and only.op == op else [value]
-    candidates = list[IntLike]()
-    for value in flat:
-        if not any(wins(k, value) for k in candidates):
-            candidates = [k for k in candidates if not wins(value, k)] + [value]
+    candidates = undominated(flat, wins)
     if len(candidates) == 1:
         return candidates[0]
     return of_atom(atom(op, tuple(sorted(candidates, key=lambda v: (isinstance(v, Int), str(v))))))
+
+
+def undominated(values: Iterable[IntLike], wins: Callable[[IntLike, IntLike], bool]) -> list[IntLike]:
+    """Return the values that no other one wins against, in order: what a minimum or a maximum depends on."""
+    candidates = list[IntLike]()
+    for value in values:
+        if not any(wins(k, value) for k in candidates):
+            candidates = [k for k in candidates if not wins(value, k)] + [value]
+    return candidates
 
 
 def content(value: IntLike) -> int:
@@ -496,8 +488,10 @@ def _linear(single: Atom, coefficient: int) -> Iterator[tuple[int, IntLike]]:
 def _substituted(single: Atom, names: Mapping[str, IntLike]) -> IntLike:
     if single.op == NAME:
         return names.get(single.args[0], of_atom(single))
-    args = [a.substitute(**names) if isinstance(a, Int) else a for a in single.args]
-    return CONSTRUCTORS[single.op](*args)
+    construct = CONSTRUCTORS.get(single.op)
+    if construct is None:
+        return of_atom(single)
+    return construct(*(a.substitute(**names) if isinstance(a, Int) else a for a in single.args))
 
 
 CONSTRUCTORS: Mapping[str, Callable[..., IntLike]] = {

@@ -1,4 +1,4 @@
-"""Operations on integers, conditions and doubles: exact evaluation in 64 bits, ranges, and opcodes of launch programs.
+"""Operations on integers, conditions and doubles: exact evaluation in 64 bits, and opcodes of launch programs.
 
 Integers are exact and reals are IEEE doubles, so that any evaluation gives the same bits or none: a result that does
 not fit 64 bits, or a double, raises `UnansweredError`.
@@ -9,17 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnxfuse.symbolic import ranges
+from onnxfuse.symbolic.ranges import ANY, INT64, TRUTH, Range
+
 Value = int | float
-
-Bound = int | float
-"""An integer or an infinity."""
-
-Range = tuple[Bound, Bound]
-"""Least and greatest value."""
-
-ANY: Range = (-math.inf, math.inf)
-TRUTH: Range = (0, 1)
-INT64: Range = (-(2**63), 2**63 - 1)
 
 NAME, REAL, SHARED = "name", "real", "shared"
 """Atoms that are no operation: a name, a double constant (its text in hex), an expression as one value."""
@@ -114,104 +107,6 @@ def composed(*_: Value) -> Value:
     raise AssertionError("an operation that is computed by others")
 
 
-# ---- ranges
-
-
-def multiplied(a: Range, b: Range) -> Range:
-    """Return the range of a product."""
-    if a[0] >= 0 and b[0] >= 0:
-        return _times(a[0], b[0]), _times(a[1], b[1])
-    ends = [_times(x, y) for x in a for y in b]
-    return min(ends), max(ends)
-
-
-def _times(a: Bound, b: Bound) -> Bound:
-    try:
-        return a * b if a and b else 0
-    except OverflowError:  # an infinity times an integer that no double holds
-        return math.inf if (a > 0) == (b > 0) else -math.inf
-
-
-def added(a: Bound, b: Bound) -> Bound:
-    """Return the sum of two bounds, which are not opposite infinities; no integer is too large for it."""
-    return a if isinstance(a, float) else b if isinstance(b, float) else a + b
-
-
-def product(ranges: Iterable[Range]) -> Range:
-    """Return the range of a product of any number of factors."""
-    result: Range = 1, 1
-    for factor in ranges:
-        result = multiplied(result, factor)
-    return result
-
-
-def scaled(a: Range, by: int) -> Range:
-    """Return the range of a multiple; `by` is not zero."""
-    low, high = _times(a[0], by), _times(a[1], by)
-    return (low, high) if by > 0 else (high, low)
-
-
-def of_sum(terms: Iterable[tuple[Range, int]], constant: int = 0) -> Range:
-    """Return the range of a constant plus multiples, none by zero, of integers of these ranges."""
-    low: Bound = constant
-    high: Bound = constant
-    for ends, factor in terms:
-        least, most = scaled(ends, factor)
-        low, high = added(low, least), added(high, most)
-    return low, high
-
-
-def intersected(a: Range, b: Range) -> Range:
-    """Return the range of what is in both."""
-    return max(a[0], b[0]), min(a[1], b[1])
-
-
-def _range_of_quotient(a: Range, b: Range, up: bool) -> Range:
-    if b[0] < 0:
-        return ANY
-    low, high = max(b[0], 1), max(b[1], 1)
-    if low == high:
-        return _divided(a[0], low, up), _divided(a[1], low, up)
-    ends = [_divided(x, y, up) for x in a for y in (low, high)]
-    return min(ends), max(ends)
-
-
-def _divided(a: Bound, b: Bound, up: bool) -> Bound:
-    if isinstance(a, float):
-        return a
-    if isinstance(b, float):
-        return 0 if a == 0 or (a < 0) == up else 1 if up else -1
-    return -(-a // b) if up else a // b
-
-
-def _range_of_remainder(a: Range, b: Range) -> Range:
-    if b[0] < 0:
-        return ANY
-    return 0, b[1] - 1 if a[0] < 0 else min(b[1] - 1, a[1])
-
-
-def _range_of_gcd(a: Range, b: Range) -> Range:
-    ends = [r[1] for r in (a, b) if r[0] > 0]
-    return (1, min(ends)) if ends else (0, math.inf)
-
-
-def _range_of_bits(a: Range) -> Range:
-    most = max(abs(a[0]), abs(a[1]))
-    return 0, math.inf if isinstance(most, float) else most.bit_length()
-
-
-def _range_of_shift(a: Range, by: Range) -> Range:
-    if a[0] < 0 or not 0 <= by[0] < 64:
-        return ANY
-    return int(a[0]) << int(by[0]), multiplied(a, (0, 1 << int(min(by[1], 64))))[1]
-
-
-def _range_of_selection(condition: Range, a: Range, b: Range) -> Range:
-    if condition[0] == condition[1]:
-        return a if condition[0] else b
-    return min(a[0], b[0]), max(a[1], b[1])
-
-
 # ---- the table
 
 
@@ -219,18 +114,18 @@ OPERATIONS: Mapping[str, Operation] = {
     "add": Operation("ii", "i", lambda a, b: int64(a + b)),
     "sub": Operation("ii", "i", lambda a, b: int64(a - b)),
     "mul": Operation("ii", "i", lambda a, b: int64(a * b)),
-    FLOOR: Operation("ii", "i", _rounded_quotient(lambda a, b: a // b), lambda a, b: _range_of_quotient(a, b, False)),
-    MOD: Operation("ii", "i", _rounded_quotient(lambda a, b: a % b), _range_of_remainder),
-    "gcd": Operation("ii", "i", math.gcd, _range_of_gcd),
-    "bit_length": Operation("i", "i", lambda a: abs(a).bit_length(), _range_of_bits),
-    "shl": Operation("ii", "i", _shifted, _range_of_shift),
+    FLOOR: Operation("ii", "i", _rounded_quotient(lambda a, b: a // b), lambda a, b: ranges.of_quotient(a, b, False)),
+    MOD: Operation("ii", "i", _rounded_quotient(lambda a, b: a % b), ranges.of_remainder),
+    "gcd": Operation("ii", "i", math.gcd, ranges.of_gcd),
+    "bit_length": Operation("i", "i", lambda a: abs(a).bit_length(), ranges.of_bits),
+    "shl": Operation("ii", "i", _shifted, ranges.of_shift),
     "multiplier": Operation("ii", "i", multiplier, lambda a, b: (0, 2**32 - 1) if b == (32, 32) else INT64),
     "lt": Operation("ii", "i", lambda a, b: int(a < b), TRUTH),
     "eq": Operation("ii", "i", lambda a, b: int(a == b), TRUTH),
     "not": Operation("i", "i", lambda a: int(not a), TRUTH),
     "and": Operation("ii", "i", lambda a, b: int(bool(a) and bool(b)), TRUTH),
     "or": Operation("ii", "i", lambda a, b: int(bool(a) or bool(b)), TRUTH),
-    "select": Operation("iii", "i", lambda c, a, b: a if c else b, _range_of_selection),
+    "select": Operation("iii", "i", lambda c, a, b: a if c else b, ranges.of_selection),
     "real_of": Operation("i", "r", _real),
     "real_add": Operation("rr", "r", lambda a, b: a + b),
     "real_sub": Operation("rr", "r", lambda a, b: a - b),
@@ -241,8 +136,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "real_select": Operation("irr", "r", lambda c, a, b: a if c else b),
     "round": Operation("ri", "r", _rounded),
     "floor": Operation("r", "i", _floor),
-    CEILING: Operation("ii", "i", composed, lambda a, b: _range_of_quotient(a, b, True)),
-    EXACT: Operation("ii", "i", composed, lambda a, b: _range_of_quotient(a, b, False)),
+    CEILING: Operation("ii", "i", composed, lambda a, b: ranges.of_quotient(a, b, True)),
+    EXACT: Operation("ii", "i", composed, lambda a, b: ranges.of_quotient(a, b, False)),
     MIN: Operation("ii", "i", composed, lambda *args: (min(r[0] for r in args), min(r[1] for r in args))),
     MAX: Operation("ii", "i", composed, lambda *args: (max(r[0] for r in args), max(r[1] for r in args))),
     SHARED: Operation("i", "i", composed, lambda a: a),

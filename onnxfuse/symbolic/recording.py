@@ -95,6 +95,10 @@ class Recording:
         self.facts.assume(condition, answer)
         return answer
 
+    def canonical(self, expression: Expression) -> Expression:
+        """Return an expression in the names that are left: no name that equals something else on this path."""
+        return self.facts.canonical(expression)
+
     def pin(self, expression: Expression) -> Value:
         """Return the value in this run, and specialize everything that follows to it."""
         value = self.value_of(expression)

@@ -25,6 +25,17 @@ def summed(terms: Iterable[tuple[T, int]]) -> dict[T, int]:
     return total
 
 
+def whole_multiples(terms: Iterable[tuple[T, int]], by: int) -> tuple[list[tuple[T, int]], list[tuple[T, int]]]:
+    """Return the quotients of the terms that `by` divides, and the other terms: (4 a + b) / 2 -> 2 a, and b."""
+    whole, rest = list[tuple[T, int]](), list[tuple[T, int]]()
+    for product, coefficient in terms:
+        if coefficient % by == 0:
+            whole.append((product, coefficient // by))
+        else:
+            rest.append((product, coefficient))
+    return whole, rest
+
+
 def in_order(terms: Iterable[tuple[Monomial, int]]) -> Terms:
     """Return the products of a sum in their order."""
     return tuple(sorted(terms, key=lambda term: (-len(term[0]), tuple(a.text for a in term[0]))))

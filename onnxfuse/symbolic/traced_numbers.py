@@ -26,6 +26,10 @@ class Recorder(Protocol):
         """Return whether a condition holds, and assume that from here on."""
         ...
 
+    def canonical(self, expression: Expression) -> Expression:
+        """Return an expression in the names that are left: no name that equals something else on this path."""
+        ...
+
     def pin(self, expression: Expression) -> Value:
         """Return the value in this run, and specialize everything that follows to it."""
         ...
@@ -245,8 +249,10 @@ def as_real(value: Any) -> Any:
 
 
 def _computed(op: str, *values: Any) -> Any:
-    recorder = next(v.recorder for v in values if isinstance(v, _Traced))
-    operands = [v.expression if isinstance(v, _Traced) else expression(v) for v in values]
+    recorder = next((v.recorder for v in values if isinstance(v, _Traced)), None)
+    if recorder is None:
+        return expressions.constant(computed(op, *map(expression, values)))
+    operands = [recorder.canonical(v.expression) if isinstance(v, _Traced) else expression(v) for v in values]
     key = op, *operands
     cached = recorder.cache.get(key)
     if cached is None:

@@ -7,9 +7,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.api.explain.node_costs import node_costs
+from onnxfuse.api.explain.node_costs import LIBRARY, node_costs
 from onnxfuse.api.request.options import Options, TuningOptions
+from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.dispatch import measurements
+from onnxfuse.cuda.dispatch.estimates import launch_and_traffic
 from onnxfuse.cuda.dispatch.measurements import Machine, MeasuredVariants, Timed
 from onnxfuse.cuda.planning.arch import A100, H200
 from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
@@ -18,6 +21,7 @@ from tests.cli.conftest import Command
 from tests.support.tuning import block
 
 HERE = Machine("NVIDIA H200", "580.1", onnxruntime.__version__)
+SCALED = "estimates measured on NVIDIA H200, scaled to NVIDIA A100 by its clock, tensor cores, lanes and bandwidth"
 
 
 def test_a_product_s_tiles_are_estimated() -> None:
@@ -31,15 +35,34 @@ def test_a_product_s_tiles_are_estimated() -> None:
     assert times == sorted(times)
     assert len(times) > 10
     (other,) = node_costs(block(512), "h", arch=A100)
-    assert other.note == "estimates of NVIDIA H200, not scaled"
-    assert all(c.name.startswith("gemm block ") for c in other.candidates)
+    assert other.note == SCALED
+    assert {c.name.split(" ")[1] for c in other.candidates if c.name != LIBRARY} == {"block"}
 
 
 def test_a_kernel_without_estimates_says_that_sizes_decide() -> None:
     (cost,) = node_costs(block(512), "y", arch=H200)
     assert cost.rule == "layer_norm"
     assert cost.decided_by == "rule"
-    assert [c.name for c in cost.candidates] == ["row"]
+    assert [c.name for c in cost.candidates if c.name != LIBRARY] == ["row"]
+
+
+def test_the_library_s_kernels_are_estimated_beside_ours() -> None:
+    """Products by cuBLAS's times, and every other node by the least that memory allows."""
+    row = Roofline(5.0, 3.0, 400.0)
+    known = "[times.library.kernels]\n"
+    ours = f"{known}product_float16 = {{ start = 5.0, bandwidth = 3.0, operations = 400.0 }}\n"
+    text = tables.source("sm_90a").replace(known, ours)
+    with tables.substituted("sm_90a", text):
+        (cost,) = node_costs(block(512), "h", arch=H200)
+        (norm,) = node_costs(block(512), "y", arch=H200)
+    (library,) = [c for c in cost.candidates if c.name == LIBRARY]
+    size, wide = 2, 512 * 4104
+    product = row.microseconds((512 * 64 + 64 * 4104 + wide) * size, 2 * wide * 64)
+    bias = launch_and_traffic((2 * wide + 4104) * size, H200)
+    gelu = launch_and_traffic(2 * wide * size, H200)
+    assert library.microseconds == pytest.approx(product + bias + gelu)
+    assert not library.is_chosen
+    assert [c.name for c in norm.candidates] == ["row", LIBRARY]
 
 
 def test_measured_times_decide_through_the_same_door(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ extern "C" void fetch(const void* words, unsigned row, unsigned group, unsigned 
   asked = to;
   Terms terms(row, first, Matrices{group, group}, source);
   for (unsigned step = 0; step < steps; ++step, terms.next()) {
-    terms.fetch_left(0, nullptr, 0);
-    terms.fetch_right(0, nullptr, column, 0, 0);
+    terms.load_left(0, nullptr, 0);
+    terms.load_right(0, nullptr, column, 0, 0);
   }
 }
 """

@@ -418,9 +418,6 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], unsigned ro
 struct Operand {
   unsigned address, leading, stride;
 };
-DEVICE unsigned long long operand(unsigned address, unsigned leading, unsigned stride) {
-  return (unsigned long long)(address >> 4) | (unsigned long long)(leading >> 4) << 16 | (unsigned long long)(stride >> 4) << 32;
-}
 DEVICE Operand operand_of(unsigned long long told) {
   return {(unsigned)(told & 0x3fff) << 4, (unsigned)(told >> 16 & 0x3fff) << 4, (unsigned)(told >> 32 & 0x3fff) << 4};
 }

@@ -19,7 +19,7 @@ from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmVariant, Strip
 from onnxfuse.model.fused import fused_ops, write
 from tests.emulator import emulate
-from tests.emulator.test_gemm import A100, OLD
+from tests.emulator.test_gemm import A100
 from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels import programs
 
@@ -79,7 +79,6 @@ def test_where_the_kernel_runs():
     assert not plans(PLAIN, HALF, (1,), 2044, 2048)
     assert not plans(PLAIN, HALF, (1,), 2048, 2044)
     assert not plans(PLAIN, HALF, (1,), 2048, 2048, aligned=False)
-    assert not plans(PLAIN, HALF, (1,), 2048, 2048, OLD)
     assert not plans(TRANSPOSED, FLOAT, (1,), 2048, 2048)
     fused, shapes = products.case(PLAIN, HALF, (1,), 2048, 2048)
     block = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(block=Block(16, 64, 1, 2, 4)))

@@ -206,7 +206,6 @@ def test_what_no_kernel_multiplies_is_refused_with_the_reason(text, types, reaso
 
 
 def test_a_gpu_without_the_instruction_has_no_plan():
-    """The plain kernel adds floats."""
     fused, shapes = case(SUMS, (UINT8, INT8), (5,), 8, 16)
     with pytest.raises(KernelError, match="products of uint8 by int8 on sm_75"):
         cuda.plan(fused, tuple(shapes), True, Arch("sm_75", 40))

@@ -36,6 +36,13 @@ def test_the_poolings_of_real_nets(text, kind, dtype, kernel, stride):
     check(Pool(kind, text, dtype, 3, 48, (29, 28), (kernel,) * 2, (stride,) * 2, pads=pads, first=kernel == 3))
 
 
+def test_a_window_larger_than_the_image_sees_what_is_there():
+    """One window, as ONNX Runtime has it: images shrink to a pixel before the last pools."""
+    for size in ((3, 3), (2, 3), (3, 9)):
+        check(Pool("MaxPool", ALONE, FLOAT, 2, 16, size, (4, 4), (3, 3)))
+        check(Pool("MaxPool", BIAS_RELU, HALF, 2, 16, size, (4, 4), (3, 3), first=True))
+
+
 @settings(max_examples=40, deadline=None)
 @given(case=pools(largest=40))
 def test_any_pooling(case):

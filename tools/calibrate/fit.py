@@ -1,5 +1,6 @@
 """Fits the numbers of a cost to measured times, where the estimate is any function of them."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
@@ -12,6 +13,8 @@ ROUNDS = 40
 """Maximum steps of the fit; a dozen suffice."""
 OUTLIER = 0.1
 """Relative deviation from which a time counts less, so that one disturbed measurement does not bend the fit (Huber)."""
+LEAST = 1e-3
+"""Least share of a number that a fit may leave of it: a speed is no divisor of 0."""
 DAMPING = 1e-4
 """Pull towards the previous numbers, relative to them: what no time depends on stays as it was."""
 
@@ -30,13 +33,14 @@ class Fit(Generic[Row]):
 def fitted(start: Row, estimates: Sequence[Callable[[Row], float]], times: Sequence[float]) -> Fit[Row]:
     """Return the numbers by which `estimates` deviate least from `times`, relative to them; none is negative.
 
-    Gauss-Newton steps with numerical derivatives, weighted by Huber's function; integers of a row stay as they are.
+    Gauss-Newton steps with numerical derivatives, weighted by Huber's function; integers of a row, and what is
+    infinite, stay as they are.
     Raises ValueError without a time.
     """
     if not times:
         raise ValueError("no times to fit to")
     row: Any = start
-    names = [f.name for f in fields(row) if isinstance(getattr(row, f.name), float)]
+    names = [f.name for f in fields(row) if isinstance(value := getattr(row, f.name), float) and math.isfinite(value)]
 
     def with_numbers(numbers: np.ndarray) -> Any:
         return replace(row, **dict(zip(names, map(float, numbers), strict=True)))
@@ -50,7 +54,7 @@ def fitted(start: Row, estimates: Sequence[Callable[[Row], float]], times: Seque
         return float(np.where(apart <= OUTLIER, apart**2, 2 * OUTLIER * apart - OUTLIER**2).sum())
 
     numbers = np.array([getattr(row, name) for name in names])
-    best = loss(numbers)
+    floor, best = LEAST * numbers, loss(numbers)
     for _ in range(ROUNDS):
         scale = np.maximum(np.abs(numbers), 1e-2)
         apart = deviations(numbers)
@@ -59,7 +63,7 @@ def fitted(start: Row, estimates: Sequence[Callable[[Row], float]], times: Seque
         matrix = np.vstack([slopes * weight[:, None], DAMPING * np.eye(len(names))])
         step = np.linalg.lstsq(matrix, np.concatenate([-apart * weight, np.zeros(len(names))]), rcond=None)[0] * scale
         shares = [2.0**-n for n in range(8)]
-        tried = [(loss(moved), moved) for share in shares for moved in [np.maximum(numbers + share * step, 0.0)]]
+        tried = [(loss(moved), moved) for share in shares for moved in [np.maximum(numbers + share * step, floor)]]
         least, moved = min(tried, key=lambda one: one[0])
         if least >= best * (1 - 1e-9):
             break

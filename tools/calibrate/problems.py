@@ -30,6 +30,29 @@ SWEPT = (
     (6304, 768, 768), (6304, 3072, 768), (4096, 4096, 4096), (16384, 768, 768), (1568, 320, 320), (6272, 640, 640),
 )  # fmt: skip
 """Rows, columns and terms of the products of BERT, ViT, MLPs and diffusion models, from one row to 16384."""
+DRAWN = 60
+"""Products of other sizes besides: tiles that no model's sizes fill."""
+
+
+DEPTHWISE = """(x, w, b) => (y) {
+  a = Transpose <perm = [0, 3, 1, 2]> (x) v = Transpose <perm = [2, 3, 0, 1]> (w)
+  c = Conv <group = CHANNELS, pads = [PAD, PAD, PAD, PAD], strides = [STRIDE, STRIDE]> (a, v)
+  m = Transpose <perm = [0, 2, 3, 1]> (c) h = Add(m, b) s = Sigmoid(h) y = Mul(h, s) }"""
+
+
+@dataclass(frozen=True)
+class Library:
+    """What computes a problem's product, attention or convolution, without its epilogue, in NVIDIA's libraries."""
+
+    function: str
+    """`product` (cuBLAS), `attention` (cuDNN, for float32 what torch has) or `convolution` (cuDNN)."""
+    exact: bool = False
+    """Whether float32 is not rounded to TF32."""
+    heads: int = 1
+    causal: bool = False
+    pad: int = 0
+    stride: int = 1
+    groups: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,26 +62,56 @@ class Problem:
     name: str
     op: FusedOp
     shapes: tuple[Shape, ...]
+    library: Library | None = None
+    """None: the libraries have no single kernel for it."""
 
 
 def product(m: int, n: int, k: int, dtype: int = HALF, *, exact: bool = False, light: bool = False) -> Problem:
     """Return [m, k] by [n, k] with a bias, and a GELU unless `light`; `exact`: float32 that is not rounded to TF32."""
     name = f"{m}x{n}x{k} {TEXT[dtype]}{' exact' * exact}{' light' * light}"
     op = _op(BIAS if light else GELU, "gemm", 3, dtype, tf32=not exact)
-    return Problem(name, op, ((m, k), (n, k), (n,)))
+    return Problem(name, op, ((m, k), (n, k), (n,)), Library("product", exact=exact))
 
 
 def swept(dtype: int, *, exact: bool) -> list[Problem]:
-    """Return the products from which the costs of tiles are fitted."""
-    return [product(*sizes, dtype, exact=exact, light=light) for sizes in SWEPT for light in (False, True)]
+    """Return the products from which the costs of tiles are fitted: of models, and of sizes drawn between theirs."""
+    known = [product(*sizes, dtype, exact=exact, light=light) for sizes in SWEPT for light in (False, True)]
+    random = np.random.default_rng(1)
+    drawn = [_sizes(random) for _ in range(DRAWN)]
+    return known + [product(*sizes, dtype, exact=exact, light=n % 2 == 1) for n, sizes in enumerate(drawn)]
+
+
+def _sizes(random: np.random.Generator) -> tuple[int, int, int]:
+    """Return rows, columns and terms of a product."""
+    m = _between(random, 1, 16384)
+    n, k = (8 * _between(random, 8, 512) for _ in range(2))
+    return m, n, k
 
 
 def held_out_products(random: np.random.Generator, count: int) -> Iterator[Problem]:
     """Yield products of sizes between those of the models, in float16 and float32, that no cost was fitted to."""
     for number in range(count):
-        m = _between(random, 1, 16384)
-        n, k = (8 * _between(random, 8, 512) for _ in range(2))
+        yield product(*_sizes(random), FLOAT if number % 4 == 3 else HALF, light=number % 2 == 1)
+
+
+def held_out_skinny(random: np.random.Generator, count: int) -> Iterator[Problem]:
+    """Yield products of few rows, in float16 and float32."""
+    for number in range(count):
+        m = _between(random, 1, 64)
+        n, k = (64 * _between(random, 2, 256) for _ in range(2))
         yield product(m, n, k, FLOAT if number % 4 == 3 else HALF, light=number % 2 == 1)
+
+
+def held_out_depthwise(random: np.random.Generator, count: int) -> Iterator[Problem]:
+    """Yield depthwise convolutions by windows of 3, 5 and 7, one pixel or two apart, with a SiLU."""
+    for number in range(count):
+        size, images = int(random.choice([7, 14, 28, 56, 112])), int(random.choice([1, 8, 32]))
+        channels, window, stride = 8 * _between(random, 2, 128), 3 + 2 * (number % 3), int(random.choice([1, 1, 2]))
+        text = DEPTHWISE.replace("CHANNELS", str(channels)).replace("PAD", str(window // 2))
+        op = _op(text.replace("STRIDE", str(stride)), "depthwise", 3, HALF)
+        shapes = ((images, size, size, channels), (window, window, channels, 1), (channels,))
+        library = Library("convolution", pad=window // 2, stride=stride, groups=channels)
+        yield Problem(f"{images}x{size}x{size}x{channels} by {window} stride {stride}", op, shapes, library)
 
 
 def held_out_convolutions(random: np.random.Generator, count: int) -> Iterator[Problem]:
@@ -70,7 +123,8 @@ def held_out_convolutions(random: np.random.Generator, count: int) -> Iterator[P
         window = 3 if few else int(random.choice([1, 3]))
         op = _op(CONVOLUTION.replace("PAD", str(window // 2)), "direct" if few else "gemm", 3, HALF)
         shapes = ((images, size, size, channels), (filters, window, window, channels), (filters,))
-        yield Problem(f"{images}x{size}x{size}x{channels} by {window} to {filters}", op, shapes)
+        name = f"{images}x{size}x{size}x{channels} by {window} to {filters}"
+        yield Problem(name, op, shapes, Library("convolution", pad=window // 2))
 
 
 def held_out_attentions(random: np.random.Generator, count: int) -> Iterator[Problem]:
@@ -88,7 +142,7 @@ def held_out_attentions(random: np.random.Generator, count: int) -> Iterator[Pro
         if found is not None and found.op.template == "attention":
             count -= 1
             name = f"{batch}x{heads}x{queries},{keys}x{size} {element}{' causal' * causal}"
-            yield Problem(name, found.op, found.shapes)
+            yield Problem(name, found.op, found.shapes, Library("attention", heads=heads, causal=bool(causal)))
 
 
 def held_out_memory_bound(random: np.random.Generator, count: int) -> Iterator[Problem]:
@@ -100,11 +154,12 @@ def held_out_memory_bound(random: np.random.Generator, count: int) -> Iterator[P
         ("row", 1, "(x) => (y) { a = Constant <value = int64[1] {0}> () y = ReduceMean <keepdims = 1> (x, a) }"),
     )
     for number in range(count):
-        template, inputs, text = texts[number % len(texts)]
+        kind = number % len(texts)
+        template, inputs, text = texts[kind]
         columns = _between(random, 24, 16384)
         rows = max(1, _between(random, 2**16, 2**26) // columns)
         shapes: tuple[Shape, ...] = ((rows, columns), (columns,))
-        yield Problem(f"{template} {rows}x{columns}", _op(text, template, inputs, HALF), shapes[:inputs])
+        yield Problem(f"{template} {kind} {rows}x{columns}", _op(text, template, inputs, HALF), shapes[:inputs])
 
 
 def _between(random: np.random.Generator, low: int, high: int) -> int:

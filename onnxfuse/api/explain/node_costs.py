@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from onnx import NodeProto
+
 from onnxfuse.api.explain.explaining import explain
+from onnxfuse.api.explain.library_cost import library_cost
 from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.model_source import Model
 from onnxfuse.api.request.options import Options
@@ -16,6 +19,7 @@ from onnxfuse.cuda.dispatch.estimates import Estimate, estimates
 from onnxfuse.cuda.dispatch.measurements import Book, MeasuredVariants
 from onnxfuse.cuda.planning.arch import H200, Arch
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.measure.profile.sizes import Sized, sized
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.shapes.inference import infer
 from onnxfuse.support.errors import NoPlanError
@@ -25,6 +29,10 @@ from onnxfuse.symbolic.strides import Shape
 DecidedBy = Literal["measured", "estimate", "rule"]
 """`measured`: times of optimize --tune; `estimate`: of the template; `rule`: its conditions alone, or a template that
 chooses by sizes."""
+
+
+LIBRARY = "ONNX Runtime's kernels"
+"""Name of the candidate that runs a fused op's plain nodes."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,8 @@ def node_costs(
     taken = [a for a in explained.report.applied if a.op and any(name_of(n) in nodes for n in a.nodes)]
     ops = fused_ops(explained.optimized)
     book: Book = {} if explained.tuned is None else explained.tuned.book
-    graph = infer(with_sizes(explained.optimized, sizes or {})[0]).graph
+    light, _ = with_sizes(explained.optimized, sizes or {})
+    whole, graph = sized(light, {}), infer(light).graph
     types, placed = every_type(graph), fused_nodes(graph)
     found: dict[NodeCost, None] = {}
     for one in taken:
@@ -103,8 +112,15 @@ def node_costs(
             op = ops[one.op]
             measured: Sequence[tuple[Shape, ...] | None] = _measured_shapes(book, op)
             for shapes in measured or [input_shapes(fused, types)]:
-                found[_cost(op, one.nodes, shapes, on, book)] = None
+                library = _library(fused, whole, op, on) if shapes == input_shapes(fused, types) else None
+                found[_cost(op, one.nodes, shapes, on, book, library)] = None
     return tuple(found)
+
+
+def _library(fused: NodeProto, model: Sized, op: FusedOp, arch: Arch) -> float | None:
+    """Return what the library should take for a fused op's node; None if that is not known."""
+    expanded = next((n for n in model.nodes if n.op is not None and n.proto.output == fused.output), None)
+    return None if expanded is None else library_cost(expanded, model, arch, op.tf32)
 
 
 def _measured_shapes(book: Book, op: FusedOp) -> list[tuple[Shape, ...]]:
@@ -113,7 +129,9 @@ def _measured_shapes(book: Book, op: FusedOp) -> list[tuple[Shape, ...]]:
     return [shapes for of, shapes in measurements.pooled(book) if of == digest]
 
 
-def _cost(op: FusedOp, nodes: tuple[str, ...], shapes: tuple[Shape, ...] | None, arch: Arch, book: Book) -> NodeCost:
+def _cost(
+    op: FusedOp, nodes: tuple[str, ...], shapes: tuple[Shape, ...] | None, arch: Arch, book: Book, library: float | None
+) -> NodeCost:
     if shapes is None:
         return NodeCost(op.name, op.rule, nodes, (), arch.name, "rule", (), "the shapes of its inputs are not known")
     key = measurements.key(op.name, shapes)
@@ -130,18 +148,22 @@ def _cost(op: FusedOp, nodes: tuple[str, ...], shapes: tuple[Shape, ...] | None,
     if refused is not None:
         return NodeCost(op.name, op.rule, nodes, shapes, arch.name, "rule", (), refused)
     by: DecidedBy = "rule" if times[0].variant is None else "estimate"
-    candidates = tuple(
+    candidates = [
         CandidateCost(_name(op, one), one.microseconds, is_measured=False, is_chosen=one.chosen) for one in times
-    )
-    return NodeCost(op.name, op.rule, nodes, shapes, arch.name, by, candidates, _origin(arch, by))
+    ]
+    if library is not None:
+        candidates.append(CandidateCost(LIBRARY, library, is_measured=False, is_chosen=False))
+        candidates.sort(key=lambda one: one.microseconds or 0.0)
+    return NodeCost(op.name, op.rule, nodes, shapes, arch.name, by, tuple(candidates), _origin(arch, by))
 
 
 def _origin(arch: Arch, by: DecidedBy) -> str:
     """Say what an estimate is worth."""
     if by == "rule":
-        return "template and rule choose by sizes; the time is the least that memory allows"
-    card, reference = tables.card(arch.name), tables.card(tables.REFERENCE)
-    return f"estimates measured on {card.name}" if card.measured else f"estimates of {reference.name}, not scaled"
+        return "template and rule choose by sizes; the time is its kind's, or the least that memory allows"
+    card, measured = tables.card(arch.name), tables.measured_card(arch.name)
+    scaled = f", scaled to {card.name} by its clock, tensor cores, lanes and bandwidth" if card != measured else ""
+    return f"estimates measured on {measured.name}{scaled}"
 
 
 def _measured(measured: MeasuredVariants) -> tuple[CandidateCost, ...]:

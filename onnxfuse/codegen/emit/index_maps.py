@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from onnxfuse.codegen.emit.lower_movement import Guard, Read, Source
 from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit
 from onnxfuse.symbolic import strides
-from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.branching import gcd, position
 from onnxfuse.symbolic.operations import FLOOR
 from onnxfuse.symbolic.strides import Shape
 
@@ -28,21 +28,16 @@ class MapScalars:
         """Return C++ for `value`; negative values wrap around, like the index type's arithmetic."""
         if value in (0, 1):
             return str(value)
-        return f"p.number[{_place(self.numbers, value % (1 << self.bits))}]"
+        return f"p.number[{position(self.numbers, value)}]"
 
     def divisor(self, value: int) -> str:
         """Return C++ for a divisor."""
-        return f"p.divisor[{_place(self.divisors, value)}]"
+        return f"p.divisor[{position(self.divisors, value)}]"
 
     def words(self) -> list[int]:
         """Return the words of `Parameters`: divisors, then plain numbers; at least one of each."""
-        return [*strides.divisors(self.divisors or [1], self.bits), *(self.numbers or [0])]
-
-
-def _place(held: list[int], value: int) -> int:
-    if value not in held:
-        held.append(value)
-    return held.index(value)
+        numbers = [n % (1 << self.bits) for n in self.numbers]
+        return [*strides.divisors(self.divisors or [1], self.bits), *(numbers or [0])]
 
 
 def cpp(index: Index, numbers: MapScalars) -> str:

@@ -35,7 +35,7 @@ def _pool(node: BodyNode) -> tuple[Term, ...]:
     if (dims := _dims(node)) > 2:
         raise UnsupportedError(f"a pooling over {dims} dimensions, expected 1 or 2")
     x, mean, padded = node.term(0), node.op_type == ops.AveragePool, bool(node.number("count_include_pad", 0))
-    sliding, kernel = _sliding(node), _list(node, "kernel_shape")
+    sliding, kernel = _sliding(node, pools=True), _list(node, "kernel_shape")
     if not kernel:
         raise UnsupportedError(f"{node.op_type} without kernel_shape")
     if sliding.auto_pad != "NOTSET" and sliding.dilations != (1, 1):
@@ -92,7 +92,7 @@ def _dims(node: BodyNode) -> int:
     return sizes.pop() if sizes else 0
 
 
-def _sliding(node: BodyNode) -> Sliding:
+def _sliding(node: BodyNode, *, pools: bool = False) -> Sliding:
     pads, dims = _list(node, "pads"), _dims(node)
     half = len(pads) // 2
     return Sliding(
@@ -101,6 +101,7 @@ def _sliding(node: BodyNode) -> Sliding:
         pads=(*_along(pads[:half], 0, dims), *_along(pads[half:], 0, dims)),
         auto_pad=node.text("auto_pad", "NOTSET"),
         ceil=bool(node.number("ceil_mode", 0)),
+        pools=pools,
     )
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxfuse.symbolic import recording
-from onnxfuse.symbolic.operations import FLOOR, MOD, OPERATIONS, Range, intersected, of_sum
+from onnxfuse.symbolic.operations import FLOOR, MOD, OPERATIONS
+from onnxfuse.symbolic.ranges import Range, intersected, is_reduced, of_sum
 from onnxfuse.symbolic.strides import Shape
-from onnxfuse.symbolic.terms import summed
+from onnxfuse.symbolic.terms import summed, whole_multiples
 
 
 @dataclass(frozen=True)
@@ -207,11 +208,10 @@ class Space:
     def _part(self, index: Index, by: int, op: str) -> Index:
         index = self.resolved(index)
         while True:
-            whole = [(a, f) for a, f in index.terms if f % by == 0]
-            low = Index(tuple(t for t in index.terms if t not in whole), index.constant % by)
-            least, greatest = self.range(low)
-            if least >= 0 and greatest < by:
-                return low if op == MOD else _index(((a, f // by) for a, f in whole), index.constant // by)
+            whole, rest = whole_multiples(index.terms, by)
+            low = Index(tuple(rest), index.constant % by)
+            if is_reduced(self.range(low), (by, by)):
+                return low if op == MOD else _index(whole, index.constant // by)
             cut = next((c for a, f in low.terms if (c := self._cut(a, f, by)) is not None), None)
             if cut is None:
                 return Index(((Divided(index, by, op), 1),))

@@ -7,7 +7,6 @@ vertical, horizontal).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from onnxfuse.ops.shapes.windows import Window, scaled_extent
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -29,6 +28,8 @@ class Sliding:
     auto_pad: str
     ceil: bool = False
     """Whether a pooling's last windows may extend past the padding, as long as they start inside it."""
+    pools: bool = False
+    """Whether it is a pooling's."""
 
     def __post_init__(self) -> None:
         """Raise `UnsupportedError` for an invalid window: kernels divide by strides, and read no pixel before the
@@ -48,9 +49,10 @@ class Sliding:
         image, dims = images[1:-1], len(images) - 2
         pads = zip(self.pads[:dims], self.pads[dims:], strict=True)
         along = zip(kernel, self.strides, self.dilations, pads, strict=True)
-        windows = (Window(*one, self.auto_pad, self.ceil) for one in along)
+        windows = [Window(*one, self.auto_pad, self.ceil, self.pools) for one in along]
         begin, end = zip(*(w.padding(n) for w, n in zip(windows, image, strict=True)), strict=True)
-        return WindowGeometry(images, kernel, self.strides, self.dilations, begin, end)
+        out = tuple(w.places(n) for w, n in zip(windows, image, strict=True))
+        return WindowGeometry(images, kernel, self.strides, self.dilations, begin, end, out)
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,8 @@ class WindowGeometry:
     end: Along
     """Padding at the bottom and right."""
 
-    @cached_property
-    def out(self) -> Along:
-        """Output extents of an image."""
-        return tuple(
-            max(
-                (size + self.begin[i] + self.end[i] - (self.kernel[i] - 1) * self.dilations[i] - 1) // self.strides[i]
-                + 1,
-                0,
-            )
-            for i, size in enumerate(self.shape[1:-1])
-        )
+    out: Along
+    """Output extents of an image."""
 
 
 CENTRES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")

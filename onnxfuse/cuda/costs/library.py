@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.roofline import Roofline
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,24 @@ class LibraryCosts:
     attention_long: int
     attention_head: int
     attention_narrow: int
+
+
+@dataclass(frozen=True)
+class LibraryTimes:
+    """How fast cuBLAS and cuDNN are, by what they compute and in which arithmetic."""
+
+    kernels: Mapping[str, Roofline]
+    """By function and arithmetic, such as `product_tf32`; what was not measured is absent."""
+
+    def of(self, function: str, arithmetic: str) -> Roofline | None:
+        """Return the times of a function, such as `product`, in `float16`, `tf32` or `float32`; None if they were not
+        measured."""
+        return self.kernels.get(f"{function}_{arithmetic}")
+
+
+def times(arch: str) -> LibraryTimes:
+    """Return how fast the libraries are on an architecture."""
+    return tables.section(arch, "times.library", LibraryTimes)
 
 
 def costs(arch: str = tables.REFERENCE) -> LibraryCosts:

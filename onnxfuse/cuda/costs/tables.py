@@ -3,6 +3,9 @@
 A template declares a section as a frozen dataclass: fields are numbers, tuples of numbers, other such dataclasses, or
 mappings from integers, or from a part of a variant written as its integers, to one of these. A file says
 `like = "sm_90a"` for all that it lacks itself, a table of rows `like = "float16"` for all rows that it lacks.
+
+What a file lacks is scaled from the card of the other file to its own, by what limits it: a field says that by its
+type, such as `ProductTime`. Other numbers, sizes above all, are those of the other card.
 """
 
 import dataclasses
@@ -11,9 +14,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from importlib import resources
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from onnxfuse.cuda.isa.capabilities import capability
 from onnxfuse.support.integer_parts import part_of
@@ -23,6 +27,50 @@ Section = TypeVar("Section")
 REFERENCE = "sm_90a"
 """The architecture whose costs decide where the GPU is not known: while a model is optimized for any."""
 LIKE = "like"
+
+
+class Rate(Enum):
+    """What a time depends on, as far as data sheets tell."""
+
+    CLOCK = "clock"
+    PRODUCTS = "tensor cores of a multiprocessor"
+    PRODUCTS_PER_CYCLE = "tensor cores of a multiprocessor, per cycle"
+    ALL_PRODUCTS = "tensor cores of all multiprocessors"
+    INSTRUCTIONS = "lanes of a multiprocessor"
+    BANDWIDTH = "memory bandwidth"
+    BYTES_PER_INSTRUCTION = "memory bandwidth over that of all lanes"
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """How a number of one card becomes that of another one."""
+
+    rate: Rate
+    grows: bool
+    """Whether it is larger where the rate is: a speed, not a time."""
+
+    def factor(self, measured: "Card", card: "Card") -> float:
+        """Return by what a number of the measured card is multiplied."""
+        ratio = card.rate(self.rate) / measured.rate(self.rate)
+        return ratio if self.grows else 1 / ratio
+
+
+ClockTime = Annotated[float, Scaled(Rate.CLOCK, grows=False)]
+"""Microseconds of latency: of instructions, barriers and caches."""
+ProductTime = Annotated[float, Scaled(Rate.PRODUCTS, grows=False)]
+"""Microseconds of tensor-core products on one multiprocessor."""
+ProductCycles = Annotated[float, Scaled(Rate.PRODUCTS_PER_CYCLE, grows=False)]
+"""Cycles of the same."""
+InstructionTime = Annotated[float, Scaled(Rate.INSTRUCTIONS, grows=False)]
+"""Microseconds of other instructions on one multiprocessor."""
+InstructionSpeed = Annotated[float, Scaled(Rate.INSTRUCTIONS, grows=True)]
+"""Instructions of lanes per microsecond on one multiprocessor."""
+OperationSpeed = Annotated[float, Scaled(Rate.ALL_PRODUCTS, grows=True)]
+"""Floating-point operations of all tensor cores per second."""
+Bandwidth = Annotated[float, Scaled(Rate.BANDWIDTH, grows=True)]
+"""Memory bandwidth."""
+InstructionBytes = Annotated[float, Scaled(Rate.BYTES_PER_INSTRUCTION, grows=True)]
+"""Instructions as bytes of memory traffic that take as long."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +83,11 @@ class Card:
     """Memory bandwidth in TB/s: of a copy where it was measured, else the data sheet's."""
     clock: float
     """Boost clock in GHz, by the data sheet."""
+    products: int
+    """Multiply-adds per cycle of a multiprocessor's tensor cores, of float16 with float32 sums, by instructions of
+    single warps."""
+    lanes: int
+    """Float32 multiply-adds per cycle of a multiprocessor."""
     driver: str = ""
     """Version of the driver; empty if it was not recorded, or nothing was measured."""
     date: datetime.date | None = None
@@ -44,6 +97,18 @@ class Card:
     def measured(self) -> bool:
         """Whether any cost was measured on it."""
         return self.date is not None
+
+    def rate(self, rate: Rate) -> float:
+        """Return how fast it is by the data sheet, in whatever unit: of two cards only the ratio counts."""
+        return {
+            Rate.CLOCK: self.clock,
+            Rate.PRODUCTS: self.clock * self.products,
+            Rate.PRODUCTS_PER_CYCLE: float(self.products),
+            Rate.ALL_PRODUCTS: self.clock * self.products * self.multiprocessors,
+            Rate.INSTRUCTIONS: self.clock * self.lanes,
+            Rate.BANDWIDTH: self.bandwidth,
+            Rate.BYTES_PER_INSTRUCTION: self.bandwidth / (self.clock * self.lanes * self.multiprocessors),
+        }[rate]
 
 
 class CostError(Exception):
@@ -56,6 +121,14 @@ def card(arch: str) -> Card:
     if (table := _text(name).get("card")) is None:
         raise CostError(f"{name}.toml: no section card")
     return cast(Card, read(table, Card, f"{name}.toml: card"))
+
+
+def measured_card(arch: str) -> Card:
+    """Return the GPU whose measured costs an architecture has: its own, or that of the file that its file is like."""
+    file = file_of(arch)
+    while not card(file).measured and LIKE in _text(file):
+        file = _base(file, ())
+    return card(file)
 
 
 def section(arch: str, name: str, kind: type[Section]) -> Section:
@@ -71,23 +144,46 @@ _SECTIONS: dict[tuple[str, str], object] = {}
 
 def _section(arch: str, name: str, kind: type[Any]) -> object:
     file = file_of(arch)
-    table: Any = _whole(file)
-    for word in name.split("."):
-        table = table.get(word) if isinstance(table, Mapping) else None
-    if table is None:
+    if (table := _table(file, name, kind)) is None:
         raise CostError(f"{file}.toml: no section {name}")
     return read(table, kind, f"{file}.toml: {name}")
 
 
-def _whole(file: str, readers: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the costs of a file, completed by those of the file that it is like."""
-    facts = _text(file)
-    if LIKE not in facts:
-        return facts
-    base, readers = facts[LIKE], (*readers, file)
-    if base not in arches() or base in readers:
+def _table(file: str, name: str, kind: type[Any], readers: tuple[str, ...] = ()) -> Any:
+    """Return a section of a file, completed by the scaled one of the file that it is like; None if both lack it."""
+    own: Any = _text(file)
+    for word in name.split("."):
+        own = own.get(word) if isinstance(own, Mapping) else None
+    if LIKE not in _text(file):
+        return own
+    base = _base(file, readers)
+    inherited = _table(base, name, kind, (*readers, file))
+    if not isinstance(inherited, dict):
+        return own
+    scaled = _scaled(inherited, kind, card(base), card(file))
+    return scaled if own is None else _merged(scaled, own)
+
+
+def _base(file: str, readers: tuple[str, ...]) -> str:
+    """Return the file that a file is like; `readers` are those that are like this one."""
+    base = _text(file)[LIKE]
+    if base not in arches() or base in (*readers, file):
         raise CostError(f"{file}.toml is like {base!r}, expected the file of another architecture that is not like it")
-    return _merged(_whole(base, readers), facts)
+    return cast(str, base)
+
+
+def _scaled(value: Any, kind: Any, measured: Card, of: Card) -> Any:
+    """Return a value of a file, as a field of type `kind`, scaled from one card to another."""
+    if get_origin(kind) is Annotated:
+        (scale,) = kind.__metadata__
+        return value * scale.factor(measured, of)
+    if not isinstance(value, dict):
+        return value
+    if get_origin(kind) is Mapping:
+        each = dict.fromkeys(value, get_args(kind)[1])
+    else:
+        each = get_type_hints(kind, include_extras=True)
+    return {name: _scaled(one, each.get(name), measured, of) for name, one in value.items()}
 
 
 def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

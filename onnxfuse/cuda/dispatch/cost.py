@@ -14,6 +14,7 @@ from onnxfuse.codegen.emit import index_maps
 from onnxfuse.codegen.emit.lower_movement import MAX_CASES, LoweredProgram, Read, lower
 from onnxfuse.codegen.program.program import Apply, BodyProgram
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.tables import Bandwidth, InstructionBytes
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.cuda.templates.pointwise import transpose_tile
 from onnxfuse.model.fused import FusedOp
@@ -28,10 +29,10 @@ class TrafficCosts:
     """What a launch, an evaluation and an access cost."""
 
     launch: float
-    bandwidth: float
-    cheap: float
-    dear: float
-    narrow: float
+    bandwidth: Bandwidth
+    cheap: InstructionBytes
+    dear: InstructionBytes
+    narrow: InstructionBytes
 
     @property
     def launch_bytes(self) -> int:
@@ -89,7 +90,7 @@ def _evaluations(program: BodyProgram, counts: list[int]) -> float:
 def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[Shape, ...]) -> float:
     """Traffic and accesses of all reads; repeated reads of an input mostly hit the cache."""
     _, share = _sampled(lowered.extents)
-    tile = transpose_tile.choose(lowered)
+    tile = transpose_tile.choose(lowered, None)
     widest = vector_width(tuple(element_types.TYPES[o.dtype].size for o in program.outputs))
     traffic: dict[int, list[float]] = {}
     total, narrow = 0.0, traffic_costs().narrow

@@ -1,6 +1,5 @@
 """Estimated microseconds of the variants of a fused op's kernel, as `explain --cost` prints them."""
 
-import math
 from dataclasses import dataclass
 
 from onnxfuse.cuda.costs import tables
@@ -8,10 +7,10 @@ from onnxfuse.cuda.dispatch.cost import traffic_costs
 from onnxfuse.cuda.dispatch.dispatch import plan, planner_of
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.traffic import bytes_of
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import NoPlanError
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.strides import Shape
 
 
@@ -29,7 +28,8 @@ class Estimate:
 def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Estimate, ...]:
     """Return the estimates of a kernel's variants for inputs of these shapes, fastest first.
 
-    The plan's own choice is among them; where its template estimates no times, it is alone, by `traffic`. Raises
+    The plan's own choice is among them; where its template estimates no times of these, it is alone, by its kind's
+    measured speed, else by `traffic`. Raises
     NoPlanError if there is no plan.
     """
     chosen = plan(op, input_shapes, True, arch)
@@ -40,17 +40,20 @@ def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple
         if (made := _plan(op, input_shapes, arch, variant)) is not None
     ]
     if not any(one.chosen for one in found):
-        return (Estimate(None, traffic(op, input_shapes, chosen.output_shapes, arch), True),)
+        time = planner_of(op).microseconds(op, input_shapes, arch)
+        return (Estimate(None, time or traffic(op, input_shapes, chosen.output_shapes, arch), True),)
     return tuple(sorted(found, key=lambda one: one.microseconds))
 
 
 def traffic(op: FusedOp, input_shapes: tuple[Shape, ...], output_shapes: tuple[Shape, ...], arch: Arch) -> float:
     """Return a lower bound in microseconds: a launch that reads each input and writes each output once at the card's
     memory bandwidth, and computes in no time."""
-    costs, card = traffic_costs(arch.name), tables.card(arch.name)
-    tensors = (*zip(input_shapes, op.inputs, strict=True), *zip(output_shapes, op.outputs, strict=True))
-    size = sum(math.prod(shape) * element_types.TYPES[dtype].size for shape, dtype in tensors)
-    return costs.launch + size / (card.bandwidth * 1e6)
+    return launch_and_traffic(bytes_of(op, input_shapes, output_shapes), arch)
+
+
+def launch_and_traffic(size: int, arch: Arch) -> float:
+    """Return the least microseconds of a launch that moves so many bytes."""
+    return traffic_costs(arch.name).launch + size / (tables.card(arch.name).bandwidth * 1e6)
 
 
 def _plan(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch, variant: Variant) -> LaunchPlan | None:

@@ -10,6 +10,7 @@ from onnx import helper
 
 from onnxfuse import ops
 from onnxfuse.cuda.dispatch.dispatch import output_shapes, plan, planner_of
+from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.errors import KernelError
@@ -18,10 +19,6 @@ from onnxfuse.symbolic.strides import Shape
 
 Case = tuple[Arch, bool]
 """A GPU, and whether every pointer is a multiple of 16 bytes."""
-
-MOST = 2**31
-"""Largest number of elements of a tensor that is checked: 4 GB of 16 bits. Kernels with transposed stores use 32-bit
-indices, which for usual sizes is worth more than a guarantee beyond."""
 
 
 def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> str | None:
@@ -50,12 +47,15 @@ def _is_planned(op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> bool:
 
 
 def _is_beyond(op: FusedOp, shapes: tuple[Shape, ...]) -> bool:
-    """Return whether some input or output has MOST elements or more."""
+    """Return whether some input or output has 2^31 elements or more.
+
+    Kernels with transposed stores use 32-bit indices, which for usual sizes is worth more than a guarantee beyond.
+    """
     try:
         outputs = output_shapes(op, shapes)
     except KernelError:
         outputs = ()
-    return any(math.prod(shape) >= MOST for shape in (*shapes, *outputs))
+    return any(math.prod(shape) >= limits.INDICES for shape in (*shapes, *outputs))
 
 
 def _failure(op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch) -> BaseException | None:

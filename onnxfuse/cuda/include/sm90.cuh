@@ -1,11 +1,11 @@
-// What Hopper (sm_90a) adds to sm80.cuh for matrix products, as plain functions over PTX: barriers in shared memory, the
-// bulk copy engine, warpgroup products, clusters. A shared-memory address is a 32-bit number here.
+// What Hopper (sm_90a) adds to sm80.cuh for matrix products, as plain functions over PTX: mbarriers, TMA, warpgroup products
+// (wgmma), clusters. A shared-memory address is a 32-bit number here.
 
 #define CLUSTERED_KERNEL(threads, blocks) \
   extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1)
 #define TENSOR_MAPS const __grid_constant__ TensorMaps
 
-// How the copy engine sees a matrix in global memory; encoded by the driver, never looked into.
+// How TMA sees a matrix in global memory; encoded by the driver, never looked into.
 struct alignas(64) TensorMap { unsigned long long words[16]; };
 
 extern __shared__ unsigned char dynamic_shared[];
@@ -16,12 +16,12 @@ DEVICE void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" :::
 // The kernel behind may be launched once every block has said so, or has ended.
 DEVICE void launch_next_kernel() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-// ---- barriers: `count` arrivals and all bytes that were announced end a phase
+// ---- mbarriers: `count` arrivals and all bytes that were announced end a phase
 
 DEVICE void mbarrier_init(unsigned barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
-// The barriers that this thread has made are there for the whole cluster and for the copy engine.
+// The barriers that this thread has made are there for the whole cluster and for TMA.
 DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void mbarrier_arrive_expect(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -56,7 +56,7 @@ DEVICE void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// ---- the bulk copy engine; what lies outside of the matrix is read as zero and not written
+// ---- TMA; what lies outside of the matrix is read as zero and not written
 
 // A box of the matrix at (column, row), to the same shared address in every block of `blocks` (a bit mask).
 template <bool TO_MANY>
@@ -139,13 +139,13 @@ DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: 
 template <int GROUPS> DEVICE void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(GROUPS) : "memory");
 }
-// Ordinary stores to shared memory before this are seen by the copy engine after it.
+// Ordinary stores to shared memory before this are seen by TMA and wgmma after it.
 DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void prefetch_tensor_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // ---- warpgroups
 
-// A turn is passed from some warpgroups to others: the barrier `number` waits for all of them.
+// A turn is passed from some warpgroups to others: the named barrier `number` waits for all of them.
 template <int THREADS_OF_BOTH> DEVICE void named_barrier_sync(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(THREADS_OF_BOTH) : "memory");
 }

@@ -16,9 +16,22 @@ TENSOR_MAPS = 24
 TENSOR_MAP_BYTES = 128
 POINTER_BYTES = 8
 
+INDICES = 2**31
+"""Elements from which a signed 32-bit index does not reach all."""
+REGISTERS = 65536
+"""32-bit registers of a multiprocessor (CUDA C++ programming guide, technical specifications)."""
+RESERVED_BYTES = 1024
+"""Shared memory of a multiprocessor reserved per block (CUDA C++ programming guide)."""
+
 EXTENT, STRIDE, BOX, ALIGNMENT = 2**32, 2**40, 256, 16
 """Limits of a tensor map: elements along a dimension, byte strides, elements of a box, and the alignment of strides and
 addresses (CUDA driver API, cuTensorMapEncodeTiled)."""
+TRAVERSAL_STRIDE = 8
+"""Maximum stride of a window in elements (CUDA driver API, cuTensorMapEncodeIm2col)."""
+CORNERS = {2: 128, 3: 16}
+"""Range of a window's corner offsets, by the number of its axes."""
+OFFSETS = {2: 255, 3: 31}
+"""Maximum offset of an element from the window's first one (PTX ISA, im2col offsets of 8 and of 5 bits)."""
 
 
 def exceeded(plan: LaunchPlan, tensors: int, arch: Arch) -> str | None:

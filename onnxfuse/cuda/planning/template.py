@@ -74,6 +74,10 @@ def _no_times(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Mappi
     return {}
 
 
+def _no_time(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> None:
+    return None
+
+
 def _nowhere(op: FusedOp) -> tuple[tuple[int, int], ...]:
     return ()
 
@@ -122,6 +126,9 @@ class Planner(Generic[V]):
     """The plan for all shapes and alignments, if the template has one; absent: that of the general kernel."""
     estimates: Callable[[FusedOp, tuple[Shape, ...], Arch], Mapping[V, float]] = _no_times
     """The estimated microseconds of the variants that were considered; absent: sizes alone decide, not times."""
+    microseconds: Callable[[FusedOp, tuple[Shape, ...], Arch], float | None] = _no_time
+    """The estimated time of the plan's own choice where sizes alone decide; None or absent: the least that memory
+    allows."""
     variants: tuple[type[Variant], ...] = ()
     """The kinds of its variants, which tuning files and benchmarks name by their fields; empty: there are none."""
 

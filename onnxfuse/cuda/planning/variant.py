@@ -6,10 +6,12 @@ whose default is the plan's own choice, or a part: a frozen dataclass of integer
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from typing import Any, Self, get_args, get_type_hints
+from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 from onnxfuse.support.integer_parts import part_of
 from onnxfuse.support.json_fields import JsonObject
+
+Tuned = TypeVar("Tuned", bound="Variant")
 
 MOST = 2**20
 """Upper bound of a variant's constants: they count threads, bytes of a thread's registers, elements of a block."""
@@ -65,6 +67,11 @@ class Variant:
             raise ValueError(f"no field {name!r}, expected one of {', '.join(names)}")
         part = _parts(type(self)).get(name)
         return replace(self, **{name: int(text) if part is None else part_of(part, text)})
+
+
+def one_at_a_time(kind: type[Tuned], values: object) -> tuple[Tuned, ...]:
+    """Return the variants with one field each set to one of its values, by a dataclass with a tuple for each field."""
+    return tuple(kind(**{field: value}) for field, each in vars(values).items() for value in each)
 
 
 def _parts(kind: type[Variant]) -> dict[str, type[Any]]:

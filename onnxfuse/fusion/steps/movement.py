@@ -140,17 +140,17 @@ def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule
     reason = not_pointwise(graph, node, host)
     if reason is not None and not cuda.is_movement(node.op, node.domain):
         return reason
-    if reason is not None and (reason := not_movement(graph, node, host)) is not None:
-        return reason
     together = {**region.nodes, node: None}
     if len(together) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
+    if graph.has_more_outputs(together, MAX_OUTPUTS):  # before what looks at every output: of a Split there may be many
+        return f"would add an output, at most {MAX_OUTPUTS}"
+    if reason is not None and (reason := not_movement(graph, node, host)) is not None:
+        return reason
     if not convex(graph, together):
         return "depends on a node outside that depends on the fused op"
     if (reason := one_shape(graph, together)) is not None:
         return reason
-    if len(graph.outputs_of(together)) > MAX_OUTPUTS:
-        return f"would add an output, at most {MAX_OUTPUTS}"
     with_it = _cost(graph, together, rule, region.template)
     if isinstance(with_it, str):
         return with_it

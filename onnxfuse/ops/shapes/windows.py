@@ -50,9 +50,10 @@ class Window:
     def padding(self, extent: int) -> tuple[int, int]:
         """Return the padding before and after the image, with what a last window reads that reaches beyond it."""
         before, after = self._stated_padding(extent)
-        if not self.ceil:
-            return before, after
         room = extent + before + after - self.span
+        # C++ division truncates: a pool's window that is larger than the image by less than its stride is one, too.
+        if not self.ceil and not (self.pools and room < 0):
+            return before, after
         last = -(-room // self.stride) * self.stride
         # A window that starts in the padding behind the image is none.
         return before, after + (last - room if last < extent + before else 0)
@@ -66,12 +67,13 @@ class Window:
         return (less, more) if self.auto_pad == "SAME_UPPER" else (more, less)
 
     def places(self, extent: int) -> int:
-        """Return the number of windows over that many elements; rare pools have an unknown one of symbolic ones."""
+        """Return the number of windows over that many elements; rare pools have an unknown one of symbolic ones.
+
+        None where a window is larger than the padded image: ONNX Runtime refuses such a convolution when it runs.
+        """
         if is_symbolic(extent, self.size):
             return self._symbolic_places(extent)
-        room = extent + sum(self.padding(extent)) - self.span
-        # C++ division truncates: a window larger than the image has one output.
-        return (room // self.stride if room >= 0 else -(-room // self.stride)) + 1
+        return max((extent + sum(self.padding(extent)) - self.span) // self.stride + 1, 0)
 
     def _symbolic_places(self, extent: int) -> int:
         rare = self.ceil or (self.same and self.pools and (self.dilation > 1 or self.size < self.stride))

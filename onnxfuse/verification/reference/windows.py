@@ -92,7 +92,7 @@ class AveragePool(OpRun):
 
     def _run(self, x: Array, count_include_pad: int | None = None, **sliding: Any) -> tuple[Array]:
         window = _window(x.shape[2:], **sliding)
-        # Only `pads` may count; what the window overhangs due to ceil_mode never does.
+        # Only `pads` may count; what the window overhangs never does.
         inside = np.ones((1, 1, *x.shape[2:]))
         if count_include_pad:
             inside = _padded(inside, window.pads, 1.0)
@@ -175,7 +175,7 @@ class _SlidingWindow:
     dilations: Sequence[int]
     output: tuple[int, ...]
     beyond: list[int]
-    """What the window overhangs at the end of each axis due to ceil_mode."""
+    """What the window overhangs at the end of each axis, due to ceil_mode or since it is larger than the image."""
 
     def positions(self) -> Iterator[tuple[int, ...]]:
         """Return the input offsets, tap by tap."""
@@ -186,7 +186,7 @@ class _SlidingWindow:
         return self.overhang(_padded(x, self.pads, value), value)
 
     def overhang(self, x: Array, value: float = 0.0) -> Array:
-        """Return the padded `x` extended by the overhang due to ceil_mode."""
+        """Return the padded `x` extended by the overhang."""
         return _padded(x, [(0, n) for n in self.beyond], value)
 
     def at(self, padded: Array, position: Sequence[int]) -> Array:
@@ -228,7 +228,8 @@ def _window(
     output, overhang = [], []
     for extent, span, stride, (before, after) in zip(extents, spans, strides, ends, strict=True):
         available = extent + before + after - span
-        count = (math.ceil(available / stride) if ceil_mode else available // stride) + 1
+        # ONNX Runtime's division truncates: a window larger than the image by less than a stride is one.
+        count = (math.ceil(available / stride) if ceil_mode or available < 0 else available // stride) + 1
         if ceil_mode and (count - 1) * stride >= extent + before:
             count -= 1  # A window that starts in the end padding is dropped.
         output.append(count)

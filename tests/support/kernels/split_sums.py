@@ -13,7 +13,9 @@ MEMORY = """
 #include <cstring>
 #define DEVICE inline
 #define UNROLLED
-struct Shared { unsigned parts; };
+struct SharedMemory { unsigned parts; };
+void wait_for_warp() {}
+void cluster_sync() {}
 static unsigned thread, self;
 static unsigned char memory[8][1 << 18];
 static bool taken[8][1 << 18];
@@ -45,7 +47,7 @@ void fill(Accumulators& sums, unsigned rank) {
 extern "C" int exchange() {
   wrong = 0;
   std::memset(taken, 0, sizeof taken);
-  const Shared shared{0};
+  const SharedMemory shared{0};
   Accumulators sums;
   for (unsigned rank = 0; rank < SPLIT; ++rank)
     for (thread = 0; thread < PART_WARPS * 32; ++thread) {
@@ -75,6 +77,8 @@ extern "C" int exchange() {
 """
 STAGING = """
 #define DEVICE inline
+void wait_for_warp() {}
+void cluster_sync() {}
 #define UNROLLED
 using Index = unsigned;
 struct TensorMap {};
@@ -100,27 +104,22 @@ COUNTED = ("BLOCKS_M", "WIDTH", "CHUNKS", "CHUNK_NUMBER", "CHUNK_SUMS_BYTES", "P
 def errors(plan: LaunchPlan) -> int:
     """Return how many sums of the plan's tiles are lost, sent twice, or added where they do not belong."""
     files = {s.file: s.text for s in plan.kernel.sections}
-    kernel = files["gemm/sm90.cuh"]
     text = _constants(plan, (*CONSTANTS, *COUNTED))
     text += "constexpr unsigned PARTS_BYTES = (SPLIT - 1) * PART_WARPS * PART_BYTES;\n" + MEMORY
     text += "struct Accumulators { float of[BLOCKS_M][WIDTH / 2]; };\n"
-    text += kernel[kernel.index("// Where a chunk begins") : kernel.index("struct Parameters")]
-    text += kernel[kernel.index("// Of a split tile each block") :]
+    text += files["gemm/sm90_chunks.cuh"]
     return int(emulate.library(text + EXCHANGE).exchange())
 
 
 def staged_bytes(plan: LaunchPlan) -> list[tuple[int, int]]:
     """Return what a warp of each block of a cluster announces of the staged operand, and what it fetches, in bytes."""
     files = {s.file: s.text for s in plan.kernel.sections}
-    kernel, finish = files["gemm/sm90.cuh"], files["gemm/sm90.cu"]
-    fetch = plan.kernel.text[plan.kernel.text.index("DEVICE void fetch_staged") :]
-    names = (*CONSTANTS, "OUTPUT_BYTES", "STAGED_BYTES", "BLOCKS_M", "CHUNKS", "CHUNK_NUMBER", "PUTS_BYTES")
+    chunks, finish = files["gemm/sm90_chunks.cuh"], files["gemm/sm90.cu"]
+    fetch = plan.kernel.text[plan.kernel.text.index("DEVICE void load_staged") :]
+    names = (*CONSTANTS, "OUTPUT_BYTES", "STAGED_BYTES", "BLOCKS_M", "CHUNKS", "CHUNK_NUMBER", "OUTPUT_CHUNK_BYTES")
     text = STAGING + _constants(plan, names)
-    text += fetch[: fetch.index("DEVICE void take_staged")]
-    text += kernel[kernel.index("// Where a chunk begins") : kernel.index("struct Parameters")]
-    text += kernel[
-        kernel.index("// Of a split tile each block") : kernel.index("// Where a warp's sums of a chunk lie")
-    ]
+    text += fetch[: fetch.index("DEVICE void read_staged")]
+    text += chunks[: chunks.index("// Where a warp's sums of a chunk lie")]
     text += finish[finish.index("DEVICE void stage(") : finish.index("// A thread's share of a warpgroup product")]
     library, box = emulate.library(text + STAGE), plan.tensor_maps[-1]
     found = []

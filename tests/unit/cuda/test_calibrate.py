@@ -2,46 +2,76 @@
 
 import datetime
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.dispatch.estimates import estimates
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm import plan as gemm_plan
-from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.support.integer_parts import text_of
 from tools.calibrate import costs_file, problems
-from tools.calibrate.calibration import HELD_OUT, Table, calibrate, fit_table, regret
+from tools.calibrate import times as times_file
+from tools.calibrate.calibration import (
+    HELD_OUT,
+    SWEEP,
+    Request,
+    calibrate,
+    choices_by_sizes,
+    drawn_for_sizes,
+    fit_sizes,
+    fit_table,
+    gemm_table,
+    library_times,
+    memory_times,
+    regret,
+)  # fmt: skip
 from tools.calibrate.fit import fitted
 from tools.calibrate.problems import HALF, Problem
+from tools.calibrate.times import LIBRARY, Log, Time, digest
 
 H200, A100 = Arch("sm_90a", 132), Arch("sm_80", 108)
 CARD = replace(tables.card("sm_80"), driver="600.1", date=datetime.date(2027, 1, 2), bandwidth=1.9)
 
 
 class SyntheticGpu:
-    """Times of the estimate by known costs, with noise, the same each time."""
+    """Times of the estimate by known costs, with noise."""
 
     def __init__(self, rows: dict, arch: Arch, noise: float = 0.01) -> None:
-        self.rows, self.arch, self.noise, self.times = rows, arch, noise, {}
+        self.rows, self.arch, self.noise, self.random = rows, arch, noise, np.random.default_rng(2)
 
-    def __call__(self, problem: Problem, variant: Variant | None) -> float | None:
+    def __call__(self, requests: Iterable[Request]) -> dict[str, dict[str, Time]]:
+        return {r.name: {str(v): time for v in r.variants if (time := self.time(r, v))} for r in requests}
+
+    def time(self, request: Request, variant: Variant | None) -> Time | None:
+        problem = request.problem
         if variant is None:
             variant = next(e.variant for e in estimates(problem.op, problem.shapes, self.arch) if e.chosen)
         cost = self.rows.get(getattr(variant, "tile", None) or getattr(variant, "block", None))
         if cost is None:
             return None
-        key = (problem.name, variant)
-        if key not in self.times:
-            time = gemm_plan.estimator(problem.op, problem.shapes, self.arch, variant)(cost)
-            self.times[key] = time * (1 + self.noise * np.random.default_rng(len(self.times)).standard_normal())
-        return self.times[key]
+        time = gemm_plan.estimator(problem.op, problem.shapes, self.arch, variant)(cost)
+        first, second = time * (1 + self.noise * self.random.standard_normal(2))
+        return Time(digest(cuda.plan(problem.op, problem.shapes, True, self.arch, variant)), first, second)
+
+
+def variant_of(part: GemmTile | Block) -> GemmVariant:
+    return GemmVariant(tile=part) if isinstance(part, GemmTile) else GemmVariant(block=part)
+
+
+def held_out(arch: Arch, count: int) -> list[Request]:
+    drawn = problems.held_out_products(np.random.default_rng(0), count)
+    return [Request("products", p, cuda.candidates(p.op, p.shapes, arch)) for p in drawn]
 
 
 def scaled(row, random: np.random.Generator):
@@ -56,15 +86,39 @@ def test_known_costs_are_found_again(part: GemmTile | Block) -> None:
     arch = H200 if isinstance(part, GemmTile) else A100
     rows = gemm.wgmma().float16 if isinstance(part, GemmTile) else gemm.mma(arch).rounded
     truth, start = rows[part], scaled(rows[part], np.random.default_rng(1))
-    gpu = SyntheticGpu({part: truth}, arch)
-    swept = problems.swept(HALF, exact=False)
-    fit = fit_table(Table("here", {part: start}, swept), arch, gpu)[text_of(part)]
+    swept, variant = problems.swept(HALF, exact=False), variant_of(part)
+    requests = [Request(SWEEP, problem, (variant,)) for problem in swept]
+    times = SyntheticGpu({part: truth}, arch)(requests)
+    fit = fit_table(gemm_table(arch, "here", {part: start}, swept), times)[text_of(part)]
     assert fit.residual < 0.015
     assert fit.count > 20
-    variant = next(v for _, v in gpu.times)
     for problem in swept:
         mine, right = map(gemm_plan.estimator(problem.op, problem.shapes, arch, variant), (fit.row, truth))
         assert mine == pytest.approx(right, rel=0.05)
+
+
+def test_the_speed_of_memory_bound_kernels_is_found_again() -> None:
+    """From times by half the bandwidth: the row says so, and what is infinite stays."""
+    table, random = memory_times(H200, 48), np.random.default_rng(0)
+    truth = Roofline(2.5, 2.0)
+    samples = [*table.samples("row")]
+    times = {
+        s.name: {"any": Time(s.variant, *(s.estimate(truth) * (1 + 0.01 * random.standard_normal(2))))} for s in samples
+    }
+    (fit,) = fit_table(table, times).values()
+    assert (fit.row.start, fit.row.bandwidth) == (pytest.approx(2.5, rel=0.02), pytest.approx(2.0, rel=0.02))
+    assert (fit.row.operations, fit.count) == (float("inf"), 36)
+
+
+@pytest.mark.parametrize("row", ["product_float16", "product_float32", "convolution_float16", "depthwise_float16"])
+def test_the_speed_of_a_library_is_found_from_nothing(row: str) -> None:
+    """A kernel that was never measured gets a row, whose estimates are the times."""
+    table, truth = library_times(H200), Roofline(3.0, 2.5, 250.0)
+    times = {s.name: {LIBRARY: Time(LIBRARY, *[s.estimate(truth)] * 2)} for s in table.samples(row)}
+    found = fit_table(replace(table, rows={row: table.rows[row]}), times)
+    assert [*found] == [row]
+    assert found[row].count >= 60
+    assert found[row].residual < 0.01
 
 
 @dataclass(frozen=True)
@@ -87,17 +141,24 @@ def test_a_fit_ignores_what_disturbs_and_keeps_what_nothing_tells() -> None:
         fitted(Line(1.0, 1.0, 7.0), [], [])
 
 
+FEW = problems.swept(HALF, exact=False)[::4]
+
+
 def few_tables(arch: Arch):
-    yield Table("gemm.mma.rounded", gemm.mma(arch).rounded, problems.swept(HALF, exact=False)[::2])
+    yield gemm_table(arch, "gemm.mma.rounded", gemm.mma(arch).rounded, FEW)
 
 
 def test_a_calibration_writes_a_file_whose_choice_is_good() -> None:
     """On a card whose times are not the H200's: the regret falls, and plans read the file that was written."""
     random = np.random.default_rng(3)
     gpu = SyntheticGpu({part: scaled(row, random) for part, row in gemm.mma(A100).rounded.items()}, A100)
-    held_out = {"products": (lambda random, count: problems.held_out_products(random, count), 16)}
-    before = regret(problems.held_out_products(np.random.default_rng(0), 16), A100, gpu)
-    found = calibrate(A100, CARD, gpu, table_of=few_tables, held_out=held_out)
+    (table,) = few_tables(A100)
+    wanted = held_out(A100, 16)
+    variants = tuple(map(variant_of, table.rows))
+    times = gpu([*wanted, *(Request(SWEEP, problem, variants) for problem in FEW)])
+    kinds = {"products": (lambda random, count: [one.problem for one in wanted], 16)}
+    before = regret("products", [one.problem for one in wanted], A100, times)
+    found = calibrate(A100, CARD, times, table_of=few_tables, held_out=kinds)
     assert found.regrets["products"].p95 < 0.1 < before.p95
     assert found.regrets["products"].median < 0.02
     facts = tomllib.loads(found.text)
@@ -117,6 +178,30 @@ def test_a_calibration_writes_a_file_whose_choice_is_good() -> None:
     assert gemm.mma(A100) == usual
 
 
+def test_a_size_is_found_where_another_kernel_becomes_the_faster_one() -> None:
+    """Where warpgroups are faster from 128 keys on, the kernel with resident keys is for shorter ones."""
+    drawn, sizes = drawn_for_sizes("attentions", 12), {"attention.short": (64, 128, 256)}
+
+    def time(problem: Problem, variant: Variant | None) -> Time:
+        keys = problem.shapes[1][1]
+        by_warpgroups = isinstance(variant, AttentionVariant) and variant.queries.warpgroups > 0
+        plan = cuda.plan(problem.op, problem.shapes, True, H200, variant)
+        return Time(digest(plan), *[10.0 if by_warpgroups == (keys > 128) else 15.0] * 2)
+
+    requests = [*choices_by_sizes(drawn, "attentions", H200, sizes)]
+    times = {one.name: {str(v): time(one.problem, v) for v in one.variants} for one in requests}
+    text, found = fit_sizes(tables.source("sm_90a"), "attentions", drawn, H200, times, sizes)
+    assert found["attention.short"] == 128
+    assert "short = 128" in text
+    with tables.substituted("sm_90a", text):
+        after = regret("sweep attentions", drawn, H200, times)
+    before = regret("sweep attentions", drawn, H200, times)
+    assert before is not None
+    assert after is not None
+    assert after.mean < before.mean
+    assert fit_sizes(text, "attentions", drawn, H200, {}, sizes) == (text, {})
+
+
 def test_a_file_keeps_its_comments_and_its_order() -> None:
     """A row takes the place of the one of its key, a new one the end of its table, a new table the end of the file."""
     text = '# why\n[a.b]\n# first\n"1x2" = { t = 1.0 } # said\nlimit = 3\n\n# next\n[c]\nd = 1\n'
@@ -133,3 +218,38 @@ def test_problems_held_out_have_candidates(kind: str) -> None:
     assert count >= 60
     assert len(found) == 4
     assert sum(len(cuda.candidates(p.op, p.shapes, H200)) > 1 for p in found) >= 3
+
+
+def test_measured_times_are_kept_as_they_come(tmp_path: Path) -> None:
+    """A file goes on where it stopped, even in the midst of a line; parts of one GPU are one record, of two none."""
+    one, two, time = tmp_path / "one", tmp_path / "two", Time("launch", 1.0, 2.0)
+    log = Log(one, "sm_80", CARD)
+    log.times("a", {"tile": time})
+    log.failure("b", "why")
+    with one.open("a") as file:
+        file.write('{"problem": "c", "ti')
+    assert Log(one, "sm_80", CARD).done == {"a", "b"}
+    Log(one, "sm_80", CARD).times("d", {})
+    Log(two, "sm_80", replace(CARD, bandwidth=1.8)).times("e", {"tile": time})
+    record = times_file.read([one, two])
+    assert (record.arch, record.card, record.failures) == ("sm_80", CARD, {"b": "why"})
+    assert record.times == {"a": {"tile": time}, "d": {}, "e": {"tile": time}}
+    Log(tmp_path / "three", "sm_80", replace(CARD, name="another")).times("e", {})
+    with pytest.raises(ValueError, match="times of 2 GPUs"):
+        times_file.read([one, tmp_path / "three"])
+    with pytest.raises(ValueError, match="this GPU is another"):
+        Log(one, "sm_80", replace(CARD, name="another"))
+
+
+def test_the_fastest_is_not_the_luckiest() -> None:
+    """Of equal variants the choice has no regret beyond noise: who is fastest and by how much are measured apart."""
+    wanted, random = held_out(A100, 12), np.random.default_rng(0)
+
+    def disturbed(problem: Problem, variant: Variant | None) -> Time:
+        plan = cuda.plan(problem.op, problem.shapes, True, A100, variant)
+        return Time(digest(plan), *(10 * (1 + 0.05 * random.standard_normal(2))))
+
+    times = {one.name: {str(v): disturbed(one.problem, v) for v in one.variants} for one in wanted}
+    found = regret("products", [one.problem for one in wanted], A100, times)
+    assert found is not None
+    assert found.median < 0.05

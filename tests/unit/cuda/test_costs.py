@@ -9,30 +9,38 @@ import pytest
 
 from onnxfuse.cuda import SUPPORTED, Arch
 from onnxfuse.cuda.costs import library, tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.costs.tables import CostError
-from onnxfuse.cuda.dispatch.estimates import estimates
+from onnxfuse.cuda.dispatch.cost import traffic_costs
+from onnxfuse.cuda.dispatch.estimates import estimates, traffic
 from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.cuda.templates.attention import costs as attention
 from onnxfuse.cuda.templates.conv import costs as conv
 from onnxfuse.cuda.templates.gemm import costs as gemm
-from onnxfuse.cuda.templates.gemm.variant import GemmTile
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
+from onnxfuse.cuda.templates.memory_bound import costs as memory_bound
+from onnxfuse.cuda.templates.pointwise import costs as pointwise
 from onnxfuse.cuda.templates.reduction import costs as reduction
+from onnxfuse.cuda.templates.scan import costs as scan
 from onnxfuse.rules.pattern import expression
 from onnxfuse.support.errors import RuleError
 from tests.unit.cuda.dispatch.test_measurements import CASES
 
 READERS = (
-    gemm.mma, gemm.skinny, gemm.prologue, attention.costs_of, conv.depthwise, conv.halo, conv.direct,
-    reduction.group, reduction.column,
+    gemm.skinny, attention.costs_of, conv.depthwise, conv.direct,
+    reduction.group, reduction.column, reduction.row, scan.costs_of, pointwise.mapped,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("arch", [*SUPPORTED, Arch("sm_75", 40), Arch("sm_103", 148)], ids=lambda a: a.name)
 def test_every_architecture_has_every_section(arch: Arch) -> None:
-    """Also those without a file: the nearest lower one's stand for them, and what that lacks is the H200's."""
+    """Also those without a file: the nearest lower one's stand for them, and sizes that it lacks are the H200's."""
     for reader in READERS:
         assert reader(arch) == reader(Arch("sm_90a", 132))  # until another card is measured
+    assert [*gemm.mma(arch).rounded] == [*gemm.mma(H200).rounded]
+    assert gemm.prologue(arch).around == gemm.prologue(H200).around
+    assert conv.halo(arch).load == conv.halo(H200).load
     assert tables.section(arch.name, "small", SmallCosts) == SmallCosts(1024, 128)
 
 
@@ -43,6 +51,46 @@ def test_every_card_is_that_of_its_architecture() -> None:
         assert card.multiprocessors == arch.sm_count
         assert card.measured == (arch.name == "sm_90a") == bool(card.driver)
     assert {*tables.arches()} == {a.name for a in SUPPORTED}
+
+
+@pytest.mark.parametrize("arch", [a for a in SUPPORTED if a != H200], ids=lambda a: a.name)
+def test_times_of_a_card_that_was_not_measured_are_scaled(arch: Arch) -> None:
+    """Products by the tensor cores, latencies by the clock, instructions by the lanes; the H200's stay as they are."""
+    mine, measured = tables.card(arch.name), tables.card("sm_90a")
+    clock = measured.clock / mine.clock
+    for block, pace in gemm.mma(arch).rounded.items():
+        known = gemm.mma(H200).rounded[block]
+        assert pace.together == pytest.approx(known.together * clock * measured.products / mine.products)
+        assert pace.finish == pytest.approx(known.finish * clock * measured.lanes / mine.lanes)
+        assert pace.start == pytest.approx(known.start * clock)
+        assert pace.resident == known.resident
+    assert gemm.prologue(arch).rate == pytest.approx(gemm.prologue(H200).rate / clock * mine.lanes / measured.lanes)
+    assert conv.halo(arch).product == pytest.approx(1.6 * measured.products / mine.products)
+    assert traffic_costs(arch.name).bandwidth == pytest.approx(4.0 * mine.bandwidth / measured.bandwidth)
+    assert traffic_costs(arch.name).launch == traffic_costs().launch
+    assert tables.measured_card(arch.name) == measured == tables.measured_card("sm_90a")
+    assert gemm.mma(H200).rounded[Block(64, 64, 2, 2)] == gemm.Pace(3, 0.254, 0.674, 0.4, 2.0)
+
+
+def test_what_a_card_measured_itself_is_not_scaled() -> None:
+    """A calibrated file keeps its rows; what it lacks is scaled from the file that it is like."""
+    own = """like = "sm_90a"
+        [card]
+        name = "half"
+        multiprocessors = 10
+        bandwidth = 2.1
+        clock = 0.99
+        products = 512
+        lanes = 64
+        date = 2027-01-02
+        [gemm.mma.rounded]
+        "64x64x2x2" = { resident = 1, alone = 1.0, together = 2.0, finish = 3.0, start = 4.0 }
+    """
+    with tables.substituted("sm_80", own):
+        rows = gemm.mma(Arch("sm_80", 10)).rounded
+        assert rows[Block(64, 64, 2, 2)] == gemm.Pace(1, 1.0, 2.0, 3.0, 4.0)
+        assert rows[Block(128, 64, 2, 2)] == gemm.Pace(2, *map(pytest.approx, (4 * 0.391, 4 * 0.88, 4 * 0.3, 2 * 2.4)))
+        assert tables.measured_card("sm_80").name == "half"
 
 
 @dataclass(frozen=True)
@@ -144,8 +192,24 @@ def test_the_plan_s_own_choice_is_among_the_estimates(arch: Arch) -> None:
             assert found == (chosen,)
 
 
-def test_the_least_time_of_a_launch_is_that_of_its_bytes() -> None:
-    """A kernel without estimates of variants reads and writes once: 2 us and 4.2 TB/s on the H200."""
+def test_a_kernel_without_estimates_of_variants_has_the_time_of_its_kind() -> None:
+    """A softmax by what rows take, an attention by its kernel; what no kind tells by what memory allows at least."""
     op, shapes = CASES["row"]
     (only,) = estimates(op, tuple(map(tuple, shapes)), H200)
-    assert only.microseconds == pytest.approx(2.0 + 2 * 4096 * 197 * 4 / 4.2e6)
+    size = 2 * 4096 * 197 * 4
+    row = memory_bound.times_of(H200).row
+    assert only.microseconds == pytest.approx(row.start + size / (row.bandwidth * 1e6))
+    assert traffic(op, ((4096, 197),), ((4096, 197),), H200) == pytest.approx(2.0 + size / 4.2e6)
+
+
+def test_the_longer_of_traffic_and_operations_is_a_kernel_s_time() -> None:
+    """On a card with half the clock and the lanes it starts twice as late; its multiprocessors count for operations."""
+    one = Roofline(2.0, 4.0, 100.0)
+    assert one.microseconds(8_000_000) == one.microseconds(8_000_000, 2e8) == 4.0
+    assert one.microseconds(8_000_000, 4e8) == 6.0
+    assert Roofline(2.0, 4.0).microseconds(8_000_000, 4e12) == 4.0
+    mine, measured = tables.card("sm_80"), tables.card("sm_90a")
+    share = mine.multiprocessors / measured.multiprocessors * mine.clock / measured.clock
+    there, here = attention.times_of(Arch("sm_80", 108)).kept, attention.times_of(H200).kept
+    assert there.operations == pytest.approx(here.operations * share)
+    assert there.bandwidth == pytest.approx(here.bandwidth * mine.bandwidth / measured.bandwidth)

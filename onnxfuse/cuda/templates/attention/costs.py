@@ -1,8 +1,10 @@
 """Measured costs of the attention template's kernels; their files say what was measured."""
 
 from dataclasses import dataclass
+from typing import cast
 
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.planning.arch import Arch
 
 
@@ -15,6 +17,26 @@ class AttentionCosts:
     together_keys: int
     together_share: float
     long: int
+
+
+@dataclass(frozen=True)
+class AttentionTimes:
+    """How fast each kernel is; without suffix for 16-bit elements."""
+
+    kept: Roofline
+    few: Roofline
+    warpgroups: Roofline
+    few_float32: Roofline
+    streamed_float32: Roofline
+
+    def of(self, kernel: str, element_bytes: int) -> Roofline | None:
+        """Return the times of a kernel for elements of this size; None if they were not measured."""
+        return cast(Roofline | None, vars(self).get(kernel if element_bytes < 4 else f"{kernel}_float32"))
+
+
+def times_of(arch: Arch) -> AttentionTimes:
+    """Return how fast the kernels are on an architecture."""
+    return tables.section(arch.name, "times.attention", AttentionTimes)
 
 
 def costs_of(arch: Arch) -> AttentionCosts:

@@ -6,11 +6,10 @@ from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, MMA_SYNC, KernelSource, generated, identifier, template
-from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.attention.costs import costs_of
-from onnxfuse.cuda.templates.attention.streamed import MOST
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import larger, smaller
@@ -59,7 +58,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
     cluster = TOGETHER if chosen.parts == TOGETHER and _clusters(mine, heads, chosen.warps, stages, arch) else 1
     parts = cluster if cluster > 1 else larger(-(-mine.keys // span), 1)
-    if heads * parts >= MOST or mine.keys >= MOST:
+    if heads * parts >= limits.INDICES or mine.keys >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
     split = bool(cluster == 1 and parts > 1)
     counters = -(-heads // 4) * 4  # words: the data that follows starts at a 16-byte boundary

@@ -8,10 +8,11 @@ from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
+from onnxfuse.cuda.planning.traffic import bytes_of
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
-from onnxfuse.cuda.templates.attention.costs import costs_of
-from onnxfuse.cuda.templates.attention.variant import AttentionVariant
+from onnxfuse.cuda.templates.attention.costs import costs_of, times_of
+from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
@@ -29,12 +30,40 @@ def plan(
     tuning = variant or AttentionVariant()
     mine = work(op, input_shapes)
     split = tuning.queries
+    match kernel(mine, aligned, arch, split):
+        case "few":
+            return few.plan(mine, aligned, arch, tuning)
+        case "warpgroups":
+            return sm90.plan(mine, input_shapes, aligned, arch, tuning)
+        case "streamed":
+            return streamed.plan(mine, aligned, arch, tuning)
+        case _:
+            return kept.plan(mine, aligned, arch, tuning)
+
+
+def kernel(mine: AttentionProblem, aligned: bool, arch: Arch, split: Queries | None = None) -> str:
+    """Return which kernel computes an attention, in the words of its times: as a variant says, else by sizes."""
     if few.takes(mine) if split is None else split.parts:
-        return few.plan(mine, aligned, arch, tuning)
+        return "few"
     if split.warpgroups if split is not None else _is_long(mine, arch) and sm90.takes(mine, aligned, arch):
-        return sm90.plan(mine, input_shapes, aligned, arch, tuning)
+        return "warpgroups"
     streams = _streams(mine, arch) if split is None else split.streamed
-    return streamed.plan(mine, aligned, arch, tuning) if streams else kept.plan(mine, aligned, arch, tuning)
+    return "streamed" if streams else "kept"
+
+
+def work_of(mine: AttentionProblem, input_shapes: tuple[Shape, ...]) -> tuple[int, float]:
+    """Return the bytes that an attention moves, each tensor once, and its operations: half of them below a causal
+    mask."""
+    scores = mine.batch * mine.parts.heads * mine.queries * mine.keys
+    size = bytes_of(mine.op, input_shapes, mine.output_shapes)
+    return size, 4 * scores * mine.size * (0.5 if mine.parts.causal else 1.0)
+
+
+def microseconds(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> float | None:
+    """Return the estimated time of the kernel that the plan chooses."""
+    mine = work(op, input_shapes)
+    times = times_of(arch).of(kernel(mine, True, arch), mine.parts.element_bytes)
+    return None if times is None else times.microseconds(*work_of(mine, input_shapes))
 
 
 def _is_long(mine: AttentionProblem, arch: Arch) -> bool:

@@ -3,17 +3,18 @@
 // Operands, types of 16 bits and accuracy as in streamed.cu. A bias by query and key has rows that begin on boundaries of
 // 16 bytes. No length stands in the text: one kernel is for all of them.
 //
-// A block takes WARPGROUPS times 64 queries of a head, a tile, and then others. Of one warpgroup more a warp fetches: the
-// queries of a tile, then keys and values STEP at a time through a ring of STAGES in shared memory, and with them what is
-// added to their scores, as far ahead of the products as there is room, the next tile's too. A warpgroup multiplies
-// its queries with the keys, makes weights of the scores in its registers, and multiplies those from there with the
-// values (Shah et al., FlashAttention-3, 2024). AHEAD: the scores of the next step are multiplied meanwhile, and
-// their weights made while this one's values are.
+// A persistent, warp-specialized kernel (Shah et al., FlashAttention-3, 2024; online softmax: Milakov and Gimelshein, 2018).
+// A block takes a tile, WARPGROUPS times 64 queries of a head, and then others. A warp behind the consumers is the producer:
+// it loads a tile's queries, then keys and values STEP at a time through STAGES of shared memory (pipeline.cuh), and with
+// them what is added to their scores, as far ahead of the products as there is room, the next tile's too. A consumer, a
+// warpgroup, multiplies its queries with the keys, makes weights of the scores in its registers, and multiplies those from
+// there with the values. AHEAD: the scores of the next step are multiplied meanwhile, and their weights made while this
+// one's values are.
 //
-// Steps that hide all their keys from all queries are not fetched: what is added is HIDDEN or less, which leaves nothing to
+// Steps that hide all their keys from all queries are not loaded: what is added is HIDDEN or less, which leaves nothing to
 // the exponential beside any key that is seen. So they are left out only where each query sees a key: of a bias by key
-// behind the first step that shows one, of a bias by query and key as seen.cu found (SEEN). What is fetched for the other
-// warpgroup alone a warpgroup lets pass.
+// behind the first step that shows one, of a bias by query and key as seen.cu found (SEEN). What is loaded for the other
+// warpgroup alone a warpgroup skips.
 
 struct Parameters {
   long long queries, keys;

@@ -20,12 +20,11 @@ from onnxfuse.codegen.emit.source import (
 )
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.isa.sm_90 import SM_90A
-from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand
 from onnxfuse.cuda.templates.attention.costs import costs_of
-from onnxfuse.cuda.templates.attention.streamed import MOST
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic import element_types, strides
@@ -72,7 +71,7 @@ def plan(
     """Return the launch plan for any number of queries and keys."""
     if not takes(mine, aligned, arch):
         raise UnsupportedError(
-            f"warpgroup products on {arch.name}, of float32, without keys or of rows that the copy engine does not read"
+            f"warpgroup products on {arch.name}, of float32, without keys or of rows that TMA does not read"
         )
     split = tuning.queries or choose(mine, arch)
     resident = tuning.min_blocks or resident_blocks(mine, split)
@@ -80,7 +79,7 @@ def plan(
     rows = 64 * warpgroups
     blocks = -(-mine.queries // rows)
     count = mine.batch * mine.parts.heads * blocks
-    if count >= MOST or mine.queries >= MOST or mine.keys >= MOST:
+    if count >= limits.INDICES or mine.queries >= limits.INDICES or mine.keys >= limits.INDICES:
         raise UnsupportedError(
             f"{count} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )

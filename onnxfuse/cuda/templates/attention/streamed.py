@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from onnxfuse.codegen.emit.source import KernelSource
-from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import LENGTHS, AttentionProblem, lengths, tiled_kernel
 from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
-
-MOST = 2**31
-"""Maximum queries, keys and blocks, which the kernel counts with 32 bits."""
 
 
 def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVariant) -> LaunchPlan:
@@ -24,7 +21,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         )
     blocks = -(-mine.queries // _rows(queries))
     grid = mine.batch * mine.parts.heads * blocks
-    if grid >= MOST or mine.queries >= MOST or mine.keys >= MOST:
+    if grid >= limits.INDICES or mine.queries >= limits.INDICES or mine.keys >= limits.INDICES:
         raise UnsupportedError(
             f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
@@ -97,7 +94,9 @@ def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
 def _resident(queries: Queries, mine: AttentionProblem) -> int:
     """Return the resident blocks per multiprocessor, given the registers for the sums and scores of a thread."""
     registers = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
-    return max(65536 // (queries.warps * 32 * (128 if registers <= 64 else 168 if registers <= 96 else 255)), 1)
+    return max(
+        limits.REGISTERS // (queries.warps * 32 * (128 if registers <= 64 else 168 if registers <= 96 else 255)), 1
+    )
 
 
 # ---- source generation

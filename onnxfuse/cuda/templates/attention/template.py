@@ -2,13 +2,16 @@
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
 from onnxfuse.cuda.templates.attention.body import parse_op
-from onnxfuse.cuda.templates.attention.plan import candidates, fits, output_shapes, plan, refuses
+from onnxfuse.cuda.templates.attention.plan import candidates, fits, microseconds, output_shapes, plan, refuses
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 
 TEMPLATES = (
     Template(
         "attention", 20, "what `realize` writes as one MultiHeadAttention",
-        Planner(parse_op, output_shapes, plan, refuses, fits, candidates=candidates, variants=(AttentionVariant,)),
+        Planner(
+            parse_op, output_shapes, plan, refuses, fits, candidates=candidates, microseconds=microseconds,
+            variants=(AttentionVariant,),
+        ),
         growth=frozenset({Growth.CACHES}), reads_library_form=True, rounds_to_tf32=True,
     ),
 )  # fmt: skip

@@ -250,7 +250,7 @@ def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> ConvolutionPro
     # Resizing: as many windows of one pixel as there are output pixels.
     end = rows - height, columns - width
     return ConvolutionProblem(
-        WindowGeometry((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end),
+        WindowGeometry((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end, (rows, columns)),
         (batch, rows, columns, channels) if parts.channels_last else (batch, channels, rows, columns),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.tables import ProductCycles
 from onnxfuse.cuda.planning.arch import Arch
 
 
@@ -34,8 +35,8 @@ class HaloCosts:
     most_together: int
     start: int
     load: int
-    product: float
-    alone_product: float
+    product: ProductCycles
+    alone_product: ProductCycles
     alone_step: int
     together_step: int
     fetch: int

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from onnxfuse.cuda.isa.factors import Rounding
-from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.conv import convolution, costs, direct_cpp, halo_cpp
@@ -171,7 +171,7 @@ def _resident(tiling: Tiling, arch: Arch) -> int:
     if tiling.halo.together:
         # Accumulators, two loads of pixels, and 26 registers that ptxas needed besides (CUDA 13.0).
         pixels = tiling.halo.stack + tiling.kernel_height - 1
-        many = 65536 // (threads * (4 * tiling.halo.stack * tiling.tiles + 8 * pixels + 32))
+        many = limits.REGISTERS // (threads * (4 * tiling.halo.stack * tiling.tiles + 8 * pixels + 32))
     return min((arch.shared_bytes + 1024) // (tiling.shared_bytes + 1024), many)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.tables import ClockTime, InstructionSpeed, InstructionTime, ProductTime
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
@@ -68,13 +69,13 @@ class Pace:
 
     resident: int
     """Intended resident blocks per multiprocessor."""
-    alone: float
+    alone: ProductTime
     """Per 128 bytes of terms, for a single resident block."""
-    together: float
+    together: ProductTime
     """The same for all resident blocks together."""
-    finish: float
+    finish: InstructionTime
     """Epilogue time per block."""
-    start: float
+    start: ClockTime
     """Before the first product and after the last one."""
 
 
@@ -115,7 +116,7 @@ class PrologueCosts:
 
     long: int
     around: int
-    rate: float
+    rate: InstructionSpeed
 
 
 def prologue(arch: Arch) -> PrologueCosts:

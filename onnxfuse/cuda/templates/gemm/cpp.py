@@ -1,4 +1,4 @@
-"""Source generation of the gemm template: plain kernel, sm_80 kernel, and shared parts."""
+"""Source generation of the gemm template: kernels of sm_80, and shared parts."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,6 @@ from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
-
-
-def plain(work: GemmSource, threads: int) -> KernelSource:
-    """Return the kernel that supports any size and alignment."""
-    return kernel(work, (), {"THREADS": threads}, None, results(work), ("gemm/plain.cu",), entry(work))
 
 
 def sm80(work: GemmSource, fit: Fit) -> KernelSource:

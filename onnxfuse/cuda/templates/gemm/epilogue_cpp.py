@@ -77,7 +77,7 @@ def _operands(work: GemmSource, stored: dict[int, str]) -> str:
 
 
 def _factors(work: GemmSource) -> str:
-    """Return the members that expose the factors to the plain kernel by their types."""
+    """Return the members that expose the factors by their types."""
     products = work.parts.products
     stored = work.parts.factors.stored
     choices = "".join(

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
-from onnxfuse.cuda.planning import launch_plan, limits
+from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.templates.gemm import costs, few, sm80, sm90
-from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     GemmProblem,
@@ -27,15 +26,12 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-MOST = 2**31
-"""Maximum rows of all products of a batch, columns and terms, which the kernels count with 32 bits, as the library
-does."""
-
 
 def plan(
     op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: GemmVariant | None = None
 ) -> LaunchPlan:
-    """Return the launch plan of `op` for these shapes: on tensor cores if sizes and alignment permit."""
+    """Return the launch plan of `op` for these shapes, on tensor cores; `UnsupportedError` leaves the rest to the
+    general kernel."""
     tuning = variant or GemmVariant()
     work = _work(op, input_shapes)
     parts, size = work.parts, work.size
@@ -49,14 +45,12 @@ def plan(
         if isinstance(of_work, GemmTile):
             return sm90.plan(work, of_work, arch)
         chosen = of_work
-    if sm80.takes(parts, size, arch):
-        return sm80.plan(work, aligned, chosen, arch)
-    product = parts.products[0]
-    if parts.factors.is_integer:
-        raise UnsupportedError(f"products of {parts.factors.name} on {arch.name}")
-    if size.batch is not None or product.a_transposed or product.terms is not None or parts.prologue is not None:
-        raise UnsupportedError(f"a batch, or a left factor [k, m], cut or computed, on {arch.name}")
-    return _plain(work)
+    if not sm80.takes(parts, size, arch):
+        raise UnsupportedError(
+            f"products of {parts.factors.name} on {arch.name}" if arch.isa.mma(parts.factors) is None
+            else f"images of {sm80.MOST_ELEMENTS} elements or more"
+        )  # fmt: skip
+    return sm80.plan(work, aligned, chosen, arch)
 
 
 def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
@@ -67,7 +61,8 @@ def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
     size = problem(parts, input_shapes)
     if parts.prologue is not None and parts.prologue.joined and size.batch is not None:
         raise UnsupportedError("a batch of products by matrices side by side")
-    if max(size.m * size.products, size.n, size.k) >= MOST:
+    # Rows of all products of a batch, columns and terms are counted with 32 bits, as by the library.
+    if max(size.m * size.products, size.n, size.k) >= limits.INDICES:
         raise UnsupportedError(
             f"a product of [{size.m}, {size.k}] by [{size.k}, {size.n}], {size.products} times: rows, columns and "
             "terms, expected less than 2^31"
@@ -99,33 +94,6 @@ def reads_before(shape: Extents, full: Extents) -> str | None:
     """Return why the kernels cannot compute a left factor of shape `full` from an operand of `shape`; else None."""
     read = operand_kind(shape, full) is not None or group_kind(shape, full) is not None
     return None if read else "lies across the rows and terms of the left factor"
-
-
-PLAIN_THREADS = 256
-
-
-def _plain(work: GemmSource) -> LaunchPlan:
-    size = work.size
-    return LaunchPlan(
-        kernel=gemm_cpp.plain(work, PLAIN_THREADS),
-        grid=(-(-size.m * size.n * size.groups // PLAIN_THREADS), 1, 1),
-        block=(PLAIN_THREADS, 1, 1),
-        shared_bytes=0,
-        parameters=launch_plan.packed(
-            (
-                *gemm_cpp.source_fields(size),
-                *work.store_words,
-                *work.product_words,
-                *size.side_words(1),
-                size.m,
-                size.k,
-                size.lines,
-                size.n * size.groups,
-            ),
-            32,
-        ),
-        output_shapes=work.output_shapes,
-    )
 
 
 # ---- kernel selection

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from onnxfuse.cuda.isa.sm_80 import SM_80
-from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
@@ -19,8 +19,6 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-MOST_ELEMENTS = 2**31
-"""Maximum image elements for implicit GEMM, which the kernel counts with 32 bits."""
 STAGES = range(6, 1, -1)
 REGISTERS_HELD = 144
 """Maximum accumulators per thread: fragments and addresses need a hundred more registers."""
@@ -44,7 +42,7 @@ def refuses(parts: Anatomy, arch: Arch) -> str | None:
 
 def takes(parts: Anatomy, size: GemmProblem, arch: Arch) -> bool:
     """Return whether `arch` multiplies such factors by warps, and 32 bits count the elements of implicit GEMM."""
-    counted = size.window is None or math.prod(size.window.shape) < MOST_ELEMENTS
+    counted = size.window is None or math.prod(size.window.shape) < limits.INDICES
     return arch.isa.mma(parts.factors) is not None and bool(counted)
 
 

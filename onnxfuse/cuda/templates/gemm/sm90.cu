@@ -1,54 +1,50 @@
-// y = body(A B0, A B1, ..., operands): matrix products on Hopper's tensor cores with everything pointwise after them.
+// y = body(A B0, A B1, ..., operands): matrix products on Hopper's tensor cores, and everything pointwise after them.
 //
-// BATCHED: many such products, each with its own A and B out of those there are; the copy engine counts them by
-// themselves, so that nothing of one is read or written with another's rows.
+// A [m, k] row-major, or what a window sees that slides over images (implicit GEMM), or what a functor makes of matrices
+// [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n] row-major, or [n, k] (B_TRANSPOSED). Operands of the body:
+// [m, n], [n], [m, 1], one element. Outputs [m, n]. BATCHED: many such products, each with its own A and B; TMA counts them
+// by themselves, so that nothing of one is read or written with another's rows. The body reads ACCUMULATED products at once
+// (a gate); SIBLINGS of such bodies are concatenated, as more output tiles with factors, columns, operands and outputs of
+// their own. One of ACCUMULATED and SIBLINGS is 1.
 //
-// A [m, k], row-major, or what a window sees that slides over images, or what a functor makes of matrices [m, k], vectors
-// [k] and [m, 1] and numbers (PROLOGUE): a warpgroup more computes it where the copy engine has put the first matrix, the
-// BESIDE others lie behind the factors. Of matrices whose terms lie side by side it copies its pieces itself (FETCHED_LEFT
-// is 0). B [k, n], row-major, or [n, k] (B_TRANSPOSED).
-// Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16,
-// bfloat16, or float32 with B [n, k], rounded to TF32 as it is fetched unless PRECISE (see sm90_precise.cuh). Accuracy:
-// float accumulators, which the body reads unrounded; each output is rounded once.
+// Types of A and B: float16, bfloat16, int8 and uint8, or float32 with B [n, k], rounded to TF32 as TMA loads it unless
+// PRECISE (sm90_precise.cuh). Accuracy: float32 accumulators (int32 of integers), which the body reads unrounded; each
+// output is rounded once.
 //
-// A block has one or two teams of warpgroups and, behind them, a warpgroup that fetches tiles of A and B through a ring of
-// STAGES in shared memory. The WARPGROUPS of a team share an output tile, TILE_M x TILE_N, by rows; teams take tiles in
-// turns: while one runs the body over its accumulators, the other one keeps the tensor cores busy.
+// A persistent, warp-specialized kernel (CUTLASS, sm90 "pingpong" and "cooperative" kernels, 2023; stages: pipeline.cuh).
+// Behind the consumers stands a producer, a thread that loads tiles of A and B through STAGES of shared memory, and with a
+// PROLOGUE a warpgroup that computes A there (sm90_prologue.cuh). WARPGROUPS of consumers share an output tile, TILE_M x
+// TILE_N, by rows; of two TEAMS one runs the body over its accumulators while the other one keeps the tensor cores busy.
 //
 // How wide a tile must be, the L2 cache decides: at the full rate of the tensor cores 128x128 asks it for 64 bytes a cycle
 // and multiprocessor, which is its limit, 128x192 for 53, 192x192 for 43. 4096x3072x768 without a body, Nsight Compute,
 // H200, 2026-11: 128x128 takes 76% of L2's rate and 64% of the tensor cores', 128x192 65% and 72%.
 //
-// Columns may end within a chunk of 64, which is what the copy engine puts: the last chunk of a tile then begins in the one
-// before it and computes some columns again, to the same bits.
+// CLUSTER blocks work on tiles below each other and share each tile of B: every block loads a part of it for all (TMA
+// multicast). Or SPLIT blocks share the terms of a tile (split-K), for sizes that have few tiles: sm90_chunks.cuh.
 //
-// CLUSTER blocks work on tiles below each other and share each tile of B: every block fetches a part of it for all. Or
-// SPLIT blocks share the terms of a tile, for sizes that have few tiles: each finishes a share of its chunks, for which
-// the others send it their sums.
+// Columns may end within a chunk of 64, which is what TMA stores: the last chunk of a tile then begins in the one before it
+// and computes some columns again, to the same bits. Outputs that are written reshaped and transposed (MOVED: head by head)
+// leave shared memory by the threads (store_moved.cuh).
 //
-// An operand [m, n] of the first output's element size is fetched by the copy engine, before the products, to where that
-// output will be put (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it, 53.4 by
-// cuBLAS and a kernel of its own.
-//
-// Outputs that are written reshaped and transposed (MOVED: head by head) leave from shared memory by the threads.
+// An operand [m, n] of the first output's element size is loaded by TMA, before the products, to where that output will be
+// stored from (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it,
+// 53.4 by cuBLAS and a kernel of its own.
 //
 // A LONG kernel lets the one behind it be launched when its last products are done. Sooner, that one's blocks, where
 // several fit a multiprocessor, would all be placed on the few that this kernel leaves free.
-//
-// The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies lie side by side, as more output
-// tiles, each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
-// ---- the body
+// ---- the epilogue
 
-// Fetches this warp's share of the staged operand, once what was put from there has been read.
-DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsigned puts, unsigned arrived) {
+// Loads this warp's share of the staged operand, once what was stored from there has been read.
+DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsigned buffer, unsigned arrived) {
   tma_store_wait_read<0>();
   mbarrier_arrive_expect(arrived, number_of_mine(rank) * STAGED_BYTES);
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number) {
     if (!is_mine(number, rank)) continue;
-    fetch_staged(maps, tile.sibling, tile.column + first_column(number),
+    load_staged(maps, tile.sibling, tile.column + first_column(number),
                  tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,
-                 puts + number * OUTPUT_CHUNK_BYTES, arrived);
+                 buffer + number * OUTPUT_CHUNK_BYTES, arrived);
   }
 }
 
@@ -77,7 +73,7 @@ DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place&
   UNROLLED for (int block = 0; block < BLOCKS_M; ++block) held.of[block] = load_rows(operands, at, block * 64);
 }
 
-// A chunk's columns are fetched while the one before is finished, the first one's before the products.
+// A chunk's columns are loaded while the one before is finished, the first one's before the products.
 template <int NUMBER> DEVICE void load_columns(ColumnsHeld& held, const Pointers& operands, const Place& at) {
   UNROLLED for (int group = 0; group < GROUPS; ++group)
     held.of[group] = load_column<2>(operands, at, first_column(NUMBER) + group * 8);
@@ -92,14 +88,14 @@ template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& op
 
 template <int NUMBER>
 DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
-                         const ChunkHeld& chunk, unsigned puts) {
+                         const ChunkHeld& chunk, unsigned buffer) {
   constexpr int BLOCK = NUMBER / CHUNKS, FIRST = first_column(NUMBER) / 8;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
     Result result[2][2];
     UNROLLED for (int half = 0; half < 2; ++half) {
       CellHeld<2> cell = chunk.cells[group][half];
-      take_staged(cell, puts, lane / 4, half, group, lane % 4);
+      read_staged(cell, buffer, lane / 4, half, group, lane % 4);
       UNROLLED for (int next = 0; next < 2; ++next) {
         float product[ACCUMULATED];
         UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
@@ -107,7 +103,7 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
         result[half][next] = apply(element(product, columns.of[group], cell, rows.of[BLOCK], half, next));
       }
     }
-    UNROLLED for (int half = 0; half < 2; ++half) put_results(puts, result[half], lane / 4, half, group, lane % 4);
+    UNROLLED for (int half = 0; half < 2; ++half) fill_chunk(buffer, result[half], lane / 4, half, group, lane % 4);
   }
 }
 
@@ -120,12 +116,12 @@ struct Finish {
   const Place& at;
   const Parameters& p;
   const SharedMemory& shared;
-  unsigned rank, puts;
+  unsigned rank, buffer;
 };
 
 template <int NUMBER>
-DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns, const Finish& f) {
-  const unsigned here = f.puts + NUMBER % BUFFERS * OUTPUT_CHUNK_BYTES;
+DEVICE void finish_and_store(Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns, const Finish& f) {
+  const unsigned here = f.buffer + NUMBER % BUFFERS * OUTPUT_CHUNK_BYTES;
   const bool first_lane = thread_index() % 32 == 0;
   ChunkHeld chunk;
   load_chunk<NUMBER>(chunk, f.operands, f.at);
@@ -140,8 +136,8 @@ DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const Colum
     wait_for_warp();
     const Place& at = f.at;
     const Index before = GROUPED ? at.n - f.tile.columns(f.p) : 0;
-    put_moved(f.to, f.p, f.tile.sibling, before + column, at.m - f.p.m + row, at.m, at.n, here);
-    if constexpr (STAGED) {  // there the copy engine fetches the next tile's operand
+    store_moved(f.to, f.p, f.tile.sibling, before + column, at.m - f.p.m + row, at.m, at.n, here);
+    if constexpr (STAGED) {  // there TMA loads the next tile's operand
       fence_async_proxy();
       wait_for_warp();
     }
@@ -149,7 +145,7 @@ DEVICE void finish_and_put(Accumulators& sums, const RowsHeld& rows, const Colum
     fence_async_proxy();
     wait_for_warp();
     if (first_lane) {
-      put_chunk(f.maps, f.tile.sibling, column, row, f.tile.batch, here);
+      store_chunk(f.maps, f.tile.sibling, column, row, f.tile.batch, here);
       tma_store_commit();
     }
   }
@@ -160,7 +156,7 @@ DEVICE void finish_from(Accumulators& sums, const RowsHeld& rows, const ColumnsH
   if constexpr (NUMBER < CHUNK_NUMBER) {
     ColumnsHeld next;
     if constexpr (NUMBER + 1 < CHUNK_NUMBER) load_columns<NUMBER + 1>(next, f.operands, f.at);
-    if (is_mine(NUMBER, f.rank)) finish_and_put<NUMBER>(sums, rows, columns, f);
+    if (is_mine(NUMBER, f.rank)) finish_and_store<NUMBER>(sums, rows, columns, f);
     finish_from<NUMBER + 1>(sums, rows, next, f);
   }
 }
@@ -168,7 +164,7 @@ DEVICE void finish_from(Accumulators& sums, const RowsHeld& rows, const ColumnsH
 DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned rank, const Operands& operands,
                         const Results& to, const Parameters& p) {
   const int warp = thread_index() / 32, member = warp / 4 % WARPGROUPS, team = this_team();
-  const unsigned puts = shared.outputs + warp * BUFFERS * OUTPUT_CHUNK_BYTES, arrived = shared.staged + warp * 8;
+  const unsigned buffer = shared.outputs + warp * BUFFERS * OUTPUT_CHUNK_BYTES, arrived = shared.staged + warp * 8;
   const Steps steps(rank, p);
   unsigned parity = 0;
   State state;
@@ -189,7 +185,7 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
     const Place at = place_in(tile, p);
     const Pointers mine = operands.of(tile.sibling);
     const bool present = tile.row + warp % 4 * CHUNK_ROWS < p.m;
-    if (STAGED && present && thread_index() % 32 == 0) stage(maps, tile, rank, puts, arrived);
+    if (STAGED && present && thread_index() % 32 == 0) stage(maps, tile, rank, buffer, arrived);
     RowsHeld rows;
     ColumnsHeld columns;
     load_all_rows(rows, mine, at);
@@ -206,7 +202,7 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
     if (!present) continue;
     if constexpr (STAGED) mbarrier_wait(arrived, parity);
     parity ^= 1;
-    finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, rank, puts});
+    finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, rank, buffer});
   }
   if (thread_index() % 32 == 0) tma_store_wait_read<0>();
 }

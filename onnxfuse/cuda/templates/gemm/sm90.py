@@ -102,7 +102,7 @@ def plan(work: GemmSource, tile: GemmTile, arch: Arch) -> LaunchPlan:
     )
 
 
-REGISTERS, PRODUCT_REGISTERS = 65536, 26
+PRODUCT_REGISTERS = 26
 """Registers of a multiprocessor; and per thread, those of a warpgroup product besides its sums (ptxas, CUDA 13.0)."""
 
 
@@ -118,7 +118,7 @@ def _computes(parts: Anatomy) -> bool:
 
 def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
     """Return whether a product of so many columns fits the registers available per thread at launch."""
-    launched = REGISTERS // _threads(parts, tile) // 8 * 8
+    launched = limits.REGISTERS // _threads(parts, tile) // 8 * 8
     return not _computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
 
 

@@ -14,8 +14,8 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, settled, smaller
 
 _SWIZZLED = {
-    2: "(puts + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
-    4: "((puts + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ group % 4 << 5) + group / 4 * 2048",
+    2: "(buffer + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
+    4: "((buffer + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ group % 4 << 5) + group / 4 * 2048",
 }
 """Location of a thread's two elements in a chunk, by element size. A row is 128 bytes, its 16-byte pieces swizzled as
 by TMA; elements of 4 bytes occupy two such blocks of rows."""
@@ -46,7 +46,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         result_pointers(work)
         + _maps_struct(work)
         + _prefetch_maps(work)
-        + _take_staged(work)
+        + _read_staged(work)
         + _store_results(work.program)
         + ("" if work.stored else _store_chunk(work))
         + _store_moved(work)
@@ -71,7 +71,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
     before = (AMPERE, HOPPER, *WARP_SPECIALIZED, *(() if prologue is None else ("conv/neighbours.cuh",)))
     files = (
         f"gemm/fetch_{work.source}.cuh",
-        *(("gemm/put_moved.cuh",) if work.stored else ()),
+        *(("gemm/store_moved.cuh",) if work.stored else ()),
         "gemm/sm90.cuh",
         *(("include/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
         *(() if prologue is None else ("gemm/sm90_prologue.cuh",)),
@@ -147,8 +147,8 @@ def _load_left(work: GemmSource) -> str:
 
 def _maps_struct(work: GemmSource) -> str:
     parts = work.parts
-    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
-    lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in puts)
+    outputs = () if work.stored else range(len(parts.epilogues[0].outputs))
+    lanes = "".join(f"  TensorMap out{n}[{len(parts.epilogues)}];\n" for n in outputs)
     if work.staged is not None:
         lanes += f"  TensorMap staged[{len(parts.epilogues)}];\n"
     fields = "  TensorMap a;\n" if _left_maps(work) else ""
@@ -160,14 +160,14 @@ def _prefetch_maps(work: GemmSource) -> str:
     """Return the prefetch of the tensor maps, which overlaps the start of the launch."""
     parts = work.parts
     maps = [*_left_maps(work), *(f"b[{k}]" for k in range(len(parts.products)))]
-    puts = () if work.stored else range(len(parts.epilogues[0].outputs))
-    maps += [f"out{n}[{k}]" for n in puts for k in range(len(parts.epilogues))]
+    outputs = () if work.stored else range(len(parts.epilogues[0].outputs))
+    maps += [f"out{n}[{k}]" for n in outputs for k in range(len(parts.epilogues))]
     maps += [f"staged[{k}]" for k in range(len(parts.epilogues))] if work.staged is not None else []
     lines = "".join(f"  prefetch_tensor_map(&maps.{m});\n" for m in maps)
     return f"DEVICE void prefetch_tensor_maps(const TensorMaps& maps) {{\n{lines}}}\n"
 
 
-def _take_staged(work: GemmSource) -> str:
+def _read_staged(work: GemmSource) -> str:
     """Return how the staged operand is loaded, and how a thread reads its share: at the locations of the first
     output."""
     fetch, take = "", ""
@@ -181,9 +181,9 @@ def _take_staged(work: GemmSource) -> str:
             f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
         )
     return (
-        "DEVICE void fetch_staged(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
+        "DEVICE void load_staged(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
         f"unsigned to, unsigned arrived) {{\n{fetch}}}\n"
-        "DEVICE void take_staged(CellHeld<2>& held, unsigned puts, int row, int half, int group, int pair) {\n"
+        "DEVICE void read_staged(CellHeld<2>& held, unsigned buffer, int row, int half, int group, int pair) {\n"
         f"{take}}}\n"
     )
 
@@ -207,7 +207,7 @@ def _store_results(program: BodyProgram) -> str:
     head = "// Two neighbours, in a row of the chunk or the one eight below, in a group of eight columns at a pair.\n"
     return (
         head
-        + "DEVICE void put_results(unsigned puts, const Result (&result)[2], int row, int half, int group, "
+        + "DEVICE void fill_chunk(unsigned buffer, const Result (&result)[2], int row, int half, int group, "
         + "int pair) {\n"
         + "\n".join(lines)
         + "\n}\n"
@@ -226,24 +226,24 @@ def _store_chunk(work: GemmSource) -> str:
         size = element_types.TYPES[output.dtype].size
         for part in range(size // 2):
             lines.append(
-                f"  tma_store(&maps.out{n}[sibling], column + {part * 32}, {row}, puts + {offset + part * 2048});\n"
+                f"  tma_store(&maps.out{n}[sibling], column + {part * 32}, {row}, buffer + {offset + part * 2048});\n"
             )
         offset += 16 * 64 * size
     return (
-        "DEVICE void put_chunk(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
-        "unsigned puts) {\n" + "".join(lines) + "}\n"
+        "DEVICE void store_chunk(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
+        "unsigned buffer) {\n" + "".join(lines) + "}\n"
     )
 
 
 def _store_moved(work: GemmSource) -> str:
     """Return how a transposed chunk is stored: by threads; without transposition, by TMA."""
-    args = "Index column, Index row, unsigned puts"
+    args = "Index column, Index row, unsigned buffer"
     if not work.stored:
         moved = args.replace(" row,", " row, Index m, Index n,")
-        return f"DEVICE void put_moved(const Results&, const Stores&, int sibling, {moved}) {{}}\n"
+        return f"DEVICE void store_moved(const Results&, const Stores&, int sibling, {moved}) {{}}\n"
     word = f"Raw<{element_types.TYPES[work.program.outputs[0].dtype].size}>::Word"
     return (
-        f"DEVICE void put_chunk(const TensorMaps&, int sibling, {args.replace(' row,', ' row, Index batch,')}) {{}}\n"
+        f"DEVICE void store_chunk(const TensorMaps&, int sibling, {args.replace(' row,', ' row, Index batch,')}) {{}}\n"
         f"using Word = {word};\n"
         "DEVICE Word* output_of(const Results& to, int sibling) {\n"
         f"  return (Word*)({choice(work, 0)});\n}}\n"

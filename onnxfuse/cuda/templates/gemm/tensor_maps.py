@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
+from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.launch_plan import PixelWindow, TensorMapSpec
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
@@ -89,22 +90,14 @@ def _window(geometry: WindowGeometry) -> PixelWindow:
     return PixelWindow(lower, upper, geometry.strides[::-1])
 
 
-MAX_STRIDE = 8
-"""Maximum traversal stride of TMA (CUDA driver API, cuTensorMapEncodeIm2col)."""
-CORNERS = {2: 128, 3: 16}
-"""Range of the window's corner offsets, by the number of its axes."""
-OFFSETS = {2: 255, 3: 31}
-"""Maximum offset of an element from the window's first one (PTX ISA, im2col offsets of 8 and of 5 bits)."""
-
-
 def slides_fast(geometry: WindowGeometry) -> bool:
     """Return whether TMA supports windows of these strides, sizes and pads."""
-    window, corner = _window(geometry), CORNERS[len(geometry.kernel)]
+    window, corner = _window(geometry), limits.CORNERS[len(geometry.kernel)]
     offsets = ((k - 1) * d for k, d in zip(geometry.kernel, geometry.dilations, strict=True))
     return (
-        max(geometry.strides) <= MAX_STRIDE
+        max(geometry.strides) <= limits.TRAVERSAL_STRIDE
         and all(-corner <= c < corner for c in (*window.lower, *window.upper))
-        and all(o <= OFFSETS[len(geometry.kernel)] for o in offsets)
+        and all(o <= limits.OFFSETS[len(geometry.kernel)] for o in offsets)
     )
 
 

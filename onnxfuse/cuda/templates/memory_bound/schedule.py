@@ -16,8 +16,12 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
+from onnxfuse.cuda.planning.traffic import bytes_of
+from onnxfuse.cuda.templates.memory_bound.costs import times_of
+from onnxfuse.cuda.templates.pointwise import costs as pointwise_costs
 from onnxfuse.cuda.templates.pointwise import dense, mapped
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
+from onnxfuse.cuda.templates.reduction import costs as reduction_costs
 from onnxfuse.cuda.templates.reduction import plan as reduction
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.model.fused import FusedOp
@@ -120,17 +124,15 @@ def _reads_elementwise(built: BodyProgram, index: int) -> frozenset[int]:
     return frozenset(inputs)
 
 
-POINTWISE_VARIANTS = (
-    PointwiseVariant(bytes_in_flight=32), PointwiseVariant(bytes_in_flight=64), PointwiseVariant(pointwise_threads=128),
-    PointwiseVariant(pointwise_threads=512),
-)  # fmt: skip
-ROW_VARIANTS = (
-    RowVariant(row_threads=64), RowVariant(row_threads=256), RowVariant(row_segment=512), RowVariant(warp_elements=20),
-    RowVariant(block_elements=8), RowVariant(long_elements=0), RowVariant(shifted=0),
-)  # fmt: skip
-"""Values of each constant of the variants that lead to other plans, varied one at a time."""
+def microseconds(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> float:
+    """Return the estimated time of the plan's own choice."""
+    return (
+        times_of(arch)
+        .of(bool(phases(program(op))))
+        .microseconds(bytes_of(op, input_shapes, output_shapes(op, input_shapes)))
+    )
 
 
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[MemoryBoundVariant, ...]:
     """Return the variants of the kernel worth measuring."""
-    return ROW_VARIANTS if phases(program(op)) else POINTWISE_VARIANTS
+    return reduction_costs.candidates(arch) if phases(program(op)) else pointwise_costs.candidates(arch)

@@ -1,13 +1,21 @@
 """Declarations of the memory-bound templates: elementwise work, data movement, and reductions."""
 
 from onnxfuse.cuda.planning.template import Growth, Planner, Template
-from onnxfuse.cuda.templates.memory_bound.schedule import candidates, inplace, output_shapes, plan, program
+from onnxfuse.cuda.templates.memory_bound.schedule import (
+    candidates,
+    inplace,
+    microseconds,
+    output_shapes,
+    plan,
+    program,
+)  # fmt: skip
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 
 PLANNER = Planner(
-    program, output_shapes, plan, inplace=inplace, candidates=candidates, variants=(PointwiseVariant, RowVariant)
-)
+    program, output_shapes, plan, inplace=inplace, candidates=candidates, microseconds=microseconds,
+    variants=(PointwiseVariant, RowVariant),
+)  # fmt: skip
 
 TEMPLATES = (
     Template(

@@ -15,37 +15,18 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
-from onnxfuse.cuda.templates.pointwise import dense, sources, transpose_tile
+from onnxfuse.cuda.templates.pointwise import costs, dense, sources, transpose_tile
 from onnxfuse.cuda.templates.pointwise.sources import Fetch
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
-
-NARROWEST = 4
-"""Width in bytes of vectors that are narrowed to divide the inner dimension; twice as many if some input is otherwise
-read in whole vectors. A vector that does not divide it is assembled from several rows.
-
-float16, H200, share of copy bandwidth, 4 bytes against 16: Pad of 56x56 73% and 64%; nearest Resize with a Concat,
-whose other input is read in whole vectors, 67% and 80%.
-"""
-
-
-NARROW_IN_FLIGHT = 4
-"""Factor on the bytes in flight if no access is 16 bytes wide."""
-
-STRIDED = 2
-"""Elements per vector if every input is strided: larger vectors spread a warp's accesses further.
-
-SpaceToDepth of 112x112 by 2 elements 86% of copy bandwidth, by 4 83%, by 8 69%; 224x224x3 from NHWC to NCHW 85%, by 8
-83% (float16, H200, 2026-11).
-"""
 
 
 def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     """Return the launch plan of a program with data movement."""
     lowered = lower(request.program, request.input_shapes)
     small = launch_plan.is_small(math.prod(request.output_shapes[0]), request.arch)
-    tile = None if small else transpose_tile.choose(lowered)
+    tile = None if small else transpose_tile.choose(lowered, request.arch)
     return _direct(request, lowered) if tile is None else transpose_tile.plan(request, lowered, tile)
 
 
@@ -54,7 +35,7 @@ def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> 
     entry, arch, tuning = request.entry, request.arch, request.tuning
     count = math.prod(lowered.extents)
     tensors = sources.operands(request.program, lowered, request.input_shapes)
-    width = launch_plan.vector_width(_width(tensors, lowered, request.aligned, tuning), count, arch)
+    width = launch_plan.vector_width(_width(tensors, lowered, request, costs.mapped(arch)), count, arch)
     tail = index_maps.tail(lowered.extents, width)
     fetches = [sources.fetch(n, s, lowered, width, tail, request.aligned) for n, s in sorted(lowered.sources.items())]
     vectors = count // width
@@ -91,18 +72,23 @@ def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> 
     )
 
 
-def _width(tensors: tuple[Operand, ...], lowered: LoweredProgram, aligned: bool, tuning: PointwiseVariant) -> int:
+def _width(
+    tensors: tuple[Operand, ...],
+    lowered: LoweredProgram,
+    request: PlanRequest[PointwiseVariant],
+    cost: costs.MappedCosts,
+) -> int:
     """Return the elements of a vector."""
-    if not aligned:
+    if not request.aligned:
         return 1
     sizes = tuple(t.size for t in tensors if 2 * math.prod(t.shape) >= math.prod(lowered.extents))
-    width = tuning.width or strides.vector_width(sizes)
+    width = request.tuning.width or strides.vector_width(sizes)
     narrow = gcd(width, lowered.extents[-1])
     inner = len(lowered.extents) - 1
     along = [s for s in lowered.sources.values() if isinstance(s, Read) and not index_maps.fixed(s, (inner,))]
     if narrow == width and along and all(abs(c.position.factor(inner)) > 1 for s in along for c in s.cases):
-        return min(width, STRIDED)
-    least = NARROWEST
+        return min(width, cost.strided)
+    least = cost.narrowest
     if any(index_maps.run(s, lowered.extents, width) == width for s in lowered.sources.values() if isinstance(s, Read)):
         least *= 2
     return narrow if narrow * min(t.size for t in tensors if t.is_output) >= least else width
@@ -118,5 +104,5 @@ def _unroll(fetches: list[Fetch], lowered: LoweredProgram, width: int, vectors: 
         if f.holder.startswith("Pack")
     ]
     # Narrow accesses need many: Pad of 56x56 48.2 us by 4 or 8 of 4 bytes, 52.1 by 2; SpaceToDepth 38.7 and 43.0.
-    in_flight = flight * (NARROW_IN_FLIGHT if max(sizes, default=16) < 16 else 1)
+    in_flight = flight * (costs.mapped(arch).narrow_in_flight if max(sizes, default=16) < 16 else 1)
     return max(1, min(8, in_flight // max(sum(sizes), 8)))

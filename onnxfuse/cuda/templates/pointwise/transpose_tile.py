@@ -8,49 +8,15 @@ from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, Source
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
-from onnxfuse.cuda.templates.pointwise import dense, sources
+from onnxfuse.cuda.templates.pointwise import costs, dense, sources
+from onnxfuse.cuda.templates.pointwise.costs import TransposeCosts
 from onnxfuse.cuda.templates.pointwise.sources import Fetch
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
-
-SIDE = 64
-"""Rows and columns of a tile: 128 bytes of float16 for both load and store."""
-
-AREA = 4096
-"""Elements of a tile: 16 for each thread of a block of 256.
-
-float16, H200, share of copy bandwidth with a quarter of it: keys of 64 columns, 512 tokens 67% instead of 95%, 56x56x96
-from NHWC to NCHW 74% instead of 95%; with twice as much 88% and 90%.
-"""
-
-SMALLEST = 1024
-"""Minimum elements of a tile that justify its barrier."""
-
-SHARED_BYTES = 40_000
-"""Maximum shared memory of all tiles per block: the limit without opt-in, which permits two resident blocks at
-least."""
-
-NARROW = 8
-"""Extents below this are accessed in whole sectors anyway, and would waste the tile.
-
-float16, H200: 3x224x224 from NHWC to NCHW, share of copy bandwidth, 83% without and 19% with a tile.
-"""
-
-
-FLAT = 100
-"""Maximum columns that a tile of at least 64 rows may hold completely, so that its stores are one contiguous run: of
-128 rows by 49 columns 95% of copy bandwidth, of 80 rows 86%. Of 197 columns 64% by 16 rows and 70% by 64; in shifted
-rows, 64 by 72 at a time, 76% (float16, H200)."""
-
-FLAT_AREA = 6400
-"""Elements of such a tile."""
-
-WASTE = 0.1
-"""Maximum share beyond the end of a dimension; above it, longer tiles. 196 rows as 4 times 56 reach 75%, as 2 times 104
-83%."""
 
 
 @dataclass(frozen=True)
@@ -69,45 +35,48 @@ class TransposeTile:
     """Sources of which it holds whole columns, contiguous in memory: vectors continue into the next column."""
 
 
-def choose(lowered: LoweredProgram) -> TransposeTile | None:
+def choose(lowered: LoweredProgram, arch: Arch | None) -> TransposeTile | None:
     """Return the tile in whose row dimension most of the transposed inputs are contiguous; None if no input is
-    transposed."""
-    inner = len(lowered.extents) - 1
+    transposed. Without a GPU, for models that are optimized for any."""
+    inner, cost = len(lowered.extents) - 1, costs.transpose(arch)
     across = {n: s for n, s in lowered.sources.items() if isinstance(s, Read) and _runs_across(s, inner)}
     best: tuple[int, ...] = ()
     row = -1
     for d in range(inner):
-        along = tuple(n for n, s in across.items() if lowered.extents[d] >= NARROW and _contiguous(s, d))
+        along = tuple(n for n, s in across.items() if lowered.extents[d] >= cost.narrow and _contiguous(s, d))
         if len(along) > len(best):
             best, row = along, d
-    if not best or lowered.extents[inner] < NARROW:
+    if not best or lowered.extents[inner] < cost.narrow:
         return None
-    tile = _shaped(lowered, row, best)
+    tile = _shaped(lowered, row, best, cost)
     elements = min(tile.rows, lowered.extents[row]) * min(tile.columns, lowered.extents[inner])
-    if elements < min(SMALLEST, lowered.extents[row] * lowered.extents[inner] // 2) or elements < SMALLEST // 4:
+    if (
+        elements < min(cost.smallest, lowered.extents[row] * lowered.extents[inner] // 2)
+        or elements < cost.smallest // 4
+    ):
         return None
     sizes = [element_types.TYPES[lowered.program.inputs[n]].size for n in best]
     fitting = tuple(
-        n for i, n in enumerate(best) if sum(sizes[: i + 1]) * tile.columns * (tile.rows + 4) <= SHARED_BYTES
+        n for i, n in enumerate(best) if sum(sizes[: i + 1]) * tile.columns * (tile.rows + 4) <= cost.shared_bytes
     )
     return replace(tile, sources=fitting) if fitting else None
 
 
-def _shaped(lowered: LoweredProgram, row: int, across: tuple[int, ...]) -> TransposeTile:
+def _shaped(lowered: LoweredProgram, row: int, across: tuple[int, ...], cost: TransposeCosts) -> TransposeTile:
     """Return the tile's sides. Odd extents require narrow vectors, unless one side fits completely and vectors cross
     rows."""
     inner = len(lowered.extents) - 1
     down, along = lowered.extents[row], lowered.extents[inner]
-    if along % 4 and along <= FLAT and row == inner - 1 and down * along % 8 == 0:
-        return TransposeTile(
-            row, min(FLAT_AREA // along // SIDE * SIDE, -(-down // 8) * 8), along, across, written_flat=True
-        )
+    if along % 4 and along <= cost.flat and row == inner - 1 and down * along % 8 == 0:
+        rows = min(cost.flat_area // along // cost.side * cost.side, -(-down // 8) * 8)
+        return TransposeTile(row, rows, along, across, written_flat=True)
     dense = tuple(n for n in across if _dense_by_column(lowered, lowered.sources[n], row))
-    if down % 4 and down <= SIDE and dense:
+    if down % 4 and down <= cost.side and dense:
         # Half the area: 49 rows of 40 columns reach 81% of copy bandwidth, of 80 columns 54% (float16, H200).
-        return TransposeTile(row, down, min(AREA // 2 // down // 8 * 8, -(-along // 8) * 8), across, read_flat=dense)
+        columns = min(cost.area // 2 // down // 8 * 8, -(-along // 8) * 8)
+        return TransposeTile(row, down, columns, across, read_flat=dense)
     size = min(element_types.TYPES[lowered.program.inputs[n]].size for n in across)
-    return TransposeTile(row, *_sides(down, along, size), across)
+    return TransposeTile(row, *_sides(down, along, size, cost), across)
 
 
 def _dense_by_column(lowered: LoweredProgram, source: Source, row: int) -> bool:
@@ -129,16 +98,17 @@ def _contiguous(source: Read, dimension: int) -> bool:
     return all(c.position.factor(dimension) == 1 and not c.position.divides_by_digit(dimension) for c in source.cases)
 
 
-def _sides(rows: int, columns: int, size: int) -> tuple[int, int]:
-    """Return the tile sides for dimensions of these extents: few elements beyond the edges, and about AREA in total."""
+def _sides(rows: int, columns: int, size: int, cost: TransposeCosts) -> tuple[int, int]:
+    """Return the tile sides for dimensions of these extents: few elements beyond the edges, and about the area of a
+    tile in total."""
     step = max(8, 4 // size)
-    down = _side(rows, SIDE, step, WASTE)
+    down = _side(rows, cost.side, step, cost.waste)
     # One long side suffices: with two, half as many tiles would be resident.
-    across = _side(columns, SIDE, step, WASTE if down <= SIDE else 1)
-    if down < SIDE // 2:
-        across = _side(columns, AREA // down, step, 1)
-    elif across < SIDE // 2:
-        down = _side(rows, AREA // across, step, 1)
+    across = _side(columns, cost.side, step, cost.waste if down <= cost.side else 1)
+    if down < cost.side // 2:
+        across = _side(columns, cost.area // down, step, 1)
+    elif across < cost.side // 2:
+        down = _side(rows, cost.area // across, step, 1)
     return down, across
 
 

@@ -21,11 +21,6 @@ from onnxfuse.symbolic.branching import gcd, larger, most, settled, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, vector_width
 
-SHARED_BYTES = 40 * 1024  # for partial results; up to 48 KB need no opt-in
-HELD_BYTES = 128  # of raw operands per thread: 64 registers, two blocks of 512 threads on a multiprocessor
-FEWEST_THREADS = 64
-MOST_PARTS = 1024
-
 
 @dataclass(frozen=True)
 class ColumnPartition:
@@ -107,7 +102,7 @@ def plan(work: Reduced) -> LaunchPlan:
     # Full-size outputs, and those as big along part of the reduced axis. If none depends on a reduction, all are
     # written in the first pass, which avoids a second read.
     whole = frozenset(p.operand.name for p in placed if p.operand.is_output and any(spaces.reduced.strides[p.slot]))
-    levels = program.levels()
+    levels = program.levels
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
     again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
     results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))
@@ -173,7 +168,7 @@ def share_out(
     arch, tuning = request.arch, request.tuning
     cost = costs.column(arch)
     width = _width(placed, spaces, inner, request.aligned, tuning)
-    while width > 1 and width * results.partial * 2 * 32 > SHARED_BYTES:
+    while width > 1 and width * results.partial * 2 * 32 > cost.shared_bytes:
         width //= 2
     vectors = max(1, -(-inner // width))
     size = max(1, sum(p.operand.size * (width if p.along != "splat" else 1) for p in placed if p.reduced))
@@ -188,10 +183,12 @@ def share_out(
         return larger(1, -(-count // (team.rows * team.cluster)))
 
     def tries(team: Way) -> bool:
-        if results.shared_bytes(team.across, team.rows) * width > SHARED_BYTES or team.across > widest:
+        if results.shared_bytes(team.across, team.rows) * width > cost.shared_bytes or team.across > widest:
             return False
         return (
-            team.cluster == 1 or count >= team.cluster * team.rows * cost.least_rows or items(team) * size > HELD_BYTES
+            team.cluster == 1
+            or count >= team.cluster * team.rows * cost.least_rows
+            or items(team) * size > cost.held_bytes
         )
 
     def score(team: Way) -> tuple[float, ...]:
@@ -205,14 +202,14 @@ def share_out(
         busy *= cost.cluster_share if team.cluster > 1 else 1.0
         busy *= cost.large_share if team.threads > 256 else 1.0
         segment = min(1.0, team.across * width * _size(placed) / tuning.row_segment)
-        resident = items(team) * size <= HELD_BYTES
+        resident = items(team) * size <= cost.held_bytes
         return (resident, round(busy * filled * (0.5 + 0.5 * segment), 2), -team.cluster, team.across)
 
     best = most(_ways(threads_first, arch), score, tries)
     assert best is not None
     per_thread = items(best)
     return ColumnPartition(
-        width, best.across, best.rows, best.cluster, per_thread if per_thread * size <= HELD_BYTES else 0, stages
+        width, best.across, best.rows, best.cluster, per_thread if per_thread * size <= cost.held_bytes else 0, stages
     )
 
 
@@ -234,7 +231,7 @@ def _walk(
     across = 1 << max(0, min(segment, vectors) - 1).bit_length()
     threads = tuning.column_threads or cost.walk_threads
     rows = max(1, min(threads // across, 1 << max(0, (count // cost.walk_rows).bit_length() - 1)))
-    while across < vectors and across * rows < FEWEST_THREADS:
+    while across < vectors and across * rows < cost.fewest_threads:
         across *= 2
     # Exchanges are between the threads of a warp.
     rows = max(rows, 32 // across)
@@ -242,11 +239,11 @@ def _walk(
     def shared_bytes() -> int:
         return results.shared_bytes(across, rows) + across * max(1, rows // width) * results.partial
 
-    while across * rows > 32 and shared_bytes() * width > SHARED_BYTES:
+    while across * rows > 32 and shared_bytes() * width > cost.shared_bytes:
         across, rows = (across, rows // 2) if rows > 1 else (across // 2, rows)
     blocks = outer * -(-vectors // across)
     most = count // (rows * stages * 2)
-    parts = max(1, min(cost.walk_blocks * arch.sm_count // blocks, most, MOST_PARTS))
+    parts = max(1, min(cost.walk_blocks * arch.sm_count // blocks, most, cost.most_parts))
     return ColumnPartition(width, across, rows, 1, 0, stages, parts)
 
 

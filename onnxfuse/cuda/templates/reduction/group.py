@@ -15,6 +15,7 @@ from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constant
 from onnxfuse.codegen.program.moments import Moments, moments
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.limits import RESERVED_BYTES
 from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.vector_operands import VectorOperand, pointers_at, space_words
@@ -25,25 +26,9 @@ MOST_ACROSS = 512
 """Maximum adjacent vectors, and threads per block."""
 MOST_WIDTH = 8
 """Maximum elements of a vector, each with moments in registers."""
-THREADS = 320
-"""Threads per block, with vectors stacked accordingly: two blocks leave each thread 102 registers."""
-BLOCKS = 2
-"""Blocks of that size per multiprocessor."""
-BYTES_IN_FLIGHT = 64
-"""Input bytes in flight per thread: 640 threads of a multiprocessor have 40 KB in flight."""
-LEAST_PLACES = 4
-"""Minimum positions per thread for which another block is worth combining its results."""
-SHARED_BYTES = 40 * 1024
-"""Maximum shared memory of a block's results, by thread and column or by group."""
 MOMENTS_BYTES, PART_BYTES = 8, 16
 BOUNDARY = 16
 """Alignment of the parts of a block's shared memory."""
-RESERVED_BYTES = 1024
-"""Shared memory of a multiprocessor reserved per block (CUDA C++ programming guide)."""
-KEPT_BYTES_IN_FLIGHT = 128
-"""Input bytes in flight per thread, if the input is resident."""
-HELD_SEGMENT, HELD_THREADS, HELD_BYTES = 64, 512, 128
-"""Minimum contiguous bytes per block of the column template, its threads, and the bytes each of them holds."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +76,6 @@ class GroupPartition:
         """Threads per block: whole warps."""
         return -(-self.across * self.rows // 32) * 32
 
-    @property
-    def blocks(self) -> int:
-        """Blocks per multiprocessor, for each launch."""
-        return max(1, BLOCKS * THREADS // self.threads)
-
 
 @dataclass(frozen=True)
 class Norm:
@@ -122,7 +102,10 @@ def norm(work: Reduced) -> Norm | None:
     if any(p.moves and p.along == "gather" for p in placed):
         return None
     split = _share_out(work, spaces, placed)
-    if split.across > MOST_ACROSS or spaces.groups * expressions.reduced_bytes(work.program) > SHARED_BYTES:
+    if (
+        split.across > MOST_ACROSS
+        or spaces.groups * expressions.reduced_bytes(work.program) > costs.group(work.request.arch).shared_bytes
+    ):
         return None
     return Norm(work, of, spaces, placed, split)
 
@@ -131,13 +114,14 @@ def pays(norm: Norm) -> bool:
     """Return whether reading an image twice is faster than the row and column templates.
 
     Not for small tensors, which are cached. For groups of channels always: their rows are partial cache lines. For
-    single channels unless a cluster can hold segments of HELD_SEGMENT in registers.
+    single channels unless a cluster can hold segments in registers.
     """
     work, arch = norm.work, norm.work.request.arch
+    cost = costs.group(arch)
     if launch_plan.is_small(math.prod(work.full), arch):
         return False
-    size = math.prod(norm.spaces.positions.extents) * HELD_SEGMENT
-    return norm.spaces.groups != norm.split.columns or size > arch.isa.cluster * HELD_THREADS * HELD_BYTES
+    size = math.prod(norm.spaces.positions.extents) * cost.held_segment
+    return norm.spaces.groups != norm.split.columns or size > arch.isa.cluster * cost.held_threads * cost.held_bytes
 
 
 def plan(norm: Norm) -> LaunchPlan:
@@ -168,17 +152,15 @@ def _resident(norm: Norm) -> GroupPartition | None:
     images, positions = (math.prod(s.extents) for s in (norm.spaces.outer, norm.spaces.positions))
     arch, group = work.request.arch, all_columns.columns // norm.spaces.groups
     unit = math.lcm(group, all_columns.width) // all_columns.width
-    size = _moving_bytes(norm)
-    stages = max(1, min(8, KEPT_BYTES_IN_FLIGHT // size))
+    cost, size = costs.group(arch), _moving_bytes(norm)
+    stages = max(1, min(8, cost.kept_bytes_in_flight // size))
     ways = [
         GroupPartition(all_columns.width, across, threads // across, stages, cluster)
         for across in range(unit, all_columns.across + 1, unit)
-        for threads in (THREADS, BLOCKS * THREADS)
+        for threads in (cost.threads, cost.blocks * cost.threads)
         for cluster in (1, 2, 4, 8)
         if all_columns.across % across == 0 and across <= threads and cluster <= arch.isa.cluster
     ]
-
-    cost = costs.group(arch)
 
     def blocks(split: GroupPartition) -> int:
         return images * (all_columns.across // split.across) * split.cluster
@@ -192,7 +174,7 @@ def _resident(norm: Norm) -> GroupPartition | None:
 
     def fits(split: GroupPartition) -> bool:
         if blocks(split) > arch.sm_count:  # without a cluster two blocks of a multiprocessor overlap
-            room = arch.shared_bytes // BLOCKS - RESERVED_BYTES if split.cluster == 1 else 0
+            room = arch.shared_bytes // cost.blocks - RESERVED_BYTES if split.cluster == 1 else 0
         else:
             room = arch.shared_bytes
         enough = split.cluster == 1 or _resident_bytes(norm, split, positions) <= cost.most_kept
@@ -237,8 +219,9 @@ def _in_two(norm: Norm) -> LaunchPlan:
     work, spaces, split = norm.work, norm.spaces, norm.split
     images, positions = (math.prod(s.extents) for s in (spaces.outer, spaces.positions))
     bits = launch_plan.index_bits(max(math.prod(work.full), images, positions))
-    most = larger(1, positions // (split.rows * LEAST_PLACES))
-    parts = larger(1, smaller(split.blocks * work.request.arch.sm_count // larger(1, images), most))
+    arch, cost = work.request.arch, costs.group(work.request.arch)
+    most = larger(1, positions // (split.rows * cost.least_places))
+    parts = larger(1, smaller(_blocks(norm) * arch.sm_count // larger(1, images), most))
     each = larger(1, -(-positions // parts))
     parts = -(-positions // each)
     items = split.rows * split.columns // spaces.groups
@@ -291,13 +274,20 @@ def _access(work: Reduced, spaces: GroupSpaces) -> tuple[GroupOperand, ...]:
 def _share_out(work: Reduced, spaces: GroupSpaces, placed: tuple[GroupOperand, ...]) -> GroupPartition:
     vectors = [p for p in placed if p.along == "vector"]
     steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.positions.strides[p.slot])]
-    columns = settled(math.prod(spaces.columns.extents))
+    columns, cost = settled(math.prod(spaces.columns.extents)), costs.group(work.request.arch)
     widest = min(MOST_WIDTH, work.request.tuning.width or vector_width(tuple(p.operand.size for p in vectors)))
     width = settled(gcd(widest, columns, *steps)) if work.request.aligned else 1
     across = columns // width
     fetched = [p for p in placed if p.moves and not p.operand.is_output]
     size = sum(p.operand.size * (width if p.along == "vector" else 1) for p in fetched)
-    return GroupPartition(width, across, max(1, THREADS // across), max(1, min(4, BYTES_IN_FLIGHT // max(size, 1))))
+    stages = max(1, min(4, cost.bytes_in_flight // max(size, 1)))
+    return GroupPartition(width, across, max(1, cost.threads // across), stages)
+
+
+def _blocks(norm: Norm) -> int:
+    """Return the blocks per multiprocessor, for each launch."""
+    cost = costs.group(norm.work.request.arch)
+    return max(1, cost.blocks * cost.threads // norm.split.threads)
 
 
 def _lanes(norm: Norm, most: int) -> int:
@@ -339,7 +329,7 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
                     work_of,
                     program,
                     pointers,
-                    work.request.tuning.min_blocks or split.blocks,
+                    work.request.tuning.min_blocks or _blocks(norm),
                     max(1, split.cluster),
                 ),
             ),

@@ -10,6 +10,7 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.reduction.costs import row as row_costs
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.row_cpp import around, constants, parameters
 from onnxfuse.cuda.templates.reduction.row_operands import patterns, refined, with_lookups
@@ -30,11 +31,12 @@ def plan(work: Reduced) -> LaunchPlan:
     threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
 
     entry = request.entry
+    facts = constants(bits, outer, inner, placed, split, threads, row_costs(request.arch).loop_bytes_in_flight)
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
-            generated(entry, constants(bits, outer, inner, placed, split, threads) + expressions.source(program)),
+            generated(entry, facts + expressions.source(program)),
             *(template(f) for f in ("include/coordinates.cuh", "include/reduce.cuh", "reduction/row.cuh")),
             generated(entry, around(placed, split)),
             template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),

@@ -8,8 +8,6 @@ from onnxfuse.cuda.templates.reduction.row_split import RowPartition
 from onnxfuse.symbolic.strides import StridedLayout, divisors
 from onnxfuse.symbolic.strides import rows as strided
 
-LOOP_BYTES_IN_FLIGHT = 64  # input bytes in flight, per thread that iterates over its row
-
 
 def constants(
     bits: int,
@@ -18,23 +16,28 @@ def constants(
     placed: tuple[RowOperand, ...],
     split: RowPartition,
     threads: int,
+    in_flight: int,
 ) -> str:
-    """Return the constants of row.cuh and of the core."""
+    """Return the constants of row.cuh and of the core.
+
+    `in_flight`: input bytes in flight per thread that iterates over its row.
+    """
+    along = any(p.operand.is_output and p.along != "scalar" for p in placed)
     facts = {
         "OUTER_RANK": len(outer.extents), "OUTER_SLOTS": max(sum(p.outer_slot >= 0 for p in placed), 1),
         "ROW_RANK": len(inner.extents), "ROW_SLOTS": max(sum(p.row_slot >= 0 for p in placed), 1),
         "LOOKUPS": max(sum(p.lookup is not None for p in placed), 1),
         "WIDTH": split.width, "ITEMS": split.items, "THREADS": threads, "ROW_THREADS": split.threads,
         "EXACT": split.exact, "SHIFTED": split.shifted, "INNER_ITEMS": split.inner_items, "CLUSTER": split.cluster,
-        "AHEAD": _prefetch(placed, split), "ALONG": any(p.operand.is_output and p.along != "scalar" for p in placed),
+        "AHEAD": _prefetch(placed, split, in_flight), "ALONG": along,
     }  # fmt: skip
     return f"using Index = {launch_plan.index_type(bits)};\n" + source.constants(facts)
 
 
-def _prefetch(placed: tuple[RowOperand, ...], split: RowPartition) -> int:
+def _prefetch(placed: tuple[RowOperand, ...], split: RowPartition, in_flight: int) -> int:
     """Return the prefetch depth, in vectors, of a thread that iterates over its row."""
     item_bytes = sum(p.operand.size for p in placed if p.reduced and p.along != "scalar") * split.width
-    return max(1, min(4, LOOP_BYTES_IN_FLIGHT // max(item_bytes, 1)))
+    return max(1, min(4, in_flight // max(item_bytes, 1)))
 
 
 def around(placed: tuple[RowOperand, ...], split: RowPartition) -> str:

@@ -5,38 +5,11 @@ from dataclasses import dataclass, replace
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.plan_request import PlanRequest
+from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.strides import vector_width
-
-LOOP_THREADS = 1024
-
-
-HELD_BYTES_AT_MAX_THREADS = 160  # 1024 threads have 64 registers each: 40 for raw operands, the rest for computation
-
-
-LONG_THREADS, LONG_BLOCKS, LONG_HELD_BYTES = 512, 2, 128  # 64 registers each as well
-
-
-CROWDED_BYTES = 200
-"""Raw operand bytes per thread of shifted rows above which registers are limited to 128 explicitly.
-
-With a few more registers there are three resident blocks of 128 threads instead of four: residual + LayerNormalization
-over 197 columns 80 us by 126 registers, 90 by 132.
-"""
-
-
-SMALL_ELEMENTS = 4
-"""Row elements per thread for small tensors, as long as a block's threads suffice.
-
-Residual + LayerNormalization over 8x768 1.15 us, with 24 elements each 1.46 (float16, H200, 2026-11).
-"""
-
-
-READ_SEGMENTS = 4
-"""Divisor of the segment bytes from which shifted, read-only rows use second vectors: means over 7x7 pixels 19.5 us by
-2 lanes each, 29.6 by 8. Stores must be contiguous: softmax over 49 columns 50.7 us by 8, 97 by 2."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +63,16 @@ def share_out(
     `width`: elements per vector if already determined, else 0.
     """
     arch, tuning, shifted = request.arch, request.tuning, False
+    cost = costs.row(arch)
     small = launch_plan.is_small(rows * columns, arch)
     if not width:
-        width, shifted = _width(placed, columns, request.aligned, small, tuning)
+        width, shifted = _width(placed, columns, request.aligned, cost.small_elements if small else 0, tuning)
     # A row of 197 halves, shifted by at most 7 of them, touches 26 vectors of 8.
     vectors = -(-(columns + (width - gcd(columns, width) if shifted else 0)) // width)
     inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
     size = min((p.operand.size for p in placed if p.dense), default=1)
     written = any(p.operand.is_output and p.along != "scalar" for p in placed)
-    aside = tuning.row_segment if written or not shifted else tuning.row_segment // READ_SEGMENTS
+    aside = tuning.row_segment if written or not shifted else tuning.row_segment // cost.read_segments
     segment = min(32, max(1, aside // (width * size)))
     few = arch.isa.cluster if rows < arch.sm_count else 1
 
@@ -110,7 +84,7 @@ def share_out(
         items = max(1, -(-vectors // choice.threads))
         loaded = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
         narrow = choice.threads < segment and items > 1
-        narrow = narrow or (small and items * width > SMALL_ELEMENTS and choice.threads < LONG_THREADS)
+        narrow = narrow or (small and items * width > cost.small_elements and choice.threads < cost.long_threads)
         # Few rows: a second block helps if each thread still has two vectors, more than a cluster's barrier costs.
         narrow = narrow or (choice.cluster < few and vectors >= 2 * choice.threads * 2 and choice.threads >= 256)
         # One vector per thread always fits.
@@ -118,12 +92,12 @@ def share_out(
         if fits and not narrow:
             exact = not shifted and vectors == choice.threads * items
             inner = columns // (choice.threads * width) if shifted else 0
-            crowded = shifted and choice.threads <= 32 and loaded > CROWDED_BYTES
+            crowded = shifted and choice.threads <= 32 and loaded > cost.crowded_bytes
             blocks = 512 // max(tuning.row_threads, 32) if crowded else split.min_blocks
             return replace(split, items=items, exact=exact, inner_items=inner, min_blocks=blocks)
     # An iterating block reads operands repeatedly: blocks that share a row keep fewer rows in the cache at a time.
-    cluster = max(c for c in (1, 2, 4, 8) if c <= arch.isa.cluster and (c == 1 or vectors >= 4 * LOOP_THREADS * c))
-    return RowPartition(LOOP_THREADS * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
+    cluster = max(c for c in (1, 2, 4, 8) if c <= arch.isa.cluster and (c == 1 or vectors >= 4 * cost.loop_threads * c))
+    return RowPartition(cost.loop_threads * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
 
 
 def _choices(arch: Arch, tuning: RowVariant, few: bool, shifted: bool) -> tuple[Choice, ...]:
@@ -137,13 +111,13 @@ def _choices(arch: Arch, tuning: RowVariant, few: bool, shifted: bool) -> tuple[
     # One block of 1024 threads leaves the memory idle while it reduces and computes: 82% of a copy at 16384 columns
     # (H200, 2026-11). Of two blocks with 512 threads one can load while the other computes; they fit because scale and
     # bias are loaded late.
-    room = min(tuning.held_bytes, HELD_BYTES_AT_MAX_THREADS)
+    cost = costs.row(arch)
+    room = min(tuning.held_bytes, cost.held_bytes_at_max_threads)
+    long = min(room, cost.long_held_bytes)
     # Four blocks of 256 where the rows are short enough: planes of 128x128 93%, by two blocks of 512 85%.
-    four = Choice(
-        LONG_THREADS // 2, tuning.long_elements, min(room, LONG_HELD_BYTES), late=True, min_blocks=2 * LONG_BLOCKS
-    )
-    pair = Choice(LONG_THREADS, tuning.long_elements, min(room, LONG_HELD_BYTES), late=True, min_blocks=LONG_BLOCKS)
-    several = (replace(pair, threads=LONG_THREADS * n, cluster=n) for n in (2, 4, 8) if n <= arch.isa.cluster)
+    four = Choice(cost.long_threads // 2, tuning.long_elements, long, late=True, min_blocks=2 * cost.long_blocks)
+    pair = Choice(cost.long_threads, tuning.long_elements, long, late=True, min_blocks=cost.long_blocks)
+    several = (replace(pair, threads=cost.long_threads * n, cluster=n) for n in (2, 4, 8) if n <= arch.isa.cluster)
     whole = Choice(1024, tuning.block_elements, room)
     last = Choice(1024, max(tuning.block_elements, tuning.long_elements), room, late=True)
     # A cluster's barriers cost more than a second block hides: only for rows that no block can hold.
@@ -158,9 +132,9 @@ def _choices(arch: Arch, tuning: RowVariant, few: bool, shifted: bool) -> tuple[
 
 
 def _width(
-    placed: tuple[RowOperand, ...], columns: int, aligned: bool, small: bool, tuning: RowVariant
+    placed: tuple[RowOperand, ...], columns: int, aligned: bool, most: int, tuning: RowVariant
 ) -> tuple[int, bool]:
-    """Return (elements per vector, whether rows start and end inside vectors).
+    """Return (elements per vector, whether rows start and end inside vectors); `most`: elements, 0 for any number.
 
     The widest vector for the element sizes of the row and column operands. If it does not divide the row, one of half
     the width may; below that rows are shifted, because narrow accesses cost more instructions than memory leaves time
@@ -173,8 +147,8 @@ def _width(
     # 8-byte indices next to 16-bit scores: a warp coalesces only two adjacent accesses per thread.
     widest = tuning.width or min(widest, 32 // max((p.operand.size for p in placed if p.along == "columns"), default=1))
     divides = gcd(columns, widest)
-    if small:
-        return min(divides, SMALL_ELEMENTS), False
+    if most:
+        return min(divides, most), False
     if tuning.shifted and sizes and divides < widest // 2 and columns > widest:
         return widest, True
     return divides, False

@@ -22,6 +22,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.pointwise import dense
+from onnxfuse.cuda.templates.scan.costs import costs_of
 from onnxfuse.cuda.templates.scan.variant import ScanVariant
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural
@@ -29,15 +30,6 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, strides_in, vector_width
-
-THREADS = 256
-"""Threads per block."""
-STEPS = 4
-"""Vectors along the axis that a thread holds in a strided scan."""
-BUSY = 1024
-"""Threads per multiprocessor below which several share a column."""
-FEWEST_ACROSS = 8
-"""Minimum adjacent vectors of a block in a strided scan: 128 bytes per access of a part of a warp."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,7 @@ def plan(
     """Return the launch plan of `op` for inputs of these shapes."""
     tuning = variant or ScanVariant()
     work = problem(op, input_shapes)
-    count, length = math.prod(work.full), work.full[work.axis]
+    count, length, cost = math.prod(work.full), work.full[work.axis], costs_of(arch)
     outputs = (work.full,) * len(op.outputs)
     if count == 0:
         return launch_plan.nothing(op, outputs)
@@ -143,18 +135,18 @@ def plan(
     placed = dense.patterns(work.operands, space, count, width)
     text = dense.index_space(bits, space, placed)
     facts = {
-        "AXIS": axis, "WIDTH": width, "THREADS": THREADS, "CLUSTER": 1,
+        "AXIS": axis, "WIDTH": width, "THREADS": cost.threads, "CLUSTER": 1,
         "EXCLUSIVE": work.scan.exclusive, "REVERSE": work.scan.reverse,
     }  # fmt: skip
     if inner == 1:
-        threads = _row_threads(length // width)
+        threads = _row_threads(length // width, cost.threads)
         facts |= {"ROW_THREADS": threads}
-        blocks, file = -(-(count // length) // (THREADS // threads)), "scan/row.cu"
+        blocks, file = -(-(count // length) // (cost.threads // threads)), "scan/row.cu"
     else:
         columns = count // length // width
         segments = _segments(columns, length, arch)
-        facts |= {"SEGMENTS": segments, "STEPS": STEPS}
-        blocks, file = -(-columns // (THREADS // segments)), "scan/column.cu"
+        facts |= {"SEGMENTS": segments, "STEPS": cost.steps}
+        blocks, file = -(-columns // (cost.threads // segments)), "scan/column.cu"
     entry = identifier(op.name)
     kernel = KernelSource(
         entry,
@@ -179,7 +171,7 @@ def plan(
         ),
     )
     parameters = dense.parameters(count, space, placed, bits)
-    return LaunchPlan(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, parameters, outputs)
+    return LaunchPlan(kernel, (blocks, 1, 1), (cost.threads, 1, 1), 0, parameters, outputs)
 
 
 def _space(work: ScanProblem) -> tuple[StridedLayout, int]:
@@ -209,16 +201,15 @@ def _width(work: ScanProblem, neighbours: int, aligned: bool, tuning: ScanVarian
     return gcd(tuning.width or widest, neighbours)
 
 
-def _row_threads(vectors: int) -> int:
+def _row_threads(vectors: int, most: int) -> int:
     """Return how many threads share a row, a power of 2: a whole block iterates over a long one."""
-    return min(THREADS, 1 << max(0, vectors - 1).bit_length())
+    return min(most, 1 << max(0, vectors - 1).bit_length())
 
 
 def _segments(columns: int, length: int, arch: Arch) -> int:
     """Return how many threads share a column, a power of 2: more if columns are few."""
-    segments = 1
-    while (
-        columns * segments < arch.sm_count * BUSY and segments * STEPS < length and segments < THREADS // FEWEST_ACROSS
-    ):
+    cost, segments = costs_of(arch), 1
+    most = cost.threads // cost.fewest_across
+    while columns * segments < arch.sm_count * cost.busy and segments * cost.steps < length and segments < most:
         segments *= 2
     return segments

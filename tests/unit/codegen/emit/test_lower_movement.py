@@ -18,6 +18,10 @@ from onnxfuse.codegen.program.program import Apply, Constant, Input
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.expressions import computed
+from onnxfuse.symbolic.integer import Int
+from onnxfuse.symbolic.operations import SHARED
+from onnxfuse.symbolic.recording import DecisionNode, Recording, recorded
 from tests.support.kernels.chains import chains
 
 H200 = Arch("sm_90a", 132)
@@ -145,6 +149,37 @@ def test_ranges_and_bounds_of_divided_indices():
     assert space.range(quotient, (Bound(c, 4, 6), Bound(c, 0, 20))) == (2, 2)
     held = [space.holds(b) for b in (Bound(c, 0, 10), Bound(c, 10, 12), Bound(quotient, -1, 6), Bound(quotient, 1, 9))]
     assert held == [True, False, True, None]
+
+
+def offset(extents):
+    """Return the row-major offset of the coordinates c0, c1, ... as an `Int`."""
+    total = 0
+    for axis, extent in enumerate(extents):
+        total = total * extent + Int.name(f"c{axis}")
+    return total
+
+
+def test_an_index_says_what_no_int_can():
+    """It has a term for each coordinate, whatever the extents are, and what is split comes together again."""
+    two_terms = [Int.name(f"a{d}") + Int.name(f"b{d}") for d in range(6)]
+    with pytest.raises(OverflowError):
+        offset(two_terms)
+    many = sum((Int.name(f"c{d}") * (d + 2) for d in range(9)), start=0)
+    assert SHARED in {a.op for monomial, _ in computed("mul", many, Int.name("n")).terms for a in monomial}
+
+    made = Recording({}, DecisionNode(), [2] * 12)
+    sums = tuple(made.dim(2 * d) + made.dim(2 * d + 1) for d in range(6))
+    with recorded(made):
+        space = Space()
+        coordinates = tuple(space.axis(n) for n in sums)
+        assert len(linear(coordinates, sums).terms) == 6
+        assert space.divide(coordinates[0], sums[0]) == (Index(), coordinates[0])
+
+    split, space = Int.name("k") * 5 + 7, Space()
+    assert (split // 3) * 3 + split % 3 is not split
+    index = space.axis(9) * 5 + 7
+    quotient, remainder = space.divide(index, 3)
+    assert quotient * 3 + remainder == index
 
 
 def test_a_bound_stands_in_no_mergers_way():

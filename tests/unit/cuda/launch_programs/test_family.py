@@ -20,6 +20,7 @@ from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.planning.launch_plan import SmallCosts
 from onnxfuse.symbolic import branching
+from onnxfuse.symbolic.branching import smaller
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
 from tests.support.kernels import joined, programs, recurrents
 
@@ -33,6 +34,7 @@ CASES = {
     "attention in float32": lambda: (FLOATS.op(), FLOATS.shapes()),
     "scan": lambda: (ops.op(RUNNING, (HALF,) * 2, (HALF,), "scan"), [(2, 130), (130,)]),
     "recurrent": lambda: (LAYER.op(), LAYER.shapes()),
+    "topk": lambda: (rows.topk(8, HALF), [(2, 1000)]),
     "joined": lambda: joined.case(HALF, 2, (14, 14), 64),
     "convolution": lambda: products.window(HALF, (2, 56, 56, 64), 64, (3, 3), "pads = [1, 1, 1, 1]"),
     "convolution in groups": lambda: products.window(HALF, (2, 1, 49, 768), 768, (1, 128), GROUPS),
@@ -133,6 +135,32 @@ def test_what_is_implied_is_not_asked_again() -> None:
     assert n + 1 > 4
     assert max(n, 1) is n
     assert questions(root) == 1
+
+
+def test_extents_that_are_equal_are_one_name() -> None:
+    """And a minimum, a quotient and a remainder are what is known of them on this path."""
+    made, (a, b, c) = recording(6, 6, 12)
+    root = made.at
+    assert a == b
+    assert c == 2 * b
+    assert b > 1
+    asked = questions(root)
+    assert type(3 * b - 3 * a) is int
+    assert c * b > a + b
+    assert smaller(b, 1) == 1
+    assert smaller(a - 1, c) % (2 * a) == b - 1
+    assert (b - 1) // a == 0
+    assert c // a == 2
+    assert questions(root) == asked
+
+
+def test_a_pad_of_joined_images_asks_little_of_their_batch() -> None:
+    """Its kernel's text depends on which of 100 strides, bounds and offsets are equal."""
+    pads = "p = Constant <value_ints = [1, 1, 1, 1, 1, 1, 1, 1]> ()"
+    text = f'(a, b, c) => (y) {{ {pads} j = Concat <axis = 1> (a, b, c) y = Pad <mode = "edge"> (j, p) }}'
+    made = dispatch.family(ops.op(text, (FLOAT,) * 3, (FLOAT,)), Key((4,) * 3, (None, 3, 20, 24) * 3), True, H200)
+    made.record(((2, 3, 20, 24),) * 3)
+    assert questions(made.root) < 40
 
 
 def test_a_choice_is_one_question() -> None:

@@ -11,6 +11,7 @@ from onnx import TensorProto, defs, helper
 
 import onnxfuse
 from onnxfuse import ops
+from onnxfuse.codegen.program.window import Sliding
 from onnxfuse.ops.shapes.windows import Window
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import type_of
@@ -136,6 +137,42 @@ def test_extents_that_an_exporter_wrote_behind_such_a_pool_are_not_believed(op: 
 
 
 def test_windows_of_a_large_image_are_counted_exactly() -> None:
-    """Beyond the integers that a double holds; of an image smaller than the window there is one."""
+    """Beyond the integers that a double holds."""
     assert Window(1, 1, 1, (0, 0), "NOTSET").places(2**53 + 1) == 2**53 + 1
-    assert [Window(4, 2, 1, (0, 0), "NOTSET").places(n) for n in (2, 3, 4, 6)] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_a_window_larger_than_the_image_is_none_or_one_of_a_pool(op: str) -> None:
+    """ONNX Runtime has one of a pool, larger by less than a stride; a kernel's geometry is what it computes."""
+    for size, stride, extent in itertools.product((2, 4, 5), (1, 2, 3), (1, 2, 3)):
+        window = Window(size, stride, 1, (0, 0), "NOTSET", pools=True)
+        sliding = Sliding((1, stride), (1, 1), (0,) * 4, "NOTSET", pools=True)
+        assert sliding.over((1, 1, extent, 1), (1, size)).out == (1, window.places(extent))
+        image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, "n"])
+        node = helper.make_node(op, ["x"], ["y"], kernel_shape=[size], strides=[stride])
+        graph = helper.make_graph(
+            [node], "pool", [image], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)
+        if (extent - size) // -stride < 2:  # else ONNX Runtime refuses
+            assert run(model, ones({"x": extent}))[0].shape[-1] == window.places(extent)
+        else:
+            assert window.places(extent) == 0
+
+
+def test_no_window_of_a_convolution_is_larger_than_the_image() -> None:
+    """ONNX Runtime refuses it when it runs."""
+    sliding = Sliding((2, 2), (1, 1), (0,) * 4, "NOTSET")
+    assert [sliding.over((1, n, 4, 1), (4, 4)).out for n in (1, 2, 3, 4, 6)] == [(0, 1), (0, 1), (0, 1), (1, 1), (2, 1)]
+    with pytest.raises(Exception, match="Invalid input shape"):
+        run(convolution(), {"x": np.ones((1, 1, 3, 3), np.float32)})
+
+
+def convolution() -> onnx.ModelProto:
+    """Return a model of a convolution by 4x4 pixels over images of any size."""
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, "h", "w"])
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 4, 4], [1.0] * 16)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "convolution", [image], [out], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8)

@@ -102,6 +102,15 @@ def test_pools_are_those_of_onnx(window: dict[str, Any], ceil_mode: int) -> None
         _agree(AveragePool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, count_include_pad=counted, **window)
 
 
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_a_pool_by_a_window_larger_than_the_image_is_that_of_onnx(ceil_mode: int) -> None:
+    """One, larger by less than a stride: what it reaches beyond the image is no padding, and does not count."""
+    window = {"kernel_shape": [13, 8], "strides": [3, 1], "ceil_mode": ceil_mode}
+    _agree(MaxPool, [X], **window)
+    for counted in (0, 1):
+        _agree(AveragePool, [X], count_include_pad=counted, **window)
+
+
 @pytest.mark.parametrize("group", [1, 3])
 @pytest.mark.parametrize(
     "window",

@@ -5,8 +5,8 @@
 constexpr int WORD_BYTES = sizeof(Word);
 constexpr int PART = 128 / WORD_BYTES;  // columns in a row of 128 bytes; a chunk has WORD_BYTES / 2 such parts
 
-DEVICE void put_pieces(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
-                       unsigned puts) {
+DEVICE void store_pieces(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
+                       unsigned buffer) {
   const int lane = thread_index() % 32, piece = lane % 8;
   UNROLLED for (int part = 0; part < WORD_BYTES / 2; ++part) {
     const Index right = column + part * PART + piece * (16 / WORD_BYTES);
@@ -15,7 +15,7 @@ DEVICE void put_pieces(Word* to, const Layout& layout, Index column, Index row, 
       const int line = turn * 4 + lane / 8;
       if (row + line < m && right < n) {
         Chunk<16> held;
-        load_shared(held, puts + part * 2048 + swizzled(line, piece));
+        load_shared(held, buffer + part * 2048 + swizzled(line, piece));
         write((Chunk<16>*)(to + layout.rows.at(row + line) + across), held);
       }
     }
@@ -23,7 +23,7 @@ DEVICE void put_pieces(Word* to, const Layout& layout, Index column, Index row, 
 }
 
 // A word of each row has one column of 4 bytes, or two of 2 bytes.
-DEVICE void put_columns(Word* to, const Layout& layout, Index column, Index row, Index m, Index n, unsigned puts) {
+DEVICE void store_columns(Word* to, const Layout& layout, Index column, Index row, Index m, Index n, unsigned buffer) {
   constexpr int BESIDE = 4 / WORD_BYTES, DOWN = 16 / WORD_BYTES;
   const int lane = thread_index() % 32;
   UNROLLED for (int part = 0; part < WORD_BYTES / 2; ++part) {
@@ -31,7 +31,7 @@ DEVICE void put_columns(Word* to, const Layout& layout, Index column, Index row,
     UNROLLED for (int line = 0; line < 16; line += DOWN) {
       unsigned held[DOWN];
       UNROLLED for (int i = 0; i < DOWN; ++i)
-        held[i] = load_shared(puts + part * 2048 + swizzled(line + i, lane / 4) + lane % 4 * 4);
+        held[i] = load_shared(buffer + part * 2048 + swizzled(line + i, lane / 4) + lane % 4 * 4);
       if (row + line < m && right < n) {
         const Index down = layout.rows.at(row + line);
         UNROLLED for (int next = 0; next < BESIDE; ++next) {
@@ -47,15 +47,15 @@ DEVICE void put_columns(Word* to, const Layout& layout, Index column, Index row,
   }
 }
 
-DEVICE void put_words(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
-                      unsigned puts) {
+DEVICE void store_words(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
+                      unsigned buffer) {
   const int lane = thread_index() % 32, line = lane % 16;
   if (row + line >= m) return;
   to += layout.rows.at(row + line);
   for (int part = 0; part < WORD_BYTES / 2; ++part) {
     for (int turn = 0; turn < 16; ++turn) {
       const int number = turn * 2 + lane / 16;
-      const unsigned held = load_shared(puts + part * 2048 + swizzled(line, number / 4) + number % 4 * 4);
+      const unsigned held = load_shared(buffer + part * 2048 + swizzled(line, number / 4) + number % 4 * 4);
       UNROLLED for (int i = 0; i < 4 / WORD_BYTES; ++i) {
         const Index right = column + part * PART + number * (4 / WORD_BYTES) + i;
         if (right < n) write(to + layout.columns.at(right), (Word)(held >> (i * 8 * WORD_BYTES)));
@@ -64,11 +64,11 @@ DEVICE void put_words(Word* to, const Layout& layout, Index column, Index row, I
   }
 }
 
-DEVICE void put_moved(const Results& results, const Stores& stores, int sibling, Index column, Index row, Index m, Index n,
-                      unsigned puts) {
+DEVICE void store_moved(const Results& results, const Stores& stores, int sibling, Index column, Index row, Index m, Index n,
+                      unsigned buffer) {
   const Layout& layout = stores.layouts[sibling];
   Word* to = output_of(results, sibling);
-  if (layout.together == 1) put_pieces(to, layout, column, row, m, n, puts);
-  else if (layout.together == 2) put_columns(to, layout, column, row, m, n, puts);
-  else put_words(to, layout, column, row, m, n, puts);
+  if (layout.together == 1) store_pieces(to, layout, column, row, m, n, buffer);
+  else if (layout.together == 2) store_columns(to, layout, column, row, m, n, buffer);
+  else store_words(to, layout, column, row, m, n, buffer);
 }
