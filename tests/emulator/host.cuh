@@ -148,11 +148,6 @@ template <class T> DEVICE void write(T* to, const T& value) {
   *to = value;
 }
 
-template <int BYTES> struct Copied { char bytes[BYTES]; };
-template <int BYTES> DEVICE void copy_ahead(void* to, const void* from, bool there) {
-  *(Copied<BYTES>*)to = there ? read((const Copied<BYTES>*)from) : Copied<BYTES>{};
-}
-
 DEVICE unsigned multiply_high(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 DEVICE unsigned long long multiply_high(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
@@ -287,23 +282,6 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
   machine.pause();
 }
 
-// Matrices of 8 x 8 from the rows that the lanes give, as PTX describes ldmatrix.
-DEVICE void load_matrices_transposed(unsigned (&to)[4], const void* row) {
-  std::memcpy(machine.fragments[machine.thread], &row, sizeof(row));
-  machine.pause();
-  const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
-  for (unsigned i = 0; i < 4; ++i) {
-    unsigned word = 0;
-    for (unsigned half = 0; half < 2; ++half) {
-      const unsigned short* from = nullptr;
-      std::memcpy(&from, machine.fragments[first + i * 8 + lane % 4 * 2 + half], sizeof(from));
-      word |= (unsigned)from[lane / 4] << half * 16;
-    }
-    to[i] = word;
-  }
-  machine.pause();
-}
-
 // ---- sm80.cuh
 
 using SharedAddress = char*;
@@ -336,6 +314,7 @@ DEVICE void load_shared(unsigned (&word)[2], SharedAddress from) { std::memcpy(w
 DEVICE void load_shared(unsigned (&word)[4], SharedAddress from) { std::memcpy(word, from, 16); }
 DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }
 
+// Matrices of 8 x 8 from the rows that the lanes give, as PTX describes ldmatrix.
 template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddress row) {
   machine.row[machine.thread] = row;
   machine.pause();

@@ -13,6 +13,10 @@ CLUSTER = "include/cluster.cuh"
 AMPERE = "include/sm80.cuh"
 HOPPER = "include/sm90.cuh"
 """Sections that only NVRTC can compile; the tests substitute a CPU twin."""
+MMA_SYNC = (
+    AMPERE, "include/split.cuh", "include/mma_sync.cuh", "include/tile.cuh", "include/pipeline_async.cuh",
+)  # fmt: skip
+"""Shared machinery of kernels on mma.sync and cp.async, after memory.cuh: each file needs those before it."""
 WARP_SPECIALIZED = ("include/pipeline.cuh", "include/warp_roles.cuh", "include/swizzle.cuh")
 """Sections that a kernel of producer and consumer warpgroups has in addition to `HOPPER`."""
 

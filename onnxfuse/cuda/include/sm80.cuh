@@ -25,6 +25,10 @@ DEVICE void copy_start_beside(SharedAddress to, const void* from, int bytes) {
                : "memory");
 }
 
+DEVICE void close_group_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most `GROUPS` of this thread's groups of copies have not yet arrived.
+template <int GROUPS> DEVICE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory"); }
+
 DEVICE unsigned load_shared(SharedAddress from) {
   unsigned word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
@@ -58,4 +62,26 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddre
                  : "=r"(block[0]), "=r"(block[1]), "=r"(block[2]), "=r"(block[3])
                  : "r"(row)
                  : "memory");
+}
+
+// d += a b by a warp on the tensor cores: [16, 16] by [16, 8], spread over the lanes as mma.m16n8k16 says (PTX). Volatile:
+// all lanes must get there, so it must not sink into a branch that reads its result.
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f16*) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same of TF32: [16, 8] by [8, 8], mma.m16n8k8.
+DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

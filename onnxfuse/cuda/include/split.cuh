@@ -19,9 +19,14 @@ template <int N> DEVICE void split(unsigned (&high)[N], unsigned (&low)[N], cons
   UNROLLED for (int i = 0; i < N; ++i) split(high[i], low[i], whole[i]);
 }
 
-// Whether all of some sums are finite: NaN times nothing, or an infinity, is NaN.
+// Whether all of some sums are finite: zero times NaN, or times an infinity, is NaN.
 template <int N> DEVICE bool are_finite(const float (&sums)[N]) {
   float zero = 0.0f;
   UNROLLED for (float sum : sums) zero += sum * 0.0f;
   return zero == 0.0f;
+}
+template <class Sums, int N> DEVICE bool are_finite(const Sums (&sums)[N]) {
+  bool finite = true;
+  UNROLLED for (const Sums& some : sums) finite &= are_finite(some);
+  return finite;
 }

@@ -41,7 +41,7 @@ class FactorType:
     sum: str = "{}"
     """C++ expression of a sum, from the 32-bit register, a float, in which the kernels hold it."""
     header: str | None = None
-    """Template file with the C++ type and its products by a warp; None: include/device.cuh has them."""
+    """Template file with the C++ type and its products by a warp; None: include/sm80.cuh has them."""
     rounding: Rounding = Rounding.NONE
     promoted_after: int = 0
     """Terms after which sums must be added to float32 registers, because the instruction keeps fewer bits; 0: never."""

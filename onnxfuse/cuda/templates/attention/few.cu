@@ -3,7 +3,7 @@
 // q [batch, HEADS, queries, SIZE], k and v [batch, HEADS / GROUP, keys, SIZE], y as q, each with strides of its own along
 // all but the last axis; bias broadcast to [batch, HEADS, queries, keys]. GROWS: keys and values come in two inputs, the
 // cache and what is new, and are written as they are read to an output that has both, the cache of the next step. 16-bit
-// types and float32. Accuracy: as the kernel of streamed.cu; what warps and blocks have found meets in float, in an order
+// types and float32. Accuracy: as the kernel of tiled.cu; what warps and blocks have found meets in float, in an order
 // that never changes.
 //
 // The memory's speed is the limit: all queries that read a head of keys are rows of one product, so that its keys and
@@ -153,7 +153,7 @@ DEVICE void scale_scores(Scores<STEP>& scores, const Pack<E, 2> (&bias)[2][STEP 
 // Of keys, and of their values behind them.
 template <bool EDGE>
 DEVICE void attend_step(Rows& rows, SharedAddress keys, const Pack<E, 2> (&bias)[2][STEP / 8], int first_key, int end) {
-  const int groups = groups_of<EDGE>(first_key, end);
+  const int groups = groups_of<STEP, EDGE>(first_key, end);
   Scores<STEP> scores = {};
   multiply_keys<EDGE>(scores, rows, keys, keys, groups);
   if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, bias, first_key, end);
@@ -161,34 +161,37 @@ DEVICE void attend_step(Rows& rows, SharedAddress keys, const Pack<E, 2> (&bias)
   multiply_values<EDGE>(rows, scores, keys + STEP_BYTES, groups);
 }
 
+using Pipeline = AsyncPipeline<WarpScope, STAGES, STAGES>;
+
 DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int end) {
   if (first_key < end) {
     fetch_rows<STEP, 32>(to, from.k, first_key, end);
     fetch_rows<STEP, 32>(to + STEP_BYTES, from.v, first_key, end);
   }
-  close_group_of_copies();
+  Pipeline::producer_commit();
 }
 
-DEVICE void attend_keys(Rows& rows, SharedAddress mine, const Both& from, Biases& bias, int first, int end) {
+DEVICE void attend_keys(Rows& rows, SharedAddress ring, const Both& from, Biases& bias, int first, int end) {
   constexpr int STRIDE = WARPS * STEP;
   UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
-    fetch_step(mine + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
+    fetch_step(ring + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
   bias.load_from(first, end);
-  for (int key = first, stage = 0; key < end; key += STRIDE, stage = stage + 1 == STAGES ? 0 : stage + 1) {
-    const int ahead = stage == 0 ? STAGES - 1 : stage - 1;  // the place that was multiplied last
-    wait_for_warp();
-    fetch_step(mine + ahead * 2 * STEP_BYTES, from, key + (STAGES - 1) * STRIDE, end);
-    wait_for_copies<STAGES - 1>();
-    wait_for_warp();
+  Pipeline::State consumer;
+  for (int key = first; key < end; key += STRIDE) {
+    Pipeline::producer_acquire();
+    fetch_step(ring + consumer.previous() * 2 * STEP_BYTES, from, key + (STAGES - 1) * STRIDE, end);
+    Pipeline::consumer_wait(consumer);
     const Biases now = bias;
     bias.load_from(key + STRIDE, end);
-    const SharedAddress here = mine + stage * 2 * STEP_BYTES;
-    if (key + STEP > end) attend_step<true>(rows, here, now.next, key, end);
-    else attend_step<false>(rows, here, now.next, key, end);
+    const SharedAddress stage = ring + consumer.stage * 2 * STEP_BYTES;
+    if (key + STEP > end) attend_step<true>(rows, stage, now.next, key, end);
+    else attend_step<false>(rows, stage, now.next, key, end);
     if (GROWS && from.kept) {  // nobody waits for these writes
-      keep_rows(from.k, here, key, end);
-      keep_rows(from.v, here + STEP_BYTES, key, end);
+      keep_rows(from.k, stage, key, end);
+      keep_rows(from.v, stage + STEP_BYTES, key, end);
     }
+    Pipeline::consumer_release(consumer);
+    consumer.advance();
   }
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, MMA_SYNC, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -164,8 +164,8 @@ def _kernel(
         entry,
         (
             template(DEVICE),
-            template(AMPERE),
             template("include/memory.cuh"),
+            *(template(f) for f in MMA_SYNC),
             template("include/last.cuh"),
             template(CLUSTER),
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from onnxfuse.codegen.emit import access
-from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
-from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
+from onnxfuse.cuda.templates.attention.work import LENGTHS, AttentionProblem, lengths, tiled_kernel
 from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -118,31 +116,10 @@ def _resident(queries: Queries) -> int:
 
 
 def _kernel(mine: AttentionProblem, queries: Queries, blocks: int, aligned: bool, min_blocks: int) -> KernelSource:
-    entry = identifier(mine.op.name)
-    return KernelSource(
-        entry,
-        (
-            template(DEVICE),
-            template(AMPERE),
-            template("include/memory.cuh"),
-            generated(entry, _constants(mine, queries, blocks, aligned) + access.pointers(pointers(mine))),
-            template("attention/rows.cuh"),
-            template("attention/kept.cu"),
-            generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
-        ),
-    )
-
-
-def _constants(mine: AttentionProblem, queries: Queries, blocks: int, aligned: bool) -> str:
-    parts, bias = mine.parts, mine.bias or (0, 0, 0, 0)
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
-        "THREADS": queries.warps * 32, "BLOCKS": max(blocks, 1), "QUERIES": mine.queries, "KEYS": mine.keys,
-        "HELD": True, "BIAS_QUERY": bias[2], "BIAS_KEY": bias[3], "WINDOWS": mine.windows, "ALIGNED": aligned,
+        "THREADS": queries.warps * 32, "KEY_ROWS": key_rows(mine.keys), "HELD": True, "ALIGNED": aligned,
     }  # fmt: skip
-    wide = {"BIAS_BATCH": bias[0], "BIAS_HEAD": bias[1]}
-    for name, operand in named(parts):
-        rows = mine.queries if name in "QY" else mine.keys
-        wide[f"{name}_BATCH"] = rows * (parts.heads // operand.group) * mine.size
-        wide[f"{name}_HEAD"] = rows * mine.size if operand.heads_first else mine.size
-    return common_constants(mine, facts) + constants(wide, "unsigned long long")
+    fields = zip(LENGTHS, lengths(mine, max(blocks, 1)), strict=True)
+    numbers = ", ".join(f"{name} = {value}" for name, value in fields)
+    return tiled_kernel(mine, facts, f"static constexpr long long {numbers}; unsigned none;", min_blocks)

@@ -13,10 +13,6 @@ constexpr int AT_ONCE = SIZE % 32 ? 2 : 4;
 constexpr float LOG2_E = 1.4426950408889634f;
 DEVICE float lowest() { return float_of_bits(0xff800000u); }  // minus infinity
 
-// A word of a factor, as a product takes it.
-template <class T> DEVICE unsigned factor(unsigned word, T*) { return word; }
-DEVICE unsigned factor(unsigned word, float*) { return round_to_tf32(word); }
-
 DEVICE unsigned rounded(float low, float high, f16*) { return floats_to_f16x2(low, high); }
 DEVICE unsigned rounded(float low, float high, bf16*) { return floats_to_bf16x2(low, high); }
 
@@ -112,50 +108,6 @@ DEVICE void round_weights(unsigned (&weight)[TILES][4], const Scores<COUNT>& wei
       const float* from = &weights.of[tile][2 * group + part / 2][part % 2 * 2];
       weight[tile][part] = rounded(from[0], from[1], (T*)nullptr);
     }
-}
-
-// Weights of 16 keys times their values of 16 columns.
-DEVICE void add_values(Rows& rows, const unsigned (&weight)[TILES][4], const unsigned (&value)[4], int k) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-    product(rows.y[tile][2 * k], weight[tile], value[0], value[1], (E*)nullptr);
-    if (2 * k + 1 < COLUMNS) product(rows.y[tile][2 * k + 1], weight[tile], value[2], value[3], (E*)nullptr);
-  }
-}
-
-// Weights of a group of 16 keys times their values, whose rows are ROW_BYTES apart.
-template <int ROW_BYTES, int COUNT, class T>
-DEVICE void add_group(Rows& rows, const Scores<COUNT>& weights, SharedAddress values, int group, T*) {
-  const int lane = thread_index() % 32;
-  const SharedAddress row = values + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + lane / 16 * 16;
-  unsigned weight[TILES][4];
-  round_weights(weight, weights, group, (T*)nullptr);
-  UNROLLED for (int k = 0; k < TERMS; ++k) {
-    unsigned value[4];
-    load_blocks<true>(value, row + group * 16 * ROW_BYTES + k * 32);
-    add_values(rows, weight, value, k);
-  }
-}
-template <int ROW_BYTES, int COUNT>
-DEVICE void add_group(Rows& rows, const Scores<COUNT>& weights, SharedAddress values, int group, float*) {
-  const int lane = thread_index() % 32;
-  const SharedAddress row = values + (group * 16 + lane % 4 * 2) * ROW_BYTES + lane / 4 * (AT_ONCE * 4);
-  UNROLLED for (int half = 0; half < 2; ++half) {
-    unsigned weight[TILES][4];
-    UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int part = 0; part < 4; ++part)
-        weight[tile][part] =
-            round_to_tf32(bits_of_float(weights.of[tile][2 * group + half][part % 2 * 2 + part / 2]));
-    UNROLLED for (int column = 0; column < COLUMNS; column += AT_ONCE) {
-      unsigned value[2][AT_ONCE];
-      UNROLLED for (int key = 0; key < 2; ++key)
-        load_shared(value[key], row + (half * 8 + key) * ROW_BYTES + column * 32);
-      UNROLLED for (int i = 0; i < AT_ONCE; ++i) {
-        const unsigned low = round_to_tf32(value[0][i]), high = round_to_tf32(value[1][i]);
-        UNROLLED for (int tile = 0; tile < TILES; ++tile)
-          product(rows.y[tile][column + i], weight[tile], low, high, (float*)nullptr);
-      }
-    }
-  }
 }
 
 // By what a row of the result is multiplied; if `zero`, zeros where its weights sum up to nothing.

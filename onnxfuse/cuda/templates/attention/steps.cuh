@@ -3,21 +3,10 @@
 
 // Of a row in shared memory: eight rows begin in different banks.
 constexpr int ROW_BYTES = PADDED * (int)sizeof(E) + 16, STEP_BYTES = STEP * ROW_BYTES;
-constexpr int GROUPS = STEP / 16;  // products of 16 keys, of a step
+using StepRows = PaddedTile<ROW_BYTES>;
+using Mma = MmaSync<E>;
 
 // ---- into shared memory
-
-DEVICE void fetch_unit(SharedAddress to, const E* from, bool there) {
-  if constexpr (ALIGNED) {
-    copy_beside<16>(to, from, there);
-  } else {
-    unsigned word[4] = {};
-    if (there)
-      UNROLLED for (int i = 0; i < PER_UNIT; ++i)
-        word[i / PER_WORD] |= (unsigned)load_bits(from + i) << i % PER_WORD * 16;
-    store_shared(to, word);
-  }
-}
 
 // Rows that lie STRIDE elements apart: where each one begins.
 template <int STRIDE> struct Apart {
@@ -35,7 +24,7 @@ DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int coun
     if ((MANY * UNITS) % WORKERS == 0 || unit < MANY * UNITS) {
       const bool there = first + row < count && (UNITS == GIVEN_UNITS || piece < GIVEN_UNITS);
       const E* from = begin(there ? first + row : 0) + (there ? piece : 0) * PER_UNIT;
-      fetch_unit(to + row * ROW_BYTES + piece * 16, from, there);
+      copy_piece<ALIGNED ? 16 : (int)sizeof(E), false, true>(StepRows{to}.at(row, piece), from, there ? PER_UNIT : 0);
     }
   }
 }
@@ -52,34 +41,33 @@ DEVICE void load_query(Rows& rows, int tile, int half, const E* row) {
         if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
         else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
       }
-      rows.q[tile][k][right * 2 + half] = factor(both, (E*)nullptr);
+      rows.q[tile][k][right * 2 + half] = Mma::operand(both);
     }
 }
 
 // ---- products
 
 // Groups of 16 keys that count: in a step that the end cuts short, not all.
-template <bool EDGE> DEVICE int groups_of(int first_key, int end) {
-  return EDGE && end - first_key < STEP ? (end - first_key + 15) / 16 : GROUPS;
+template <int COUNT, bool EDGE> DEVICE int groups_of(int first_key, int end) {
+  return EDGE && end - first_key < COUNT ? (end - first_key + 15) / 16 : COUNT / 16;
 }
 
-template <bool EDGE>
-DEVICE void multiply_keys(Scores<STEP>& scores, const Rows& rows, SharedAddress queries, SharedAddress keys, int groups) {
-  const int lane = thread_index() % 32;
-  const SharedAddress left = queries + lane % 16 * ROW_BYTES + lane / 16 * 16;
-  const SharedAddress row = keys + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
-  UNROLLED for (int group = 0; group < GROUPS; ++group) {
+template <bool EDGE, int COUNT>
+DEVICE void multiply_keys(Scores<COUNT>& scores, const Rows& rows, SharedAddress queries, SharedAddress keys, int groups) {
+  const PaddedFragments<FactorOf::LEFT, false, ROW_BYTES> left(StepRows{queries});
+  const PaddedFragments<FactorOf::RIGHT, false, ROW_BYTES> right(StepRows{keys});
+  UNROLLED for (int group = 0; group < COUNT / 16; ++group) {
     if (EDGE && group >= groups) break;
     UNROLLED for (int k = 0; k < TERMS; ++k) {
       unsigned key[4];
-      load_blocks<false>(key, row + group * 16 * ROW_BYTES + k * 32);
-      UNROLLED for (int i = 0; i < 4; ++i) key[i] = factor(key[i], (E*)nullptr);
+      right.load(key, group * 16, k * 2);
+      Mma::convert(key);
       UNROLLED for (int tile = 0; tile < TILES; ++tile) {
         unsigned query[4];
-        if (!HELD) load_blocks<false>(query, left + tile * 16 * ROW_BYTES + k * 32);
-        UNROLLED for (int i = 0; i < 4; ++i) query[i] = HELD ? rows.q[tile][HELD ? k : 0][i] : factor(query[i], (E*)nullptr);
-        product(scores.of[tile][2 * group], query, key[0], key[1], (E*)nullptr);
-        product(scores.of[tile][2 * group + 1], query, key[2], key[3], (E*)nullptr);
+        if (!HELD) left.load(query, tile * 16, k * 2);
+        UNROLLED for (int i = 0; i < 4; ++i) query[i] = HELD ? rows.q[tile][HELD ? k : 0][i] : Mma::operand(query[i]);
+        Mma::multiply(scores.of[tile][2 * group], query, key[0], key[1]);
+        Mma::multiply(scores.of[tile][2 * group + 1], query, key[2], key[3]);
       }
     }
   }
@@ -97,10 +85,53 @@ template <bool EDGE> DEVICE Pair load_bias(const E* at, long long stride, bool w
   return {both.get(0) * ADDED_UNIT, both.get(1) * ADDED_UNIT};
 }
 
-template <bool EDGE>
-DEVICE void multiply_values(Rows& rows, const Scores<STEP>& weights, SharedAddress values, int groups) {
-  UNROLLED for (int group = 0; group < GROUPS; ++group) {
+// Weights of 16 keys times their values of 16 columns.
+DEVICE void add_values(Rows& rows, const unsigned (&weight)[TILES][4], const unsigned (&value)[4], int k) {
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) {
+    Mma::multiply(rows.y[tile][2 * k], weight[tile], value[0], value[1]);
+    if (2 * k + 1 < COLUMNS) Mma::multiply(rows.y[tile][2 * k + 1], weight[tile], value[2], value[3]);
+  }
+}
+
+// Weights of a group of 16 keys times their values.
+template <int COUNT, class T>
+DEVICE void add_group(Rows& rows, const Scores<COUNT>& weights, SharedAddress values, int group, T*) {
+  const PaddedFragments<FactorOf::RIGHT, true, ROW_BYTES> right(StepRows{values});
+  unsigned weight[TILES][4];
+  round_weights(weight, weights, group, (T*)nullptr);
+  UNROLLED for (int k = 0; k < TERMS; ++k) {
+    unsigned value[4];
+    right.load(value, group * 16, k * 2);
+    add_values(rows, weight, value, k);
+  }
+}
+template <int COUNT>
+DEVICE void add_group(Rows& rows, const Scores<COUNT>& weights, SharedAddress values, int group, float*) {
+  const int lane = thread_index() % 32;
+  const SharedAddress row = values + (group * 16 + lane % 4 * 2) * ROW_BYTES + lane / 4 * (AT_ONCE * 4);
+  UNROLLED for (int half = 0; half < 2; ++half) {
+    unsigned weight[TILES][4];
+    UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int part = 0; part < 4; ++part)
+        weight[tile][part] =
+            Mma::operand(bits_of_float(weights.of[tile][2 * group + half][part % 2 * 2 + part / 2]));
+    UNROLLED for (int column = 0; column < COLUMNS; column += AT_ONCE) {
+      unsigned value[2][AT_ONCE];
+      UNROLLED for (int key = 0; key < 2; ++key)
+        load_shared(value[key], row + (half * 8 + key) * ROW_BYTES + column * 32);
+      UNROLLED for (int i = 0; i < AT_ONCE; ++i) {
+        const unsigned low = Mma::operand(value[0][i]), high = Mma::operand(value[1][i]);
+        UNROLLED for (int tile = 0; tile < TILES; ++tile)
+          Mma::multiply(rows.y[tile][column + i], weight[tile], low, high);
+      }
+    }
+  }
+}
+
+template <bool EDGE, int COUNT>
+DEVICE void multiply_values(Rows& rows, const Scores<COUNT>& weights, SharedAddress values, int groups) {
+  UNROLLED for (int group = 0; group < COUNT / 16; ++group) {
     if (EDGE && group >= groups) break;
-    add_group<ROW_BYTES>(rows, weights, values, group, (E*)nullptr);
+    add_group(rows, weights, values, group, (E*)nullptr);
   }
 }

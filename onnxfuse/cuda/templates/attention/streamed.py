@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from onnxfuse.codegen.emit import access
-from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, generated, identifier, template
+from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
-from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
+from onnxfuse.cuda.templates.attention.work import LENGTHS, AttentionProblem, lengths, tiled_kernel
 from onnxfuse.symbolic.branching import least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
@@ -27,13 +25,12 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         raise UnsupportedError(
             f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
-    bias, also = mine.bias or (0, 0, 0, 0), mine.also or (0, 0, 0, 0)
     return LaunchPlan(
         kernel=_kernel(mine, queries, aligned, tuning.min_blocks or _resident(queries, mine)),
         grid=(grid, 1, 1),
         block=(queries.warps * 32, 1, 1),
         shared_bytes=_shared_bytes(queries, mine),
-        parameters=launch_plan.packed((mine.queries, mine.keys, blocks, mine.windows, *bias, *also), 64),
+        parameters=launch_plan.packed(lengths(mine, blocks), 64),
         output_shapes=mine.output_shapes,
     )
 
@@ -106,21 +103,8 @@ def _resident(queries: Queries, mine: AttentionProblem) -> int:
 
 
 def _kernel(mine: AttentionProblem, queries: Queries, aligned: bool, min_blocks: int) -> KernelSource:
-    entry = identifier(mine.op.name)
     facts = {
-        "WARPS": queries.warps, "TILES": queries.tiles, "STEP": queries.step, "THREADS": queries.warps * 32,
-        "HELD": _holds(queries, mine), "WINDOWED": mine.parts.windows, "ALIGNED": aligned,
-    } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
-    return KernelSource(
-        entry,
-        (
-            template(DEVICE),
-            template(AMPERE),
-            template("include/memory.cuh"),
-            generated(entry, common_constants(mine, facts) + access.pointers(pointers(mine))),
-            template("attention/rows.cuh"),
-            template("attention/steps.cuh"),
-            template("attention/streamed.cu"),
-            generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
-        ),
-    )
+        "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": 1, "STEP": queries.step,
+        "THREADS": queries.warps * 32, "KEY_ROWS": 0, "HELD": _holds(queries, mine), "ALIGNED": aligned,
+    }  # fmt: skip
+    return tiled_kernel(mine, facts, f"long long {', '.join(LENGTHS)};", min_blocks)

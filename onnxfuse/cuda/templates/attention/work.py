@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from onnx import TensorProto
 
+from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
-from onnxfuse.codegen.emit.source import constants
+from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, identifier, template
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
@@ -176,4 +178,40 @@ def pointers(mine: AttentionProblem) -> tuple[Pointer, ...]:
         Pointer("const E", "bias", bias),
         Pointer("const E", "also", also),
         Pointer("E", "y", f"out{parts.y.position}"),
+    )
+
+
+LENGTHS = (
+    "queries", "keys", "blocks", "windows", "bias_batch", "bias_head", "bias_query", "bias_key", "also_batch",
+    "also_head", "also_query", "also_key",
+)  # fmt: skip
+"""Fields of the tiled kernel's `Parameters`: queries and keys, blocks of a head, windows that have a bias each, and the
+strides of both biases in elements."""
+
+
+def lengths(mine: AttentionProblem, blocks: int) -> tuple[int, ...]:
+    """Return the values of `LENGTHS`; `blocks`: of a head."""
+    none = (0, 0, 0, 0)
+    return (mine.queries, mine.keys, blocks, mine.windows, *(mine.bias or none), *(mine.also or none))
+
+
+def tiled_kernel(
+    mine: AttentionProblem, facts: dict[str, bool | int], parameters: str, min_blocks: int
+) -> KernelSource:
+    """Return the kernel of tiled.cu with these constants and fields of `Parameters`."""
+    entry = identifier(mine.op.name)
+    first = {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}
+    text = common_constants(mine, {**facts, "WINDOWED": mine.parts.windows} | first)
+    return KernelSource(
+        entry,
+        (
+            template(DEVICE),
+            template("include/memory.cuh"),
+            *(template(f) for f in MMA_SYNC),
+            generated(entry, text + f"struct Parameters {{ {parameters} }};\n" + access.pointers(pointers(mine))),
+            template("attention/rows.cuh"),
+            template("attention/steps.cuh"),
+            template("attention/tiled.cu"),
+            generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
+        ),
     )

@@ -1,9 +1,10 @@
 // y[n, p, q, f] = body(sum over r, s, c of x[n, p stride + r dilation - pad, q stride + s dilation - pad, c] w[f, r, s, c],
 //                      ...)
 //
-// Convolution of few channels on the tensor cores: first layers, whose x is [N, C, H, W] (PLANES), and groups, x
-// [N, H, W, C]. Outputs and operands [N, P, Q, F]; w [F, R, S, C / groups] (PACKED) or [F, C / groups, R, S]. Accuracy:
-// exact products of 16-bit elements, of float32 rounded to TF32 unless PRECISE (see include/split.cuh); sums in float.
+// Convolution of few channels on the tensor cores, as an implicit GEMM (Chetlur et al., cuDNN, 2014): first layers, whose x
+// is [N, C, H, W] (PLANES), and groups, x [N, H, W, C]. Outputs and operands [N, P, Q, F]; w [F, R, S, C / groups] (PACKED)
+// or [F, C / groups, R, S]. Accuracy: exact products of 16-bit elements, of float32 rounded to TF32 unless PRECISE (see
+// include/split.cuh); sums in float.
 //
 // A block keeps the weights of BLOCK_FILTERS filters of BLOCK_GROUPS groups in shared memory, as the tensor cores read
 // them, and goes through tiles of TILE_ROWS x TILE_COLUMNS outputs. It copies what a tile's windows see to shared memory
@@ -49,17 +50,15 @@ static_assert(TILE_ROWS / HIGH * ACROSS % STACK == 0 && TILES_N % VECTOR_TILES =
 constexpr int WEIGHT_WORDS = BLOCK_GROUPS * FILTER_TILES * STEPS * 64, TABLE_WORDS = STEPS * 16;
 constexpr int PATCH_WORDS = PLANES ? COPIES * COPY : ROWS_IN * COLUMNS_IN * PIXEL;
 // Whole words are copied without going through registers, those of the next tile while this one is computed.
-constexpr bool AHEAD = READ % TERMS == 0;
-static_assert(SHARED_WORDS == WEIGHT_WORDS + TABLE_WORDS + (AHEAD ? 2 : 1) * PATCH_WORDS, "the plan counts as the kernel does");
+constexpr bool ASYNC = READ % TERMS == 0;
+constexpr int STAGES = ASYNC ? 2 : 1;
+static_assert(SHARED_WORDS == WEIGHT_WORDS + TABLE_WORDS + STAGES * PATCH_WORDS, "the plan counts as the kernel does");
 
 using Bits = typename Raw<sizeof(X)>::Word;
 DYNAMIC_SHARED(unsigned, shared_words, SHARED_WORDS);
 
-// A word as the tensor cores read it.
-DEVICE unsigned rounded(unsigned word) {
-  if constexpr (sizeof(X) == 4 && !PRECISE) return round_to_tf32(word);
-  else return word;
-}
+using Mma = MmaSync<X, PRECISE>;
+using Pipeline = AsyncPipeline<BlockScope, STAGES, STAGES>;
 
 // A block's share of the channels: its first group, and the first filter in each of its groups.
 struct Share {
@@ -80,7 +79,7 @@ DEVICE unsigned weight_word(const X* w, const Share& share, int group, int filte
   const Index row = (share.group + group) * FILTERS + share.filter + filter;
   const int r = PLANES ? run % KERNEL_H : run / KERNEL_W;
   if constexpr (WHOLE_WORDS)
-    return rounded(load<TERMS>(w + (((row * KERNEL_H + r) * KERNEL_W + run % KERNEL_W) * GROUP_CHANNELS + first)).word(0));
+    return Mma::operand(load<TERMS>(w + (((row * KERNEL_H + r) * KERNEL_W + run % KERNEL_W) * GROUP_CHANNELS + first)).word(0));
   unsigned bits = 0;
   UNROLLED for (int e = 0; e < TERMS; ++e) {
     const int term = first + e, c = PLANES ? run / KERNEL_H : term, s = PLANES ? term : run % KERNEL_W;
@@ -89,7 +88,7 @@ DEVICE unsigned weight_word(const X* w, const Share& share, int group, int filte
                             : ((row * GROUP_CHANNELS + c) * KERNEL_H + r) * KERNEL_W + s;
     bits |= (unsigned)load_bits(w + at) << (e * 16);
   }
-  return rounded(bits);
+  return Mma::operand(bits);
 }
 
 // Two words for each lane, product and step: mma.sync's second factor. Several are read at a time.
@@ -151,7 +150,7 @@ constexpr int PIECES = PLANES ? GROUP_CHANNELS * ROWS_IN * ROW_READS
                               : ROWS_IN * COLUMNS_IN * (BLOCK_GROUPS * GROUP_CHANNELS / READ);
 
 DEVICE void fill_patch(unsigned* patch, const X* image, Index channel, int top, int left, const Parameters& p) {
-  constexpr int FILLS = AHEAD ? 1 : 8;  // loads in flight
+  constexpr int FILLS = ASYNC ? 1 : 8;  // loads in flight
   Bits* to = reinterpret_cast<Bits*>(patch);
   for (int first = thread_index(); first < PIECES; first += THREADS * FILLS) {
     Bits held[FILLS];
@@ -159,14 +158,14 @@ DEVICE void fill_patch(unsigned* patch, const X* image, Index channel, int top, 
     UNROLLED for (int fill = 0; fill < FILLS; ++fill) {
       const int n = first + fill * THREADS;
       const Piece piece = PLANES ? Piece::of_planes(n, image, top, left, p) : Piece::of_pixels(n, image, channel, top, left, p);
-      if constexpr (AHEAD) {
-        copy_ahead<READ * int(sizeof(X))>(to + piece.to, piece.from, piece.there);
+      if constexpr (ASYNC) {
+        copy_beside<READ * int(sizeof(X))>(shared_address(to + piece.to), piece.from, piece.there);
       } else {
         place[fill] = piece.to;
         held[fill] = n < PIECES && piece.there ? load_bits(piece.from) : Bits(0);
       }
     }
-    if constexpr (!AHEAD) {
+    if constexpr (!ASYNC) {
       UNROLLED for (int fill = 0; fill < FILLS; ++fill) {
         if (first + fill * THREADS >= PIECES) continue;
         to[place[fill]] = held[fill];
@@ -182,33 +181,6 @@ struct Sums {
   float of[STACK][TILES_N][4];
 };
 
-// Eight terms of a stack's rows, and how they are multiplied by those of eight filters.
-template <bool KEEPS_DIGITS> struct Step {
-  const unsigned (&a)[STACK][4];
-
-  DEVICE void multiply(Sums& sums, int tile, const Chunk<8>& b) const {
-    UNROLLED for (int i = 0; i < STACK; ++i) product(sums.of[i][tile], a[i], b.word[0], b.word[1], (X*)nullptr);
-  }
-};
-template <> struct Step<true> {
-  unsigned high[STACK][4], low[STACK][4];
-
-  DEVICE explicit Step(const unsigned (&a)[STACK][4]) {
-    UNROLLED for (int i = 0; i < STACK; ++i) split(high[i], low[i], a[i]);
-  }
-  DEVICE void multiply(Sums& sums, int tile, const Chunk<8>& b) const {
-    unsigned b_high[2], b_low[2];
-    split(b_high, b_low, b.word);
-    UNROLLED for (int i = 0; i < STACK; ++i) {
-      float few[4] = {};
-      product(few, low[i], b_high[0], b_high[1], (X*)nullptr);
-      product(few, high[i], b_low[0], b_low[1], (X*)nullptr);
-      product(few, high[i], b_high[0], b_high[1], (X*)nullptr);
-      UNROLLED for (int cell = 0; cell < 4; ++cell) sums.of[i][tile][cell] += few[cell];
-    }
-  }
-};
-
 // What a unit is: products of a stack, a group and a chunk of its filters.
 struct Unit {
   int stack, group, chunk;
@@ -220,13 +192,6 @@ struct Unit {
   DEVICE int row(int product) const { return (stack * STACK + product) / ACROSS * HIGH; }
   DEVICE int column(int product) const { return (stack * STACK + product) % ACROSS * WIDE + thread_index() % 32 / 4; }
 };
-
-DEVICE bool is_finite(const Sums& sums) {
-  bool finite = true;
-  UNROLLED for (int i = 0; i < STACK; ++i)
-    UNROLLED for (int tile = 0; tile < TILES_N; ++tile) finite &= are_finite(sums.of[i][tile]);
-  return finite;
-}
 
 // The terms of this lane's outputs, one after the other in float32: of those `from` on and `next` beyond, and of the two
 // filters that each column of products gives it.
@@ -263,15 +228,25 @@ DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table,
     unsigned a[STACK][4];
     UNROLLED for (int i = 0; i < STACK; ++i) {
       UNROLLED for (int other = 0; other < 2; ++other) {
-        a[i][other] = rounded(from[i][first.word[0] + other * NEXT] & (MASKED ? first.word[1] : 0xffffffffu));
-        a[i][2 + other] = rounded(from[i][second.word[0] + other * NEXT] & (MASKED ? second.word[1] : 0xffffffffu));
+        a[i][other] = Mma::operand(from[i][first.word[0] + other * NEXT] & (MASKED ? first.word[1] : 0xffffffffu));
+        a[i][2 + other] = Mma::operand(from[i][second.word[0] + other * NEXT] & (MASKED ? second.word[1] : 0xffffffffu));
       }
     }
-    const Step<PRECISE> factor{a};
-    UNROLLED for (int tile = 0; tile < TILES_N; ++tile) factor.multiply(sums, tile, right[(tile * STEPS + step) * 32]);
+    if constexpr (PRECISE) {
+      const SplitFragments<STACK> left(a);
+      UNROLLED for (int tile = 0; tile < TILES_N; ++tile) {
+        const SplitFragments<1, 2> b(right[(tile * STEPS + step) * 32].word);
+        left.template multiply<1>([&](int i) -> float(&)[4] { return sums.of[i][tile]; }, b, 0);
+      }
+    } else {
+      UNROLLED for (int tile = 0; tile < TILES_N; ++tile) {
+        const Chunk<8> b = right[(tile * STEPS + step) * 32];
+        UNROLLED for (int i = 0; i < STACK; ++i) Mma::multiply(sums.of[i][tile], a[i], b.word[0], b.word[1]);
+      }
+    }
   }
   if constexpr (PRECISE) {
-    if (!is_finite(sums)) multiply_plainly(sums, from, NEXT, reinterpret_cast<const unsigned*>(right - lane), table);
+    if (!are_finite(sums.of)) multiply_plainly(sums, from, NEXT, reinterpret_cast<const unsigned*>(right - lane), table);
   }
 }
 
@@ -328,14 +303,14 @@ DEVICE void fill_tile(unsigned* patch, const X* x, Index channel, const Place& a
 
 DEVICE void direct(const Pointers& pointers, const Parameters& p) {
   unsigned *weights = shared_words, *table = weights + WEIGHT_WORDS, *patch = table + TABLE_WORDS;
-  unsigned* other = AHEAD ? patch + PATCH_WORDS : patch;
+  unsigned* next = patch + (STAGES - 1) * PATCH_WORDS;
   const Index workers = p.across.quotient(last_block() + 1), worker = p.across.quotient(block_index());
   const Index mine = block_index() - worker * p.across.value;
   const Share share = {GROUPS > 1 ? mine * BLOCK_GROUPS : 0, GROUPS > 1 ? 0 : mine * BLOCK_FILTERS};
   const Index channel = share.group * GROUP_CHANNELS, tiles = p.images * p.down.value * p.around.value;
-  if constexpr (AHEAD) {
+  if constexpr (ASYNC) {
     if (worker < tiles) fill_tile(patch, pointers.x, channel, tile_place(worker, p), p);
-    close_group_of_copies();
+    Pipeline::producer_commit();
   }
   fill_weights(weights, pointers.w, share);
   fill_table(table);
@@ -343,15 +318,16 @@ DEVICE void direct(const Pointers& pointers, const Parameters& p) {
     for (int n = thread_index(); n < PATCH_WORDS; n += THREADS) patch[n] = 0;
   for (Index number = worker; number < tiles; number += workers) {
     const Place at = tile_place(number, p);
-    if constexpr (AHEAD) {
-      if (number + workers < tiles) fill_tile(other, pointers.x, channel, tile_place(number + workers, p), p);
-      close_group_of_copies();
-      wait_for_copies<1>();
+    if constexpr (ASYNC) {
+      Pipeline::producer_acquire();
+      if (number + workers < tiles) fill_tile(next, pointers.x, channel, tile_place(number + workers, p), p);
+      Pipeline::producer_commit();
+      Pipeline::consumer_wait();
     } else {
       wait_for_block();
       fill_tile(patch, pointers.x, channel, at, p);
+      wait_for_block();
     }
-    wait_for_block();
     for (int n = thread_index() / 32; n < (UNITS + WARPS - 1) / WARPS * WARPS; n += WARPS) {
       // Past the last unit a warp computes that one again and keeps it: all warps take the same way.
       const Unit unit(n < UNITS ? n : UNITS - 1);
@@ -359,11 +335,11 @@ DEVICE void direct(const Pointers& pointers, const Parameters& p) {
       multiply(sums, weights, table, patch, unit);
       if (n < UNITS) finish(sums, pointers, unit, share, at, p);
     }
-    if constexpr (AHEAD) {
-      wait_for_block();
-      unsigned* done = patch;
-      patch = other;
-      other = done;
+    if constexpr (ASYNC) {
+      Pipeline::consumer_release();
+      unsigned* read = patch;
+      patch = next;
+      next = read;
     }
   }
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnxfuse.codegen.emit.source import KernelSource, constants
+from onnxfuse.codegen.emit.source import MMA_SYNC, KernelSource, constants
 from onnxfuse.codegen.program.window import WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.templates.conv import stencil_cpp
@@ -116,7 +116,7 @@ class DirectSource(ConvolutionBody):
 
 def kernel(work: DirectSource, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler, 0 = any."""
-    files = ("conv/direct_plain.cu",) if work.slab is None else ("include/split.cuh", "conv/direct.cu")
+    files = ("conv/direct_plain.cu",) if work.slab is None else (*MMA_SYNC, "conv/direct.cu")
     return stencil_cpp.kernel_of(work, _constants(work), files, "direct", stencil_cpp.pointers(work), min_blocks)
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, Pointer, RegisterGroup, Store
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.program.window import Resizing, WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
@@ -165,7 +165,7 @@ def kernel_of(
 
 def _templates(work: StencilSource) -> tuple[str, ...]:
     if isinstance(work.tile, Strips):
-        return ("conv/stencil_band.cu",)
+        return (AMPERE, "conv/stencil_band.cu")
     if work.parts.resizing is not None:
         return ("conv/stencil_patch.cuh", "conv/stencil_finish.cuh", "conv/resize.cu")
     window = "conv/stencil_sum.cuh" if work.parts.pooling is None else "conv/pool.cuh"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit import expressions
-from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
+from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, template
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
@@ -32,9 +32,8 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     neighbours = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
-    bytewise = ("gemm/sm80_bytes.cuh",) if work.parts.factors.bytes == 1 else ()
-    after = ("gemm/sm80.cuh", *bytewise, "include/split.cuh", "gemm/sm80_precise.cuh", "gemm/sm80.cu")
-    return kernel(work, (AMPERE, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
+    after = ("gemm/sums.cuh", "gemm/sm80.cuh", "gemm/sm80.cu")
+    return kernel(work, (*MMA_SYNC, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
 
 
 def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
@@ -48,7 +47,7 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
         bounds="KERNEL(THREADS, 2)",
     )  # fmt: skip
     middle = right_factors(work) + results(work)
-    return kernel(work, (AMPERE,), facts, None, middle, ("gemm/few.cu",), end)
+    return kernel(work, MMA_SYNC, facts, None, middle, ("gemm/sums.cuh", "gemm/few.cu"), end)
 
 
 def right_factors(work: GemmSource) -> str:

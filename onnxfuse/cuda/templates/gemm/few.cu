@@ -1,20 +1,20 @@
 // y = body(A B0, A B1, ..., operands) of at most eight rows: matrix products whose time is that of bringing B, once, from
 // memory, with everything pointwise after them.
 //
-// A [m, k]; its lines may hold more than is read of them. B [k, n], or [n, k]
-// (B_TRANSPOSED). k and n multiples of 8, all lines on a boundary of 16 bytes. Operands of the body: [m, n], [n], [m, 1], one
-// element. Outputs [m, n]. Types of A and B: float16, bfloat16.
-// Accuracy: float accumulators, a warp's share of the terms in each, added in the order of the warps; the body reads them
-// unrounded, and each output is rounded once.
+// A [m, k]; its lines may hold more than is read of them. B [k, n], or [n, k] (B_TRANSPOSED). k and n multiples of 8, all
+// lines on a boundary of 16 bytes. Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and
+// B: float16, bfloat16. Accuracy: float accumulators, a warp's share of the terms in each, added in the order of the warps;
+// the body reads them unrounded, and each output is rounded once.
 //
-// A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns. A warp fetches B for
-// itself, by copies that run beside it through a ring of STAGES of its own: no warp waits for another one before the
-// sums. As many bytes are on their way as the rings of a GPU's blocks hold, and where B is a weight (CONSTANT), which no
-// kernel writes, they are before the kernel ahead has ended. A comes from the cache straight to registers, AHEAD steps before it
-// is multiplied. Four lanes take neighbouring pieces of 16 bytes of a row of A: lane q the terms 8 q to 8 q + 7, which
-// are its part of two products of fragments, in an order of the terms that B's lines are put into shared memory by.
+// A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns (split-K within a
+// block). A warp fetches B for itself, by asynchronous copies through a pipeline of STAGES of its own: no warp waits for
+// another one before the sums. As many bytes are on their way as the rings of a GPU's blocks hold, and where B is a weight
+// (CONSTANT), which no kernel writes, they are before the kernel ahead has ended. A comes from the cache straight to
+// registers, AHEAD steps before it is multiplied. Four lanes take neighbouring pieces of 16 bytes of a row of A: lane q the
+// terms 8 q to 8 q + 7, which are its part of two products of fragments, in an order of the terms that B's lines are put
+// into shared memory by.
 //
-// The body reads ACCUMULATED products of a strip at once (a gate). SIBLINGS of such bodies lie side by side, as more strips,
+// The body reads ACCUMULATED products of a strip at once (a gate). SIBLINGS of such bodies are adjacent, as more strips,
 // each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
 constexpr int TERMS = 32;                               // of a step of a warp: two products of fragments
@@ -24,15 +24,16 @@ constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
 constexpr int STEP_TERMS = WARPS * TERMS;
 constexpr int AHEAD = ACCUMULATED * COLUMNS <= 16 ? 8 : ACCUMULATED * COLUMNS <= 32 ? 4 : 2;  // as registers suffice
 constexpr int ROWS = 8;
-constexpr int PITCH = COLUMNS + 8;                      // floats: eight rows on, a lane meets other banks
 constexpr int ACROSS = COLUMNS / WIDTH;                 // threads that finish a row
 constexpr int TURNS = (ROWS * ACROSS + THREADS - 1) / THREADS;
 static_assert(THREADS == WARPS * 32, "warps are whole");
 static_assert(COLUMNS % 16 == 0 && COLUMNS <= 64, "a line is read by fragments, and its pieces are exchanged once");
-static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= WARPS * ACCUMULATED * ROWS * PITCH * 4,
+using BlockSums = SharedSums<WARPS, ROWS, COLUMNS>;
+using Strip = SwizzledTile<COLUMNS * 2, XorSwizzle<PIECES>>;  // a line for each term; of B_TRANSPOSED 16 bytes for each lane
+using Mma = MmaSync<Factor>;
+using Pipeline = AsyncPipeline<WarpScope, STAGES>;
+static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= BlockSums::BYTES,
               "the plan counts as the kernel does");
-
-DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
 
 struct Parameters : Stores {
   Sides<SIBLINGS, EVEN> sides;
@@ -68,9 +69,6 @@ struct Right {
     term += STEP_TERMS;
     from += B_TRANSPOSED ? STEP_TERMS : (unsigned long long)STEP_TERMS * pitch;
   }
-  // Pieces of a line are exchanged by its number, so that eight lines' pieces beside each other lie in different banks.
-  static DEVICE int exchanged(int line) { return line * PIECES / 8 % PIECES; }
-
   DEVICE void fetch(SharedAddress to) const {
     const int lane = thread_index() % 32;
     UNROLLED for (int turn = 0; turn < PIECES; ++turn) {
@@ -79,8 +77,8 @@ struct Right {
                         term < terms && turn * 8 < columns);
       } else {
         const int line = turn * (32 / PIECES) + lane / PIECES, down = term_of(turn * (32 / PIECES));
-        copy_beside<16>(to + (line * (COLUMNS * 2) + ((lane % PIECES ^ exchanged(line)) << 4)),
-                        from + (unsigned long long)down * pitch, term + down < terms && columns > 0);
+        copy_beside<16>(Strip{to}.at(line, lane % PIECES), from + (unsigned long long)down * pitch,
+                        term + down < terms && columns > 0);
       }
     }
   }
@@ -120,47 +118,21 @@ DEVICE void multiply_step(Sums& sums, const Chunk<16>& held, SharedAddress stage
       UNROLLED for (int j = 0; j < PIECES; ++j) {
         unsigned b[4];
         load_shared(b, strip + (j * 512 + lane * 16));
-        UNROLLED for (int s = 0; s < 2; ++s) product(sums.of[g][j], a[s], b[s * 2], b[s * 2 + 1], (Factor*)nullptr);
+        UNROLLED for (int s = 0; s < 2; ++s) Mma::multiply(sums.of[g][j], a[s], b[s * 2], b[s * 2 + 1]);
       }
     } else {
       UNROLLED for (int s = 0; s < 2; ++s)
         UNROLLED for (int j = 0; j < PIECES; j += 2) {
-          const int line = s * 16 + lane % 16, piece = j + lane / 16;
           unsigned b[4];
-          load_blocks<true>(b, strip + (line * (COLUMNS * 2) + ((piece ^ Right::exchanged(line)) << 4)));
+          load_blocks<true>(b, Strip{strip}.at(s * 16 + lane % 16, j + lane / 16));
           UNROLLED for (int next = 0; next < 2; ++next)
-            product(sums.of[g][j + next], a[s], b[next * 2], b[next * 2 + 1], (Factor*)nullptr);
+            Mma::multiply(sums.of[g][j + next], a[s], b[next * 2], b[next * 2 + 1]);
         }
     }
   }
 }
 
 // ---- the body
-
-DEVICE float* sums_row(int warp, int product, int row) {
-  return shared_floats + ((warp * ACCUMULATED + product) * ROWS + row) * PITCH;
-}
-
-DEVICE void put_sums(const Sums& sums) {
-  const int lane = thread_index() % 32, warp = thread_index() / 32;
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-    float* to = sums_row(warp, g, lane / 4) + lane % 4 * 2;
-    UNROLLED for (int j = 0; j < PIECES; ++j)
-      *reinterpret_cast<Chunk<8>*>(to + j * 8) = {bits_of_float(sums.of[g][j][0]), bits_of_float(sums.of[g][j][1])};
-  }
-}
-
-DEVICE void take_sums(float (&sum)[ACCUMULATED][WIDTH], int row, int column) {
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-    UNROLLED for (int warp = 0; warp < WARPS; ++warp) {
-      using Held = Pack<float, WIDTH>;
-      Held held;
-      const auto* from = reinterpret_cast<const Chunk<Held::CHUNK>*>(sums_row(warp, g, row) + column);
-      UNROLLED for (int i = 0; i < Held::CHUNKS; ++i) held.chunk[i] = from[i];
-      UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] = warp == 0 ? held.get(i) : sum[g][i] + held.get(i);
-    }
-  }
-}
 
 // The cells that a thread finishes in one turn, and what the body reads there beside the products.
 struct Cells {
@@ -184,15 +156,7 @@ struct Cells {
   }
   DEVICE void finish(const Results& to, int sibling, const Parameters& p) const {
     if (!there) return;
-    float sum[ACCUMULATED][WIDTH];
-    take_sums(sum, row, column);
-    Result result[WIDTH];
-    UNROLLED for (int i = 0; i < WIDTH; ++i) {
-      float cell[ACCUMULATED];
-      UNROLLED for (int g = 0; g < ACCUMULATED; ++g) cell[g] = sum[g][i];
-      result[i] = apply(element(cell, columns, cells, rows, 0, i));
-    }
-    store_results<WIDTH>(to, p, sibling, at, result);
+    BlockSums::finish(to, p, sibling, at, row, column, columns, cells, rows);
   }
 };
 
@@ -204,16 +168,21 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   Right b[ACCUMULATED];
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
     b[g] = Right(right_factor(operands, sibling + g), first_column, n, first, p.k);
-  const auto fetch = [&](int stage) {
+  Pipeline::State producer, consumer;
+  const auto produce = [&] {
+    Pipeline::producer_acquire(producer);
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-      b[g].fetch(ring + (stage * STAGE_BYTES + g * STRIP_BYTES));
+      b[g].fetch(ring + (producer.stage * STAGE_BYTES + g * STRIP_BYTES));
       b[g].next();
     }
-    close_group_of_copies();
+    Pipeline::producer_commit();
   };
 
   if constexpr (!CONSTANT) join_stream();
-  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) fetch(stage);
+  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) {
+    produce();
+    producer.advance();
+  }
   if constexpr (CONSTANT) join_stream();
   Left a(operands.a(), first, p);
   Chunk<16> held[AHEAD];
@@ -223,22 +192,21 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].load(mine, turn, first_column, n, p);
 
   Sums sums = {};
-  int here = 0, free = STAGES - 1;  // the stage that is multiplied; the one that no lane needs any more
   for (Index step = 0; step < p.steps; step += AHEAD) {
     UNROLLED for (int i = 0; i < AHEAD; ++i) {
       if (step + i >= p.steps) break;
-      wait_for_copies<STAGES - 2>();
-      wait_for_warp();
-      fetch(free);
-      multiply_step(sums, held[i], ring + here * STAGE_BYTES);
+      Pipeline::consumer_wait(consumer);
+      produce();
+      multiply_step(sums, held[i], ring + consumer.stage * STAGE_BYTES);
       a.load(held[i]);
-      here = here == STAGES - 1 ? 0 : here + 1;
-      free = free == STAGES - 1 ? 0 : free + 1;
+      Pipeline::consumer_release(consumer);
+      consumer.advance();
+      producer.advance();
     }
   }
-  wait_for_copies<0>();
+  Pipeline::drain();
   wait_for_block();
-  put_sums(sums);
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) BlockSums::store(warp, g, 0, 0, sums.of[g], 0);
   wait_for_block();
   UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].finish(to, sibling, p);
 }

@@ -5,16 +5,17 @@
 // of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such
 // products, each with its own A and B out of those there are. Lines of A may hold more than is read of them. Operands of
 // the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16, bfloat16, or float32, rounded to
-// TF32 unless PRECISE (see sm80_precise.cuh). Any size and any pointer: A and B are fetched A_PIECE and B_PIECE bytes at a time.
+// TF32 unless PRECISE (see include/split.cuh), or 8-bit integers. Any size and any pointer: A and B are fetched A_PIECE and
+// B_PIECE bytes at a time.
 // Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
 //
-// A block computes TILE_M x TILE_N of the output. Copies that run beside the threads fetch tiles of A and B through a ring
-// of STAGES in shared memory; each warp multiplies its part of the tile, of which it holds the fragments for the products
-// to come while it computes those of now. WARPS_K groups of warps share the terms of a stage, where tiles are too few or
-// too small to keep the GPU busy. The sums then take the ring's place, from where all threads go over them row by row for
-// the body, so that operands and outputs move in 16 bytes.
+// A block computes TILE_M x TILE_N of the output by a multistage pipeline (CUTLASS 2.2, NVIDIA, 2020): asynchronous copies
+// bring tiles of A and B into a ring of STAGES in shared memory; each warp multiplies its part of the tile, and loads the
+// fragments of the next products while it computes the present ones. WARPS_K groups of warps share the terms of a stage, where
+// tiles are too few or too small to keep the GPU busy. The sums then take the ring's memory (sums.cuh), from where all
+// threads go over them row by row for the body.
 //
-// The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies lie side by side, as more output
+// The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies are adjacent, as more output
 // tiles, each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
 // ---- products
@@ -51,13 +52,20 @@ DEVICE void load_fragments(Fragments& held, SharedAddress stage, const Part& par
 }
 
 DEVICE void multiply_fragments(Sums& sums, const Fragments& held) {
-  if constexpr (PRECISE) return multiply_precise(sums.of, held.a, held.b);
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    UNROLLED for (int i = 0; i < DOWN; ++i)
-      UNROLLED for (int j = 0; j < RIGHT; ++j)
+  if constexpr (PRECISE) {
+    const SplitFragments<DOWN> left(held.a);
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+      UNROLLED for (int j = 0; j < RIGHT; ++j) {
+        const SplitFragments<1> right(held.b[g][j]);
         UNROLLED for (int next = 0; next < 2; ++next)
-          product(sums.of[g][i][j * 2 + next], held.a[i], held.b[g][j][next * 2], held.b[g][j][next * 2 + 1],
-                  (Factor*)nullptr);
+          left.multiply([&](int i) -> float(&)[4] { return sums.of[g][i][j * 2 + next]; }, right, next * 2);
+      }
+  } else {
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+      UNROLLED for (int i = 0; i < DOWN; ++i)
+        UNROLLED for (int j = 0; j < RIGHT * 2; ++j)
+          Mma::multiply(sums.of[g][i][j], held.a[i], held.b[g][j / 2][j % 2 * 2], held.b[g][j / 2][j % 2 * 2 + 1]);
+  }
 }
 
 DEVICE void load_left(unsigned (&held)[DOWN][4], SharedAddress stage, const Part& part, int slice) {
@@ -71,7 +79,7 @@ DEVICE void multiply_few(Sums& sums, const unsigned (&a)[DOWN][4], const unsigne
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
     UNROLLED for (int i = 0; i < DOWN; ++i)
       UNROLLED for (int next = 0; next < 2; ++next)
-        product(sums.of[g][i][right * 2 + next], a[i], b[g][next * 2], b[g][next * 2 + 1], (Factor*)nullptr);
+        Mma::multiply(sums.of[g][i][right * 2 + next], a[i], b[g][next * 2], b[g][next * 2 + 1]);
 }
 
 struct Fetching {
@@ -85,16 +93,14 @@ struct Fetching {
       b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * tile.n, tile.column,
                    tile.n, p.k, B_TRANSPOSED ? p.k : tile.n, p);
   }
-  // One share of a stage, of `shares`: so that copies do not stand in line before the fragments that are due.
-  DEVICE void fetch(SharedAddress stage, int share, int shares) const {
-    int number = 0;
+  DEVICE void fetch(SharedAddress stage) const {
     UNROLLED for (int group = 0; group < WARPS_K; ++group) {
       const SharedAddress to = stage + group * PART_BYTES;
       UNROLLED for (int turn = 0; turn < Left::TURNS; ++turn)
-        if (number++ % shares == share) a.fetch(to, group, turn);
+        a.fetch(to, group, turn);
       UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
         UNROLLED for (int turn = 0; turn < Right::TURNS; ++turn)
-          if (number++ % shares == share) b[g].fetch(to + A_BYTES + g * B_BYTES, group, turn);
+          b[g].fetch(to + A_BYTES + g * B_BYTES, group, turn);
     }
   }
   DEVICE void next() {
@@ -103,29 +109,24 @@ struct Fetching {
   }
 };
 
+using Pipeline = AsyncPipeline<BlockScope, STAGES>;
+
 DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const Part& part, Index steps) {
-  _Pragma("unroll 1") for (int stage = 0; stage < STAGES - 1; ++stage) {
-    if (stage < steps) fetching.fetch(ring + stage * STAGE_BYTES, 0, 1);
+  const auto produce = [&](const Pipeline::State& producer, Index step) {
+    Pipeline::producer_acquire(producer);
+    if (step < steps) fetching.fetch(ring + producer.stage * STAGE_BYTES);
     fetching.next();
-    close_group_of_copies();
-  }
-  wait_for_copies<STAGES - 2>();
-  if (steps > 0) fetching.a.compute(ring, 0);
-  wait_for_block();
-  int here = 0, free = STAGES - 1;  // the stage that is multiplied; the one that nobody needs any more
-  // The next step's tiles are there, and this step's have been read by all.
-  const auto advance = [&](Index step) {
-    wait_for_copies<STAGES - 2>();
-    here = here == STAGES - 1 ? 0 : here + 1;
-    if (step + 1 < steps) fetching.a.compute(ring + here * STAGE_BYTES, step + 1);
-    wait_for_block();
+    Pipeline::producer_commit();
   };
-  const auto refill = [&](Index step) {
-    if (step + (STAGES - 1) < steps) fetching.fetch(ring + free * STAGE_BYTES, 0, 1);
-    fetching.next();
-    close_group_of_copies();
-    free = free == STAGES - 1 ? 0 : free + 1;
+  // The step's tiles are there, and those before have been read by all.
+  const auto wait_for_step = [&](const Pipeline::State& consumer, Index step) {
+    Pipeline::own_wait(consumer);
+    if (step < steps) fetching.a.compute(ring + consumer.stage * STAGE_BYTES, step);
+    BlockScope::sync();
   };
+  _Pragma("unroll 1") for (int stage = 0; stage < STAGES - 1; ++stage) produce({stage}, stage);
+  Pipeline::State consumer, producer = {STAGES - 1};
+  wait_for_step(consumer, 0);
   if constexpr (STREAMED) {
     static_assert(!STREAMED || (SLICES * RIGHT % (AHEAD + 1) == 0 && RIGHT >= AHEAD), "all steps begin alike");
     Few held;
@@ -135,11 +136,17 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
       UNROLLED for (int slice = 0; slice < SLICES; ++slice) {
         UNROLLED for (int right = 0; right < RIGHT; ++right) {
           const int number = slice * RIGHT + right, due = number + AHEAD;
-          if (due == SLICES * RIGHT) advance(step);
-          const SharedAddress stage = ring + here * STAGE_BYTES;
+          if (due == SLICES * RIGHT) {
+            consumer.advance();
+            wait_for_step(consumer, step + 1);
+          }
+          const SharedAddress stage = ring + consumer.stage * STAGE_BYTES;
           if (due % RIGHT == 0) load_left(held.a[due / RIGHT % 2], stage, part, due / RIGHT % SLICES);
           load_right(held.b[due % (AHEAD + 1)], stage, part, due / RIGHT % SLICES, due % RIGHT);
-          if (number == 0) refill(step);
+          if (number == 0) {
+            produce(producer, step + (STAGES - 1));
+            producer.advance();
+          }
           multiply_few(sums, held.a[slice % 2], held.b[number % (AHEAD + 1)], right);
         }
       }
@@ -149,58 +156,58 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
     load_fragments(held[0], ring, part, 0);
     for (Index step = 0; step < steps; ++step) {
       UNROLLED for (int slice = 0; slice < SLICES; ++slice) {
-        if (slice == SLICES - 1) advance(step);
-        load_fragments(held[(slice + 1) % 2], ring + here * STAGE_BYTES, part, (slice + 1) % SLICES);
-        if (slice == 0) refill(step);
+        if (slice == SLICES - 1) {
+          consumer.advance();
+          wait_for_step(consumer, step + 1);
+        }
+        load_fragments(held[(slice + 1) % 2], ring + consumer.stage * STAGE_BYTES, part, (slice + 1) % SLICES);
+        if (slice == 0) {
+          produce(producer, step + (STAGES - 1));
+          producer.advance();
+        }
         multiply_fragments(sums, held[slice % 2]);
       }
     }
   }
 }
 
+// ---- PRECISE: a block that finds a sum that is not finite adds up all of its own again, term by term in float32
+
+// The terms of a stage, one after the other, to the sums of this thread: of the rows and columns that fragments give it.
+DEVICE void multiply_plainly(Sums& sums, SharedAddress a, const Part& part) {
+  const int lane = thread_index() % 32;
+  _Pragma("unroll 1") for (int term = 0; term < TERMS; ++term) {
+    float left[DOWN * 2];
+    UNROLLED for (int i = 0; i < DOWN * 2; ++i) left[i] = Left::element(a, part.row + i * 8 + lane / 4, term);
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+      UNROLLED for (int j = 0; j < RIGHT * 4; ++j) {
+        const int across = part.column + j / 2 * 8 + lane % 4 * 2 + j % 2;
+        const float right = Right::element(a + A_BYTES + g * B_BYTES, across, term);
+        UNROLLED for (int i = 0; i < DOWN * 2; ++i) sums.of[g][i / 2][j / 2][i % 2 * 2 + j % 2] += left[i] * right;
+      }
+  }
+}
+
 DEVICE void multiply_plainly(Sums& sums, Fetching& fetching, SharedAddress ring, const Part& part, Index steps) {
   _Pragma("unroll 1") for (Index step = 0; step < steps; ++step) {
-    fetching.fetch(ring, 0, 1);
+    fetching.fetch(ring);
     fetching.next();
-    close_group_of_copies();
-    wait_for_copies<0>();
+    Pipeline::producer_commit();
+    Pipeline::drain();
     fetching.a.compute(ring, step);
     wait_for_block();
-    multiply_plainly(sums.of, ring + part.group * PART_BYTES, part.row, part.column);
+    multiply_plainly(sums, ring + part.group * PART_BYTES, part);
     wait_for_block();
   }
 }
 
 // ---- the body
 
-DEVICE float* sums_row(int group, int product, int row) {
-  return shared_floats + ((group * ACCUMULATED + product) * TILE_M + row) * PITCH;
-}
-
-DEVICE void put_sums(const Sums& sums, const Part& part) {
-  const int lane = thread_index() % 32;
+DEVICE void store_sums(const Sums& sums, const Part& part) {
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
     UNROLLED for (int i = 0; i < DOWN; ++i)
-      UNROLLED for (int half = 0; half < 2; ++half) {
-        float* to = sums_row(part.group, g, part.row + i * 16 + half * 8 + lane / 4) + part.column + lane % 4 * 2;
-        UNROLLED for (int j = 0; j < RIGHT * 2; ++j) {
-          const float(&mine)[4] = sums.of[g][i][j];
-          *reinterpret_cast<Chunk<8>*>(to + j * 8) = {bits_of_float(mine[half * 2]), bits_of_float(mine[half * 2 + 1])};
-        }
-      }
-}
-
-// WIDTH neighbours of a row of the sums of all groups.
-DEVICE void take_sums(float (&sum)[ACCUMULATED][WIDTH], int row, int column) {
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-    UNROLLED for (int group = 0; group < WARPS_K; ++group) {
-      using Held = Pack<float, WIDTH>;
-      Held held;
-      const auto* from = reinterpret_cast<const Chunk<Held::CHUNK>*>(sums_row(group, g, row) + column);
-      UNROLLED for (int i = 0; i < Held::CHUNKS; ++i) held.chunk[i] = from[i];
-      UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] = group == 0 ? held.get(i) : sum[g][i] + held.get(i);
-    }
-  }
+      UNROLLED for (int half = 0; half < 2; ++half)
+        BlockSums::store(part.group, g, part.row + i * 16, part.column, sums.of[g][i], half);
 }
 
 constexpr int ACROSS = TILE_N / WIDTH;        // threads along a row
@@ -220,15 +227,7 @@ DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile
     if (at.row < at.m) {
       const CellHeld<WIDTH> cells = load_cell<WIDTH>(operands, at, 0, 0);
       const RowHeld rows = load_rows(operands, at, 0);
-      float sum[ACCUMULATED][WIDTH];
-      take_sums(sum, row, column);
-      Result result[WIDTH];
-      UNROLLED for (int i = 0; i < WIDTH; ++i) {
-        float mine[ACCUMULATED];
-        UNROLLED for (int g = 0; g < ACCUMULATED; ++g) mine[g] = sum[g][i];
-        result[i] = apply(element(mine, columns, cells, rows, 0, i));
-      }
-      store_results<WIDTH>(to, p, tile.sibling, at, result);
+      BlockSums::finish(to, p, tile.sibling, at, row, column, columns, cells, rows);
     }
   }
 }
@@ -241,9 +240,9 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   if constexpr (WINDOW) wait_for_block();
   Sums sums = {};
   multiply(sums, fetching, ring, part, p.steps);
-  wait_for_copies<0>();
+  Pipeline::drain();
   if constexpr (PRECISE) {
-    if (any_of_block(!is_finite(sums.of))) {
+    if (any_of_block(!are_finite(sums.of))) {
       Fetching again(operands, tile, p);
       if constexpr (WINDOW) wait_for_block();
       sums = {};
@@ -252,7 +251,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   } else {
     wait_for_block();
   }
-  put_sums(sums, part);
+  store_sums(sums, part);
   wait_for_block();
   finish(operands.of(tile.sibling), to, tile, p);
 }

@@ -2,6 +2,7 @@
 
 constexpr int LINE = 128;                                  // bytes of a line of a factor's tile
 constexpr int TERMS = LINE / sizeof(Factor);               // terms of a tile; as many elements as a line has
+using Mma = MmaSync<Factor, PRECISE>;
 constexpr int SLICES = LINE / 32;                          // products of fragments along the terms of a tile
 constexpr int A_BYTES = TILE_M * LINE;
 constexpr int B_BYTES = TILE_N * LINE;
@@ -10,15 +11,12 @@ constexpr int PART_BYTES = BESIDE + beside_bytes<Prologue>();  // what one of th
 constexpr int STAGE_BYTES = WARPS_K * PART_BYTES;
 constexpr int STAGE_TERMS = WARPS_K * TERMS;
 constexpr int DOWN = TILE_M / WARPS_M / 16, RIGHT = TILE_N / WARPS_N / 16;  // fragments of a warp
-constexpr int PITCH = TILE_N + 8;                          // floats: eight rows on, a lane meets other banks
-constexpr int SHARES = 1;                                  // slices over which the fetching of a stage is spread
 constexpr int PANEL = 8;                                   // tiles below each other before the next column: stays in L2
 static_assert(THREADS == WARPS_M * WARPS_N * WARPS_K * 32, "each warp has a part");
+using BlockSums = SharedSums<WARPS_K, TILE_M, TILE_N>;
 constexpr int SEEN_BYTES = WINDOW ? TILE_M * 16 : 0;       // of where the tile's rows lie in the images
 static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES + SEEN_BYTES &&
-              SHARED_BYTES >= WARPS_K * ACCUMULATED * TILE_M * PITCH * 4 + SEEN_BYTES, "the plan counts as the kernel does");
-
-DYNAMIC_SHARED(float, shared_floats, SHARED_BYTES / 4);
+              SHARED_BYTES >= BlockSums::BYTES + SEEN_BYTES, "the plan counts as the kernel does");
 
 struct Parameters : Source, Stores, Groups, Products {
   Sides<SIBLINGS, EVEN> sides;
@@ -56,18 +54,27 @@ struct Tile {
 
 // ---- a factor's tile
 
-// ROWS rows (of A; columns of B) with their terms side by side, or (TURNED) the rows side by side, a line for each term
-// of as many rows as a line has elements. The pieces of 16 bytes of a line are exchanged by its number, so that what a
-// warp reads at once lies in different banks.
-//
-// A fragment of mma has the two halves of its terms side by side in B, its two halves of rows in A: BESIDE says which.
-// CUT: a line's elements may end within a piece.
-template <int ROWS, bool TURNED, int PIECE, bool BESIDE, bool CUT = false> struct Side {
+template <bool, class Yes, class No> struct Either {
+  using Type = Yes;
+};
+template <class Yes, class No> struct Either<false, Yes, No> {
+  using Type = No;
+};
+
+// Of lines that are read a word at a time, one of each of four lines: eight neighbours of each lie in different banks.
+struct SingleSwizzle {
+  static DEVICE int swizzle(int line, int piece) { return piece ^ line % 4 * 2; }
+};
+
+// ROWS rows (of A; columns of B) with adjacent terms, or (TRANSPOSED) adjacent rows, a line for each term of as many rows as
+// a line has elements. PARTIAL: a line's elements may end within a piece.
+template <int ROWS, FactorOf SIDE, bool TRANSPOSED, int PIECE, bool PARTIAL = false> struct Side {
   static constexpr int WIDE = 16 / sizeof(Factor);        // elements of a piece
   static constexpr int AT_ONCE = THREADS / 8;             // lines that the block fetches at once
   static constexpr int TURNS = (ROWS + AT_ONCE - 1) / AT_ONCE;
-  static constexpr bool SINGLE = TURNED && sizeof(Factor) == 4;  // fragments are loaded element by element
-  static_assert(TERMS % AT_ONCE == 0 || !TURNED, "a thread's lines are a fixed way apart");
+  static constexpr bool SINGLE = TRANSPOSED && sizeof(Factor) == 4;  // fragments are loaded element by element
+  using Lines = SwizzledTile<LINE, typename Either<SINGLE, SingleSwizzle, XorSwizzle<8>>::Type>;
+  static_assert(TERMS % AT_ONCE == 0 || !TRANSPOSED, "a thread's lines are a fixed way apart");
 
   const Factor* from;  // this thread's first piece
   Index row, term;     // of that piece
@@ -77,45 +84,25 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE, bool CUT = false> struc
   DEVICE Side(const Factor* matrix, Index first_row, Index rows, Index terms, Index pitch, const Source&)
       : rows(rows), terms(terms), pitch(pitch) {
     const int line = thread_index() / 8, piece = thread_index() % 8 * WIDE;
-    row = first_row + (TURNED ? piece : line);
-    term = TURNED ? line : piece;
-    from = matrix + (TURNED ? (unsigned long long)term * pitch + row : (unsigned long long)row * pitch + term);
+    row = first_row + (TRANSPOSED ? piece : line);
+    term = TRANSPOSED ? line : piece;
+    from = matrix + (TRANSPOSED ? (unsigned long long)term * pitch + row : (unsigned long long)row * pitch + term);
   }
   DEVICE void next() {
     term += STAGE_TERMS;
-    from += TURNED ? (unsigned long long)STAGE_TERMS * pitch : STAGE_TERMS;
+    from += TRANSPOSED ? (unsigned long long)STAGE_TERMS * pitch : STAGE_TERMS;
   }
-  static DEVICE int exchanged(int line) { return SINGLE ? line % 4 * 2 : line % 8; }
-
   // One of the block's TURNS to fetch the tile of group `group`.
   DEVICE void fetch(SharedAddress tile, int group, int turn) const {
     const int line = thread_index() / 8, piece = thread_index() % 8, lines = turn * AT_ONCE;
-    const int down = TURNED ? group * TERMS + lines % TERMS : lines;
-    const int right = TURNED ? lines / TERMS * TERMS : group * TERMS;
+    const int down = TRANSPOSED ? group * TERMS + lines % TERMS : lines;
+    const int right = TRANSPOSED ? lines / TERMS * TERMS : group * TERMS;
     if (ROWS % AT_ONCE == 0 || line + lines < ROWS) {
       // Along a line the elements from the piece's first one on, `left` of them.
-      const bool inside = TURNED ? term + down < terms : row + down < rows;
-      const Index along = (TURNED ? row : term) + right, end = TURNED ? rows : terms;
-      copy_piece(tile + ((line + lines) * LINE + ((piece ^ exchanged(line)) << 4)),
-                 from + ((unsigned long long)down * pitch + right), inside && along < end ? (int)(end - along) : 0);
-    }
-  }
-  static DEVICE void copy_piece(SharedAddress to, const Factor* at, int left) {
-    if constexpr (PIECE == 16 && CUT) {
-      copy_start_beside(to, at, left < WIDE ? left * (int)sizeof(Factor) : 16);
-    } else if constexpr (PIECE == 16) {
-      copy_beside<16>(to, at, left > 0);
-    } else if constexpr (PIECE >= 4) {
-      UNROLLED for (int part = 0; part < 16 / PIECE; ++part) {
-        constexpr int ELEMENTS = PIECE / sizeof(Factor);
-        copy_beside<PIECE>(to + part * PIECE, at + part * ELEMENTS, part * ELEMENTS < left);
-      }
-    } else {
-      unsigned word[4];
-      UNROLLED for (int i = 0; i < 4; ++i)
-        word[i] = (2 * i < left ? (unsigned)load_bits(at + 2 * i) : 0u) |
-                  (2 * i + 1 < left ? (unsigned)load_bits(at + 2 * i + 1) << 16 : 0u);
-      store_shared(to, word);
+      const bool inside = TRANSPOSED ? term + down < terms : row + down < rows;
+      const Index along = (TRANSPOSED ? row : term) + right, end = TRANSPOSED ? rows : terms;
+      copy_piece<PIECE, PARTIAL>(Lines{tile}.like(line, line + lines, piece), from + ((unsigned long long)down * pitch + right),
+                                 inside && along < end ? (int)(end - along) : 0);
     }
   }
 
@@ -127,30 +114,28 @@ template <int ROWS, bool TURNED, int PIECE, bool BESIDE, bool CUT = false> struc
     const int lane = thread_index() % 32;
     if constexpr (SINGLE) {
       UNROLLED for (int i = 0; i < 4; ++i) {
-        const int term = slice * 8 + lane % 4 + (BESIDE ? i % 2 : i / 2) * 4;
-        const int across = row % TERMS + lane / 4 + (BESIDE ? i / 2 : i % 2) * 8, line = row / TERMS * TERMS + term;
-        fragment[i] = load_shared(tile + (line * LINE + ((across / 4 ^ exchanged(term)) << 4) + across % 4 * 4));
+        const int term = slice * 8 + lane % 4 + (SIDE == FactorOf::RIGHT ? i % 2 : i / 2) * 4;
+        const int across = row % TERMS + lane / 4 + (SIDE == FactorOf::RIGHT ? i / 2 : i % 2) * 8;
+        fragment[i] = load_shared(Lines{tile}.like(term, row / TERMS * TERMS + term, across / 4) + across % 4 * 4);
       }
+    } else if constexpr (TRANSPOSED) {
+      Lines{tile}.template load<SIDE, true>(fragment, row / TERMS * TERMS + slice * 16, row % TERMS / 8);
     } else {
-      const int rows_half = BESIDE ? lane / 16 : lane / 8 % 2, terms_half = BESIDE ? lane / 8 % 2 : lane / 16;
-      const int line = TURNED ? row / TERMS * TERMS + slice * 16 + terms_half * 8 + lane % 8 : row + rows_half * 8 + lane % 8;
-      const int piece = TURNED ? row % TERMS / 8 + rows_half : slice * 2 + terms_half;
-      load_blocks<TURNED>(fragment, tile + (line * LINE + ((piece ^ lane % 8) << 4)));
+      Lines{tile}.template load<SIDE, false>(fragment, row, slice * 2);
     }
-    if constexpr (sizeof(Factor) == 4 && !PRECISE)
-      UNROLLED for (int i = 0; i < 4; ++i) fragment[i] = round_to_tf32(fragment[i]);
+    Mma::convert(fragment);
   }
   // One of float32.
   static DEVICE float element(SharedAddress tile, int row, int term) {
-    const int line = TURNED ? row / TERMS * TERMS + term : row, along = TURNED ? row % TERMS : term;
-    return float_of_bits(load_shared(tile + (line * LINE + ((along / 4 ^ exchanged(line)) << 4) + along % 4 * 4)));
+    const int line = TRANSPOSED ? row / TERMS * TERMS + term : row, along = TRANSPOSED ? row % TERMS : term;
+    return float_of_bits(load_shared(Lines{tile}.at(line, along / 4) + along % 4 * 4));
   }
 };
 
 // Rows are what a functor makes of matrices and vectors. The thread that has fetched pieces of matrices computes 16 bytes
 // of the tile from them once they have arrived: its own copies are there before the block's barrier.
-template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
-  using Base = Side<TILE_M, false, A_PIECE, false>;
+template <class From> struct Computed : Side<TILE_M, FactorOf::LEFT, false, A_PIECE> {
+  using Base = Side<TILE_M, FactorOf::LEFT, false, A_PIECE>;
   From read;
 
   DEVICE Computed(const From& read, Index first_row, Index rows, Index terms, Index, const Source&) : read(read) {
@@ -166,14 +151,13 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
   static DEVICE bool inside(int turn) {
     return TILE_M % Base::AT_ONCE == 0 || (int)thread_index() / 8 + turn * Base::AT_ONCE < TILE_M;
   }
-  static DEVICE int place(int turn) {
-    const int line = thread_index() / 8, piece = thread_index() % 8;
-    return (line + turn * Base::AT_ONCE) * LINE + ((piece ^ Base::exchanged(line)) << 4);
+  static DEVICE SharedAddress place(SharedAddress tile, int turn) {
+    return typename Base::Lines{tile}.like(thread_index() / 8, thread_index() / 8 + turn * Base::AT_ONCE, thread_index() % 8);
   }
   DEVICE void fetch(SharedAddress tile, int group, int turn) const {
     if (!inside(turn)) return;
     const Index row = this->row + turn * Base::AT_ONCE, term = this->term + group * TERMS;
-    read.fetch(tile + place(turn), tile + BESIDE, thread_index() + turn * THREADS,
+    read.fetch(place(tile, turn), tile + BESIDE, thread_index() + turn * THREADS,
                row, term, this->terms, there(row, term));
   }
   DEVICE void compute(SharedAddress stage, Index step) const {
@@ -185,11 +169,11 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
         if (!inside(turn)) break;
         const Index row = this->row + turn * Base::AT_ONCE;
         const int left = there(row, term);
-        const auto cells = read.take(tile + place(turn), tile + BESIDE, thread_index() + turn * THREADS,
+        const auto cells = read.take(place(tile, turn), tile + BESIDE, thread_index() + turn * THREADS,
                                      row, term, this->terms, left);
         unsigned word[4];
         From::compute(word, cells, columns, read.rows(row, row < this->rows, term, left), left);
-        store_shared(tile + place(turn), word);
+        store_shared(place(tile, turn), word);
       }
     }
   }
@@ -197,8 +181,8 @@ template <class From> struct Computed : Side<TILE_M, false, A_PIECE, false> {
 
 // Rows are places of a window, terms what it sees there. Where each row of the tile lies, as {first element, top, left,
 // front}, stays in shared memory behind the ring. A piece of A_PIECE bytes is of one element of the window.
-template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
-  using Base = Side<TILE_M, false, A_PIECE, false>;
+template <class Images> struct Windows : Side<TILE_M, FactorOf::LEFT, false, A_PIECE> {
+  using Base = Side<TILE_M, FactorOf::LEFT, false, A_PIECE>;
   const Images& images;
 
   static DEVICE Chunk<16>* seen() {
@@ -237,7 +221,7 @@ template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
     const int line = thread_index() / 8 + turn * Base::AT_ONCE, piece = thread_index() % 8;
     if (TILE_M % Base::AT_ONCE != 0 && line >= TILE_M) return;
     const Chunk<16> row = seen()[line];
-    const SharedAddress to = tile + (line * LINE + ((piece ^ Base::exchanged(line)) << 4));
+    const SharedAddress to = typename Base::Lines{tile}.at(line, piece);
     constexpr int ELEMENTS = A_PIECE / sizeof(Factor);
     if constexpr (A_PIECE >= 4) {
       UNROLLED for (int part = 0; part < 16 / A_PIECE; ++part) {
@@ -254,12 +238,6 @@ template <class Images> struct Windows : Side<TILE_M, false, A_PIECE, false> {
   }
 };
 
-template <bool, class Yes, class No> struct Either {
-  using Type = Yes;
-};
-template <class Yes, class No> struct Either<false, Yes, No> {
-  using Type = No;
-};
-using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, A_TURNED, A_PIECE, false, A_CUT>>::Type;
+using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, FactorOf::LEFT, A_TURNED, A_PIECE, A_CUT>>::Type;
 using Left = typename Either<WINDOW, Windows<Source>, Matrix>::Type;
-using Right = Side<TILE_N, !B_TRANSPOSED, B_PIECE, true>;
+using Right = Side<TILE_N, FactorOf::RIGHT, !B_TRANSPOSED, B_PIECE>;

@@ -14,9 +14,9 @@ from onnx import TensorProto
 from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import (
-    AMPERE,
     CLUSTER,
     DEVICE,
+    MMA_SYNC,
     KernelSource,
     constants,
     generated,
@@ -232,7 +232,7 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh", AMPERE)),
+            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh", *MMA_SYNC)),
             template("recurrent/cells.cuh"),
             generated(entry, f"{text}using Cell = {layer.operator.capitalize()};\n"),
             template("recurrent/recurrent.cu"),

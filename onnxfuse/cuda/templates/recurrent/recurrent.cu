@@ -5,6 +5,8 @@
 // the states. Accuracy: sums, gates and c are float32 from the first position to the last; h is rounded once a position, as
 // it is written.
 //
+// The weights stay on the chip for all positions (Diamos et al., Persistent RNNs, 2016).
+//
 // A direction of ROWS sequences is the work of a cluster. Each of its blocks has CELLS cells with their part of R, in
 // registers for the first HELD slices of 16 terms, in shared memory for the rest, so that nothing but h moves between
 // positions: each block has all of it in shared memory, twice, since what the blocks send each other for the next position
@@ -30,6 +32,7 @@ static_assert(SLICES % 2 == 0 && HELD % 2 == 0 && TILES % 2 == 0, "two at a time
 static_assert(WIDTH >= SLICES * 16 && WIDTH >= CLUSTER * CELLS && WIDTH % 8 == 0, "h has a place for each term and cell");
 static_assert(THREADS == WARPS * 32 && SHARED_BYTES == (2 * STATE + STORED) * 16, "the plan counts as the kernel does");
 
+using Mma = MmaSync<Factor>;
 using Memory = Shared<Chunk<16>, 2 * STATE + STORED>;
 DYNAMIC_SHARED(char, memory, sizeof(Memory));
 
@@ -172,13 +175,12 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
           UNROLLED for (int i = 0; i < TILES; ++i) {
             const int slice = pair * 2 + half;
             if (slice < HELD) {
-              product(sums[i][slice % CHAINS], held[i][slice < HELD ? slice : 0], terms[half * 2], terms[half * 2 + 1],
-                      (Factor*)nullptr);
+              Mma::multiply(sums[i][slice % CHAINS], held[i][slice < HELD ? slice : 0], terms[half * 2], terms[half * 2 + 1]);
             } else {
               unsigned weights[4];
               const int at = ((part.warp * TILES + i) * BEHIND + slice - HELD) * 32 + lane;
               load_shared(weights, shared_address(mine + 2 * STATE + at));
-              product(sums[i][slice % CHAINS], weights, terms[half * 2], terms[half * 2 + 1], (Factor*)nullptr);
+              Mma::multiply(sums[i][slice % CHAINS], weights, terms[half * 2], terms[half * 2 + 1]);
             }
           }
       }
