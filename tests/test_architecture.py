@@ -44,7 +44,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
             "verification precision measure"
         ),
         "viewing": "support ops symbolic model files shapes graph reporting cuda api",
-        "cli": "support options model files reporting measure api viewing",
+        "cli": "support options model files reporting api viewing",
     },
     "api": {
         "request": "",
@@ -57,8 +57,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     },
     "cli": {
         "base": "",
-        "screens": "base",
-        "commands": "base screens",
+        "commands": "base",
     },
     "codegen": {
         "program": "",

@@ -26,6 +26,8 @@ _measured = partial(Option, group="Measured times")
 _report = partial(Option, None, group="Reports", writes=True)
 TOP = 12
 """Rows of a table of `profile`."""
+STREAM = "-"
+"""Stands for standard input or output in place of a model's name."""
 
 Model = Annotated[Path, Argument("IN.onnx", "model")]
 FusedModel = Annotated[Path, Argument("MODEL.onnx")]

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
+from rich.markup import escape
 
+from onnxfuse.api.deploy import screen
 from onnxfuse.api.request.files import writable
 from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.model_source import Model, path_or_proto
@@ -26,7 +28,8 @@ from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.progress import Progress, silent
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Line, Screen
+from onnxfuse.support.units import megabytes
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.packing.packing import PackResult
@@ -38,7 +41,7 @@ MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, repr=False)
-class Compiled(Tabled):
+class Compiled(Screen):
     """A kernel pack that was built."""
 
     target: Path
@@ -52,9 +55,9 @@ class Compiled(Tabled):
         """Number of shapes in the ranges, per op and GPU, that are planned at run time."""
         return sum(p.left for p in self.made.programs)
 
-    def table(self) -> Table:
-        """Return a table of the target GPUs."""
-        return pack_table(f"kernel pack {self.target}", self.made)
+    def screen(self) -> Blocks:
+        """Return the target GPUs, the ranges, and what is planned at run time."""
+        return screen.compiled(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -65,13 +68,6 @@ class Compiled(Tabled):
             "seconds": round(self.seconds, 3),
             **covered(self.made, self.assumed),
         }
-
-
-def pack_table(title: str, pack: "PackResult") -> Table:
-    """Return what a pack covers as a table: ranges, and kernels for each GPU."""
-    ranges = ", ".join(f"{name} {low}..{high}" for name, (low, high) in pack.ranges.items())
-    rows = [(name, str(count), f"{size / 1e3:.1f} kB") for name, (count, size) in pack.kernels.items()]
-    return Table(f"{title} for {ranges or 'one shape'}", ("for", "kernels", "size"), rows)
 
 
 def covered(pack: "PackResult", assumed: Sequence[str]) -> dict[str, Any]:
@@ -201,8 +197,8 @@ def _arch(name: str) -> Arch:
 # ---- inspection
 
 
-@dataclass(frozen=True)
-class PackInspection:
+@dataclass(frozen=True, repr=False)
+class PackInspection(Screen):
     """What the pack next to a model covers."""
 
     path: Path
@@ -215,6 +211,14 @@ class PackInspection:
     """By name: number of kernels, and their bytes."""
     facts: Mapping[str, Any] | None = None
     """`ranges` by dimension, `programs`, `without`."""
+
+    def screen(self) -> Blocks:
+        """Return what it covers, and why it is not used."""
+        yield Line(f"[bold]kernels[/] {escape(str(self.path))}: {megabytes(self.size)}")
+        if self.fault:
+            yield Line(f"[yellow]not used:[/] it {escape(self.fault)}. Build it again: {escape(self.mend)}")
+        if self.facts is not None:
+            yield from screen.covered(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""

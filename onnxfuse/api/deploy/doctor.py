@@ -11,8 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.markup import escape
+
 from onnxfuse.support.errors import KernelError
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 
 DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 """Files of an installed NVIDIA driver, whether or not CUDA can be initialized."""
@@ -30,6 +33,7 @@ OPTIONAL = {
 """Optional packages, with the extra that installs them, and the features that need them."""
 
 Verdict = Literal["ok", "absent", "broken"]
+COLORS: dict[Verdict, str] = {"ok": "green", "absent": "dim", "broken": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class EnvironmentCheck:
     """The command or step that fixes it."""
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Screen):
     """All checks."""
 
     cuda_wanted: bool
@@ -60,6 +64,19 @@ class Diagnosis:
     def cuda(self) -> bool:
         """Whether CUDA works."""
         return next(f for f in self.findings if f.what == "CUDA").verdict == "ok"
+
+    def screen(self) -> Blocks:
+        """Return what is to be fixed, and each check."""
+        if self.broken:
+            yield Line(f"[bold red]{len(self.broken)} to fix:[/] {', '.join(f.what for f in self.broken)}", fold=True)
+        else:
+            summary = "fused ops run as CUDA kernels" if self.cuda else "models run on the CPU, through the bodies"
+            yield Line(f"[bold green]ok:[/] {summary}", fold=True)
+        table = plain_table("", "what", "fact")
+        for f in self.findings:
+            mend = f"\n-> {f.mend}" if f.mend else ""
+            table.add_row(f"[{COLORS[f.verdict]}]{f.verdict}[/]", f.what, escape(f.fact + mend))
+        yield Rows(table)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""

@@ -14,8 +14,10 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 import onnx
+from rich.markup import escape
 
-from onnxfuse.api.deploy.compiling import build, covered, pack_table, write
+from onnxfuse.api.deploy import screen
+from onnxfuse.api.deploy.compiling import build, covered, write
 from onnxfuse.api.deploy.triton import Signature, config, signature
 from onnxfuse.api.request.model_source import Model, copied, path_or_proto
 from onnxfuse.api.request.options import Exporting
@@ -27,7 +29,8 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.progress import Progress, silent
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Line, Screen
+from onnxfuse.support.units import megabytes
 
 if TYPE_CHECKING:
     from onnxfuse.runtime.packing.packing import PackResult
@@ -41,7 +44,7 @@ MANIFEST, CONFIG, README, LICENSE = "manifest.json", "config.pbtxt", "README.md"
 
 
 @dataclass(frozen=True, repr=False)
-class Exported(Tabled):
+class Exported(Screen):
     """A folder that was written."""
 
     folder: Path
@@ -58,9 +61,23 @@ class Exported(Tabled):
     """Size in bytes by file name."""
     seconds: float
 
-    def table(self) -> Table:
-        """Return a table of the target GPUs."""
-        return pack_table(f"exported {self.folder}, {sum(self.files.values()) / 1e6:.1f} MB,", self.made)
+    def screen(self) -> Blocks:
+        """Return what the folder holds: the kernels, the ops that run otherwise, and what Triton does."""
+        size = megabytes(sum(self.files.values()))
+        yield Line(f"[bold green]exported:[/] {size} in {self.seconds:.1f} s: {escape(str(self.folder))}")
+        yield from screen.covered({**covered(self.made, self.assumed), "without": {}})
+        for p in self.placements:
+            if p.runs_as != "kernel":
+                implementation = "ONNX Runtime's own op" if p.runs_as == "library" else "its body"
+                yield Line(
+                    f"{escape(p.op)}: {implementation}{escape(f'; {p.reason}' if p.reason else '')}", style="dim"
+                )
+        if self.triton:
+            yield Line(f"[yellow]no config.pbtxt:[/] {escape(self.triton)}")
+        if self.batch is not None:
+            name, batch_size = self.batch
+            joined = f"Triton joins requests along {escape(name)}, to {plural(batch_size, 'row')}"
+            yield Line(joined, hint="; if rows depend on each other, export with --no-batch")
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""

@@ -1,6 +1,7 @@
 """Report what fuses in a model, what does not, and the node and reason at which each attempt stopped."""
 
 import contextlib
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import onnx
 
 from onnxfuse.api.deploy.compiling import PackInspection, inspect
+from onnxfuse.api.explain import screen
 from onnxfuse.api.optimize import tuning
 from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
 from onnxfuse.api.optimize.optional_rules import OptionalRuleMatch, optional_rule_matches
@@ -33,7 +35,7 @@ from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.progress import Steps, silent
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import LIMIT, Blocks, Screen
 
 if TYPE_CHECKING:
     from onnxfuse.measure.tune import Tuned
@@ -47,7 +49,7 @@ Kind = tuple[str, str, str]
 
 
 @dataclass(frozen=True, repr=False)
-class Explained(Tabled):
+class Explained(Screen):
     """What `optimize` would and would not do to a model."""
 
     report: OptimizeReport
@@ -74,21 +76,18 @@ class Explained(Tabled):
     @property
     def summary(self) -> str:
         """Numbers of fusions, of nodes before and after, and of attempts that stopped, in one line."""
-        return f"{self.report.table().verdict}; {plural(self.report.near, 'attempt')} stopped"
+        return f"{self.report.verdict}; {plural(self.report.near, 'attempt')} stopped"
 
-    def table(self) -> Table:
-        """Return what fuses and what does not, and why; with `requests` what happened to these nodes."""
-        if self.requests:
-            found = {name: self.at(name) for name in self.requests}
-            events = "; ".join(
-                f"{name}: {', '.join(events) or 'no rule took it'}" for name, (events, _) in found.items()
-            )
-            rows = [(name, *row) for name, (_, rows) in found.items() for row in rows]
-            return Table(events, ("node", "matched", "rule", "stopped at", "because it"), rows)
-        kinds = {"fused": self.fused(), "lost": self.conflict_rows(), "not fused": self.not_fused(),
-                 "optional": self.optional_rows()}  # fmt: skip
-        rows = [(kind, *row) for kind, found_rows in kinds.items() for row in found_rows]
-        return Table(self.summary, ("", "places", "rule", "nodes", "at", "because"), rows)
+    def screen(self, limit: int | None = LIMIT) -> Blocks:
+        """Return what fuses and what does not, and why, up to `limit` rows of each table; with `requests` what happened
+        to these nodes."""
+        if not self.requests:
+            return screen.whole_model(self, limit)
+        return itertools.chain.from_iterable(screen.nodes(self, name, limit) for name in self.requests)
+
+    def nearest_screen(self, limit: int | None = LIMIT) -> Blocks:
+        """Return the near misses over the whole model."""
+        return screen.nearest(self, limit)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data; with `requests` only entries about these nodes, however little they say."""

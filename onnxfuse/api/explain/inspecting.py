@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 from onnx import TensorProto, ValueInfoProto
+from rich.markup import escape
 
 from onnxfuse import ops
 from onnxfuse.api.request.model_source import Model, path_or_proto
@@ -17,6 +18,12 @@ from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.validate import tensors
 from onnxfuse.passes import pipeline
+from onnxfuse.support.plurals import plural
+from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
+from onnxfuse.support.units import megabytes
+
+OPERATORS = 12
+"""Number of operators listed by name; the others are counted."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,8 @@ class Fused:
     """Operators of the nodes that one of them replaced."""
 
 
-@dataclass(frozen=True)
-class ModelInspection:
+@dataclass(frozen=True, repr=False)
+class ModelInspection(Screen):
     """The description of a model."""
 
     name: str
@@ -83,6 +90,46 @@ class ModelInspection:
     """How the model was converted to lower precision; empty if it was not."""
     strict_fp32: bool
     """Whether the model forbids rounding float32 products to TF32."""
+
+    def screen(self) -> Blocks:
+        """Return the description on one screen."""
+        nodes = sum(self.operators.values())
+        fused = sum(one.nodes for one in self.fused)
+        external = f", {megabytes(self.external_bytes)} of them in files beside it" if self.external_bytes else ""
+        yield Line(
+            f"[bold]{escape(self.name)}:[/] {plural(nodes, 'node')}, {fused} of them fused, "
+            f"{megabytes(self.bytes)}{external}"
+        )
+        for file in self.missing:
+            yield Line(f"[yellow]missing:[/] {escape(file)}, which holds its weights")
+        opsets = ", ".join(f"{domain or 'opset'} {version}" for domain, version in self.opsets.items())
+        maker = f"; made by {self.producer}" if self.producer else ""
+        yield Line(escape(f"IR {self.ir_version}; {opsets}{maker}"))
+        for direction, values in (("input", self.inputs), ("output", self.outputs)):
+            for value in values:
+                yield Line(escape(f"{direction} {value}"))
+        yield Line(f"dynamic dimensions: {escape(', '.join(self.dimensions) or 'none')}")
+        for one in self.weights:
+            yield Line(
+                f"weights {one.type}: {plural(one.count, 'tensor')}, "
+                f"{plural(one.elements, 'element')}, {megabytes(one.bytes)}",
+                fold=True,
+            )
+        if self.precision:
+            yield Line(f"converted, {escape(self.precision)}")
+        if self.strict_fp32:
+            yield Line("strict float32: no product is rounded to TF32", fold=True)
+        plain = {op: n for op, n in self.operators.items() if not op.startswith("onnxfuse:")}
+        listed = [f"{n} {op}" for op, n in list(plain.items())[:OPERATORS]]
+        rest = len(plain) - len(listed)
+        others = f", and {plural(rest, 'other')}" if rest else ""
+        yield Line(f"operators: {escape(', '.join(listed) or 'none')}{others}")
+        if self.fused:
+            table = plain_table("fused", "rule", "op", "made of", right=("fused",))
+            for fused_op in self.fused:
+                made_of = " + ".join(fused_op.made_of)
+                table.add_row(str(fused_op.nodes), fused_op.rule, escape(fused_op.op), escape(made_of))
+            yield Rows(table)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""

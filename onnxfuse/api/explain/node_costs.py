@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rich.markup import escape
+
 from onnxfuse.api.explain.explaining import explain
 from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.model_source import Model
@@ -20,11 +22,15 @@ from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.shapes.inference import infer
 from onnxfuse.support.errors import NoPlanError
 from onnxfuse.support.progress import Steps, silent
+from onnxfuse.support.screen import LIMIT, Blocks, Line, Rows, Screen, more_rows, plain_table
 from onnxfuse.symbolic.strides import Shape
 
 DecidedBy = Literal["measured", "estimate", "rule"]
 """`measured`: times of optimize --tune; `estimate`: of the template; `rule`: its conditions alone, or a template that
 chooses by sizes."""
+
+
+DECIDED = {"measured": "decided by measured times", "estimate": "decided by estimates", "rule": "decided by the rule"}
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,42 @@ class NodeCost:
         }  # fmt: skip
 
 
+@dataclass(frozen=True, repr=False)
+class NodeCosts(Screen):
+    """The candidates for the fused ops that take some nodes."""
+
+    node: str
+    """The name or pattern by which they were requested."""
+    costs: tuple[NodeCost, ...]
+
+    def screen(self, limit: int | None = LIMIT) -> Blocks:
+        """Return each fused op that takes the nodes, and up to `limit` candidates for it, fastest first."""
+        if not self.costs:
+            yield Line(f"[bold]{escape(self.node)}[/]: no fused op takes it, so the library runs it")
+        for one in self.costs:
+            shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in one.shapes)
+            heading = f"[bold]{escape(one.op)}[/] (rule {escape(one.rule)}) of {shapes} on {one.arch}"
+            yield Line(f"{heading}: {DECIDED[one.decided_by]}; {escape(one.note)}")
+            table = plain_table("candidate", "us", "", right=("us",))
+            for candidate in _shown(one.candidates, limit):
+                time = "" if candidate.microseconds is None else f"{candidate.microseconds:.1f}"
+                chosen = "chosen" if candidate.is_chosen else candidate.failed
+                table.add_row(escape(candidate.name), time, escape(chosen))
+            if one.candidates:
+                yield Rows(table, ("candidate", ""))
+            yield from more_rows(one.candidates, limit, "more candidate")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return them as plain data for JSON."""
+        return {"ok": True, "costs": [one.as_dict() for one in self.costs]}
+
+
+def _shown(candidates: Sequence[CandidateCost], limit: int | None) -> list[CandidateCost]:
+    """Return the first candidates, and the chosen one if it is not among them."""
+    first = candidates[:limit]
+    return [*first, *(c for c in candidates[len(first) :] if c.is_chosen)]
+
+
 def node_costs(
     model: Model,
     node: str,
@@ -79,7 +121,7 @@ def node_costs(
     sizes: Mapping[str, int] | None = None,
     arch: Arch | None = None,
     progress: Steps = silent,
-) -> tuple[NodeCost, ...]:
+) -> NodeCosts:
     """Return the candidates for the fused ops that take the nodes requested by a name or pattern; the model is not
     changed.
 
@@ -104,7 +146,7 @@ def node_costs(
             measured: Sequence[tuple[Shape, ...] | None] = _measured_shapes(book, op)
             for shapes in measured or [input_shapes(fused, types)]:
                 found[_cost(op, one.nodes, shapes, on, book)] = None
-    return tuple(found)
+    return NodeCosts(node, tuple(found))
 
 
 def _measured_shapes(book: Book, op: FusedOp) -> list[tuple[Shape, ...]]:

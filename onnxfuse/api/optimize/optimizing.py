@@ -15,6 +15,7 @@ from onnxfuse.api.deploy.compiling import Compiled
 from onnxfuse.api.optimize import tuning
 from onnxfuse.api.optimize.dumping import Dumping, WrittenDump, dumping
 from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
+from onnxfuse.api.optimize.screen import screen
 from onnxfuse.api.reasons import near_misses, remaining_ops
 from onnxfuse.api.request import options as request_options
 from onnxfuse.api.request.files import writable
@@ -35,7 +36,7 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.progress import Steps, silent
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Screen
 
 if TYPE_CHECKING:
     from onnxfuse.measure.tune import Tuned
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Optimized(Tabled):
+class Optimized(Screen):
     """An optimized model, and everything about how it was made."""
 
     model: ModelProto
@@ -108,18 +109,25 @@ class Optimized(Tabled):
         source = Path(self.source) if isinstance(self.source, str) else self.source
         return require_written(self.model, source)
 
-    def table(self) -> Table:
-        """Return a table of the rules that applied."""
-        return self.report.table()
+    def screen(self) -> Blocks:
+        """Return what was fused and what was not, without estimates of what remains."""
+        return screen({**self._made("model"), "target": None}, self.tuned)
 
     def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
         """Return every fact as plain data for JSON; `source` and `target` are the names of the files."""
+        facts = {**self._made(source), "target": None if self.missed else str(target)}
+        # No rule has a reason for a model that was not changed.
+        if self.undone is None and not self.missed and "fuse" in self.report.seconds:
+            facts["left"] = remaining_ops.remaining_ops(self.model, self.report).as_dict()
+        return facts
+
+    def _made(self, source: str | Path) -> dict[str, Any]:
+        """Return the facts that are known without looking at the model again."""
         report, missed = self.report, self.missed
         fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
         facts = {
             "ok": not missed,
             "source": str(source),
-            "target": None if missed else str(target),
             "nodes": {"before": report.before.total(), "after": report.after.total()},
             "fused_nodes": sum(fused.values()),
             "distinct_kernels": len(fused),
@@ -139,8 +147,6 @@ class Optimized(Tabled):
             facts["operators"] = {
                 op: {"before": n, "after": m} for op, (n, m) in remaining_ops.operators(report).items()
             }
-            if "fuse" in report.seconds:  # no rule has a reason for a model that was not changed
-                facts["left"] = remaining_ops.remaining_ops(self.model, report).as_dict()
         if self.lowered is not None:
             facts["precision"] = self.lowered.as_dict()
         if self.guarded is not None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -53,6 +54,13 @@ class RuleSkeleton:
     """The matrix products (and their biases) at which the extraction ended, as "Op name", if one node was named."""
     beyond_limit: tuple[str, ...] = ()
     """Producers beyond the limit of MOST nodes, as "Op name"."""
+
+    def as_dict(self, rule: str) -> dict[str, Any]:
+        """Return what was written as plain data for JSON."""
+        return {
+            "rule": rule, "file": str(self.path), "kind": self.kind, "nodes": list(self.nodes),
+            "products": list(self.products), "cut": list(self.beyond_limit),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -79,6 +80,14 @@ def kind(one: Rule) -> str:
     if one.name in rule_file.forms():
         return "normal form"
     return "rewrite" if one.layout is None else "layout"
+
+
+def facts(one: Rule) -> dict[str, Any]:
+    """Return what a list of rules says of one, as plain data for JSON."""
+    return {
+        "name": one.name, "summary": one.summary, "kind": kind(one), "file": str(one.path), "pack": one.pack,
+        "optional": one.optional,
+    }  # fmt: skip
 
 
 def examples(one: Rule) -> list[ExampleResult]:

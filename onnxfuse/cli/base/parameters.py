@@ -13,15 +13,13 @@ from click.shell_completion import CompletionItem
 
 from onnxfuse.cli.base.console import register_stdin
 from onnxfuse.options import COMMANDS, schema
+from onnxfuse.options.commands import STREAM
 from onnxfuse.options.kinds import extents
 from onnxfuse.options.schema import Argument, Field
 from onnxfuse.support.errors import ModelError, UsageError
 
 STDIN = "stdin.onnx"
 """Name of the temporary file with the model from standard input, in a folder of its own."""
-
-STREAM = "-"
-"""Stands for standard input or output in place of a model's name."""
 
 COMPLETED = 200
 """Largest number of node names offered for completion."""

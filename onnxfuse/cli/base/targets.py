@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from onnxfuse.cli.base.parameters import STREAM, from_stdin
+from onnxfuse.cli.base.parameters import from_stdin
 from onnxfuse.files.atomic_write import same_file
+from onnxfuse.options.commands import STREAM
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 

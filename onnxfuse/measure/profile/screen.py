@@ -1,53 +1,52 @@
-"""Screen of `profile`: counted traffic, measured times, kernels."""
+"""Screen of a profile: counted traffic, measured times, kernels."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli.base.console import plain_table
-from onnxfuse.measure.profile.report import size_text
 from onnxfuse.measure.profile.traffic import TrafficRow
 from onnxfuse.model.display_names import plain_name
 from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
+from onnxfuse.support.units import size_text
 
 if TYPE_CHECKING:
-    from onnxfuse.measure.profile import KindTime, ModelProfile, Profile
+    from onnxfuse.measure.profile.report import KindTime, ModelProfile, Profile
 
 
-def show(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
-    """Print the verdict, counted traffic, measured times, and the measurement conditions."""
-    console.print(f"[bold]{escape(report.summary)}[/]")
+def screen(report: "Profile", top: int, *, nodes: bool) -> Blocks:
+    """Yield the verdict, counted traffic, measured times, and the measurement conditions."""
+    yield Line(f"[bold]{escape(report.summary)}[/]", fold=True)
     if report.portable:
-        console.print(f"[yellow]note:[/] {escape(report.portable)}")
+        yield Line(f"[yellow]note:[/] {escape(report.portable)}", fold=True)
     if report.after is not None:
         removed = report.removed
-        console.print(
+        yield Line(
             f"{removed.count} of {plural(removed.of, 'intermediate value')} no longer "
             f"{agreeing(removed.count, 'exists', 'exist', of=removed.of)}: {size_text(removed.bytes)}, "
-            "each written once and read at least once"
+            "each written once and read at least once",
+            fold=True,
         )
-    console.print()
-    _show_work(report, console, top, nodes=nodes)
+    yield Line()
+    yield from _work(report, top, nodes=nodes)
     if report.untimed:
         from onnxfuse.measure.profile.cupti import HINT
 
-        console.print()
-        console.print(f"[bold yellow]not timed:[/] {escape(report.untimed)}: {escape(HINT)}", soft_wrap=True)
+        yield Line()
+        yield Line(f"[bold yellow]not timed:[/] {escape(report.untimed)}: {escape(HINT)}")
     if report.provider:
-        console.print()
-        _show_times(report, console, top, nodes=nodes)
+        yield Line()
+        yield from _times(report, top, nodes=nodes)
         for name, side in report.sides.items():
             if side.kernels is not None:
-                console.print()
-                _show_kernels(name if report.after is not None else "", side, console, top)
-    for line in _legend(report):
-        console.print(escape(line), style="dim")
+                yield Line()
+                yield from _kernels(name if report.after is not None else "", side, top)
+    yield from _legend(report)
 
 
-def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
+def _work(report: "Profile", top: int, *, nodes: bool) -> Blocks:
     two = report.after is not None
     rows = report.node_rows if nodes else report.rows
     named = two and any(r.before for r in rows)
@@ -56,8 +55,6 @@ def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) ->
     before, after = report.before.work, (report.after or report.before).work
     total = TrafficRow(0, "total", "", before.bytes, after.bytes, after.flops)
     for row in (*rows[:top], total):
-        if row is total and len(rows) > top:
-            table.add_row("", f"{plural(len(rows) - top, 'more row')}: --top {len(rows)}", style="dim")
         saved = f"{row.saved / row.bytes_before:.0%}" if row.saved and row.bytes_before else ""
         table.add_row(
             str(row.count or ""),
@@ -71,11 +68,12 @@ def _show_work(report: "Profile", console: Console, top: int, *, nodes: bool) ->
             f"{row.flops / 1e9:.2f}" if row.flops else "",
             style="bold" if row is total else None,
         )
-    console.print(table)
+    yield Rows(table, bars=[row.bytes_after for row in (*rows[:top], total)])
+    yield from _more(rows, top)
 
 
-def _show_times(report: "Profile", console: Console, top: int, *, nodes: bool) -> None:
-    """Print the time of each kind of node, or of each node, before and after."""
+def _times(report: "Profile", top: int, *, nodes: bool) -> Blocks:
+    """Yield the time of each kind of node, or of each node, before and after."""
     first = f"time {'on the device' if report.before.kernels is not None else 'of nodes'}"
     columns = ("us", "count", "share", "GB/s")
     sides = report.sides if report.after is not None else {"": report.before}
@@ -85,11 +83,10 @@ def _show_times(report: "Profile", console: Console, top: int, *, nodes: bool) -
     kinds.sort(key=lambda kind: -max(rows[kind].us for rows in by.values() if kind in rows))
     for kind in kinds[:top]:
         table.add_row(escape(kind), *(c for name, s in sides.items() for c in _kind_cells(by[name].get(kind), s)))
-    if len(kinds) > top:
-        table.add_row(f"{plural(len(kinds) - top, 'more row')}: --top {len(kinds)}", style="dim")
     totals = [c for s in sides.values() for c in (f"{s.us or 0:.1f}", str(sum(k.count for k in s.kinds)), "", "")]
     table.add_row("total", *totals, style="bold")
-    console.print(table)
+    yield Rows(table)
+    yield from _more(kinds, top)
 
 
 def _kind_cells(kind: "KindTime | None", side: "ModelProfile") -> tuple[str, ...]:
@@ -99,7 +96,7 @@ def _kind_cells(kind: "KindTime | None", side: "ModelProfile") -> tuple[str, ...
     return (f"{kind.us:.1f}", str(kind.count), f"{kind.us / (side.us or 1):.0%}", rate)
 
 
-def _show_kernels(name: str, side: "ModelProfile", console: Console, top: int) -> None:
+def _kernels(name: str, side: "ModelProfile", top: int) -> Blocks:
     first = f"kernel {name}".strip()
     table = _table(first, "launched by", "count", "us", "share", "gap us", "MB", "GB/s", left=(first, "launched by"))
     table.columns[0].max_width = 44
@@ -110,39 +107,47 @@ def _show_kernels(name: str, side: "ModelProfile", console: Console, top: int) -
             escape(_middle(plain_name(row.name), 44)), escape(", ".join(row.kinds)), str(row.count), f"{row.us:.1f}",
             f"{row.share:.0%}", f"{row.gap_us:.1f}", "" if row.bytes is None else _megabytes(row.bytes), rate,
         )  # fmt: skip
-    if len(kernels) > top:
-        table.add_row(f"{plural(len(kernels) - top, 'more row')}: --top {len(kernels)}", style="dim")
-    console.print(table)
+    yield Rows(table)
+    yield from _more(kernels, top)
     if side.run is not None:
         run = side.run
-        console.print(
+        yield Line(
             f"{plural(run.launches, 'launch')}; {run.span:.1f} us from the first kernel to the "
             f"last, {run.busy:.1f} us at work, "
-            f"{run.idle:.1f} us in gaps" + (f"; {run.unknown} of unknown nodes" if run.unknown else "")
+            f"{run.idle:.1f} us in gaps" + (f"; {run.unknown} of unknown nodes" if run.unknown else ""),
+            fold=True,
         )
     if side.note:
-        console.print(escape(side.note), style="dim")
+        yield Line(escape(side.note), style="dim", fold=True)
 
 
-def _legend(report: "Profile") -> list[str]:
-    lines = []
+def _more(rows: Sequence[object], top: int) -> Blocks:
+    if len(rows) > top:
+        yield Line(plural(len(rows) - top, "more row"), "dim", hint=f": --top {len(rows)}")
+
+
+def _legend(report: "Profile") -> Blocks:
     if report.assumed:
         names = " ".join(f"{name}=1" for name in report.assumed)
-        lines.append(f"assumed {names}: say otherwise with --shape {report.assumed[0]}=8")
+        yield _fact(f"assumed {names}", f": say otherwise with --shape {report.assumed[0]}=8")
     notes = dict.fromkeys(note for side in report.sides.values() for note in side.work.notes)
-    lines += [f"not counted: {note}" for note in list(notes)[:5]]
-    lines.append(
+    for note in list(notes)[:5]:
+        yield _fact(f"not counted: {note}")
+    yield _fact(
         "bytes: each node's inputs once and outputs once, from shapes; views and what stays on the host are free"
     )
     if report.before.kernels is not None:
-        lines.append("gap: before these launches the device did nothing; MB: of nodes that launch this kernel alone")
+        yield _fact("gap: before these launches the device did nothing; MB: of nodes that launch this kernel alone")
     if report.provider:
         method = "kernels seen by CUPTI" if report.before.kernels is not None else "ONNX Runtime's profiler"
-        lines.append(
+        yield _fact(
             f"times: medians of {plural(report.runs, 'run')}, {method}, at {report.setting}; {report.seconds:.1f} s"
         )
-        lines.append("; ".join(f"{name} {value}" for name, value in report.environment.items()))
-    return lines
+        yield _fact("; ".join(f"{name} {value}" for name, value in report.environment.items()))
+
+
+def _fact(text: str, hint: str = "") -> Line:
+    return Line(escape(text), "dim", fold=True, hint=escape(hint))
 
 
 def _table(*columns: str, left: Collection[str]) -> Table:

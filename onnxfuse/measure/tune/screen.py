@@ -3,23 +3,24 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 
-from onnxfuse.cli.base.console import print_rows
 from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.screen import LIMIT, Blocks, Line, counted_rows
 
 if TYPE_CHECKING:
-    from onnxfuse.measure.tune import Tuned
+    from onnxfuse.measure.tune.report import Tuned
 
 
-def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
-    """Print the decisions in three lines at most."""
+def summary(tuned: "Tuned", file: Path | None = None) -> Blocks:
+    """Yield the decisions in three lines at most."""
     if tuned.note:
-        console.print(escape(tuned.note), style="yellow", soft_wrap=True)
+        yield Line(escape(tuned.note), style="yellow")
     decisions = tuned.decisions
     if not decisions.decided:
-        console.print("tuning: this model has no measurements; the rules' cost estimates decide", style="yellow")
+        yield Line(
+            "tuning: this model has no measurements; the rules' cost estimates decide", style="yellow", fold=True
+        )
         return
     decided = tuned.counts()
     counts = decided.by
@@ -37,17 +38,17 @@ def print_summary(tuned: "Tuned", file: Path | None, console: Console) -> None:
         f"{library}{counts['split']} {agreeing(counts['split'], 'goes', 'go')} to other rules, "
         f"{counts['alone']} {agreeing(counts['alone'], 'is', 'are')} left alone"
     )
-    console.print(f"[bold green]tuned:[/] {kernels_text}; {rest}", soft_wrap=True)
+    yield Line(f"[bold green]tuned:[/] {kernels_text}; {rest}")
     if file is not None:
         count = len(decisions.new)
-        console.print(f"{escape(str(file))}: {count} measured now, {len(decisions.decided)} used", soft_wrap=True)
+        yield Line(f"{escape(str(file))}: {count} measured now, {len(decisions.decided)} used")
 
 
-def print_candidates(tuned: "Tuned", console: Console, limit: int | None) -> None:
-    """Print each decision with its times: the fastest of each kind, or every candidate without a limit."""
+def candidates(tuned: "Tuned", limit: int | None = LIMIT) -> Blocks:
+    """Yield each decision with its times: the fastest of each kind, or every candidate without a limit."""
     if not tuned.decisions.decided:
         return
-    console.print()
-    console.print(f"measured on {escape('; '.join(map(str, tuned.book)))}", style="dim", soft_wrap=True)
+    yield Line()
+    yield Line(f"measured on {escape('; '.join(map(str, tuned.book)))}", style="dim")
     rows = tuned.rows(everything=limit is None)
-    print_rows(console, "places", ("nodes", "shapes", "decision", "us"), rows, limit)
+    yield from counted_rows("places", ("nodes", "shapes", "decision", "us"), rows, limit)

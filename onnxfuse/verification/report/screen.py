@@ -1,18 +1,18 @@
-"""Screen of `verify`: the verdict, the table of outputs, and next steps."""
+"""Screen of a verification: the verdict, the table of outputs, and next steps."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.cli.base.console import print_table
 from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.screen import Blocks, Line, Rows
 
 if TYPE_CHECKING:
-    from onnxfuse.verification import CaseRow, KernelRow, Localization, OutputRow, VerifyReport
-    from onnxfuse.verification.report.rows import Verdict
+    from onnxfuse.verification.report.localization import Localization
+    from onnxfuse.verification.report.report import VerifyReport
+    from onnxfuse.verification.report.rows import CaseRow, KernelRow, OutputRow, Verdict
 
 
 NAME = 28
@@ -42,39 +42,35 @@ def _shapes_text(case: "CaseRow") -> str:
     return " ".join(f"{n}={'x'.join(map(str, s)) or 'scalar'}" for n, s in case.shapes.items())
 
 
-def show(report: "VerifyReport", console: Console) -> None:
-    """Print the verdict, the table of outputs and next steps, on one screen."""
-    console.print(f"[bold {COLORS[report.verdict]}]{WORDS[report.verdict]}[/] {escape(report.summary)}")
+def screen(report: "VerifyReport") -> Blocks:
+    """Yield the verdict, the table of outputs and next steps, on one screen."""
+    yield Line(f"[bold {COLORS[report.verdict]}]{WORDS[report.verdict]}[/] {escape(report.summary)}", fold=True)
     for problem in report.problems if report.crash is None else ():
-        console.print(f"  - {escape(problem)}")
+        yield Line(f"  - {escape(problem)}", fold=True)
     if report.rows:
-        print_table(console, _table(report), BENEATH)
-        console.print(_legend(report), style="dim")
+        yield Rows(_table(report), BENEATH)
+        yield Line(_legend(report), style="dim", fold=True)
     for row in _worst_rows(report):
         if row.verdict == "mismatch":
-            console.print(_fault_text(report, row))
+            yield Line(_fault_text(report, row), fold=True)
     if report.bisection is not None:
-        _show_localization(report.bisection, console)
+        yield from _localization(report.bisection)
     for step in _next_steps(report):
-        console.print(f"-> {escape(step)}")
+        yield Line(fold=True, hint=f"-> {escape(step)}")
 
 
-def _show_localization(localization: "Localization", console: Console) -> None:
-    console.print(f"[bold]bisect:[/] {escape(localization.text)}")
+def _localization(localization: "Localization") -> Blocks:
+    yield Line(f"[bold]bisect:[/] {escape(localization.text)}", fold=True)
     if not localization.fault:
         return
     if localization.guilty is not None:
-        console.print(f"  made of: {escape(', '.join(localization.guilty.nodes))}", soft_wrap=True)
-    console.print(f"  in the original: {escape(', '.join(localization.replaced))}", soft_wrap=True)
-    console.print(
-        f"  because: {escape(localization.why)}; {plural(localization.checked, 'window')} examined", soft_wrap=True
-    )
+        yield Line(f"  made of: {escape(', '.join(localization.guilty.nodes))}")
+    yield Line(f"  in the original: {escape(', '.join(localization.replaced))}")
+    yield Line(f"  because: {escape(localization.why)}; {plural(localization.checked, 'window')} examined")
     if localization.folder:
-        console.print(
-            f"  shown by: onnxfuse verify {localization.folder}/original.onnx {localization.folder}/model.onnx "
-            f"--inputs {localization.folder}/test_data_set_0",
-            soft_wrap=True, markup=False,
-        )  # fmt: skip
+        folder = escape(f"{localization.folder}")
+        models = f"{folder}/original.onnx {folder}/model.onnx --inputs {folder}/test_data_set_0"
+        yield Line(f"  shown by: onnxfuse verify {models}")
 
 
 def _worst_rows(report: "VerifyReport") -> list["OutputRow"]:
