@@ -22,7 +22,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 def model(name: str, value: Any) -> Any:
     """Return a model in any accepted form."""
-    from onnxfuse.api.request.model_source import is_model  # ONNX is imported only when a model is examined.
+    from onnxfuse.files.model_source import is_model  # ONNX is imported only when a model is examined.
 
     if not is_model(value):
         called = "model" if name == "model" else f"{name} model"

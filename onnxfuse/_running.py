@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-    from onnxfuse.api.request.model_source import Model
     from onnxfuse.api.run.ci import CiResult
+    from onnxfuse.files.model_source import Model
     from onnxfuse.measure.benchmark import BenchmarkReport as BenchReport
     from onnxfuse.measure.profile import Profile
     from onnxfuse.options.functions import Provider

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
-from onnxfuse.api.deploy.compiling import PackInspection, inspect
 from onnxfuse.api.explain import screen
+from onnxfuse.api.explain.optional_rules import OptionalRuleMatch, optional_rule_matches
+from onnxfuse.api.explain.rule_conflicts import RuleConflict, rule_conflicts
 from onnxfuse.api.optimize import tuning
 from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
-from onnxfuse.api.optimize.optional_rules import OptionalRuleMatch, optional_rule_matches
-from onnxfuse.api.optimize.rule_conflicts import RuleConflict, rule_conflicts
-from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.reasons.near_misses import miss_text, reason
-from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
-from onnxfuse.api.rules import node_lookup
-from onnxfuse.api.rules.node_lookup import FusedNode, RequestedNodes, Rows, operators
+from onnxfuse.api.request.origin import Origin
+from onnxfuse.deploy.compiling import PackInspection, inspect
 from onnxfuse.files import detached, external, io
+from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph import lost_types
 from onnxfuse.graph.graph import Node
@@ -31,6 +28,9 @@ from onnxfuse.model import custom_ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match import near_misses, node_lookup
+from onnxfuse.rules.match.near_misses import miss_text, reason
+from onnxfuse.rules.match.node_lookup import FusedNode, RequestedNodes, Rows, operators
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from onnxfuse.support.plurals import plural

@@ -11,8 +11,8 @@ from onnx import TensorProto, ValueInfoProto
 from rich.markup import escape
 
 from onnxfuse import ops
-from onnxfuse.api.request.model_source import Model, path_or_proto
 from onnxfuse.files import external, io
+from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.model import precision_record
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32

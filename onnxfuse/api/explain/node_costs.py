@@ -7,18 +7,17 @@ from typing import Any, Literal
 from rich.markup import escape
 
 from onnxfuse.api.explain.explaining import explain
-from onnxfuse.api.request.gpu_here import arch_here
-from onnxfuse.api.request.model_source import Model
 from onnxfuse.api.request.options import Options
-from onnxfuse.api.rules.node_lookup import name_of
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.dispatch import supports
 from onnxfuse.cuda.dispatch.estimates import Estimate, estimates
 from onnxfuse.cuda.dispatch.measurements import Book, MeasuredVariants
 from onnxfuse.cuda.planning.arch import H200, Arch
+from onnxfuse.files.model_source import Model
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.rules.match.node_lookup import name_of
 from onnxfuse.shapes.inference import infer
 from onnxfuse.support.errors import NoPlanError
 from onnxfuse.support.progress import Steps, silent
@@ -128,6 +127,8 @@ def node_costs(
     `sizes` are those of dynamic dimensions by name, 1 by default; where ops were measured, their shapes. `arch`: the
     GPU, by default this machine's, else the one on which costs were measured. Raises UsageError for an unknown name.
     """
+    from onnxfuse.runtime.engine.cuda_provider import arch_here  # ONNX Runtime is imported only when something is run.
+
     explained = explain(model, options, (node,), progress)
     assert explained.optimized is not None, "explain returns the optimized model"
     on = arch or arch_here() or H200

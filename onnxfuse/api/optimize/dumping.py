@@ -11,7 +11,6 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.options import Dump
 from onnxfuse.cuda.dispatch.dump import Dumped, dump, phases
 from onnxfuse.cuda.planning.arch import H200, Arch, named
@@ -84,6 +83,8 @@ class WrittenDump:
 
 def dumping(request: Dump) -> Dumping:
     """Prepare to fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
+    from onnxfuse.runtime.engine.cuda_provider import arch_here  # ONNX Runtime is imported only when something is run.
+
     arch = (arch_here() or H200) if request.arch is None else named(request.arch)
     if arch is None:
         raise UsageError(f"--arch {request.arch} is not of the form sm_90 or sm_90a")

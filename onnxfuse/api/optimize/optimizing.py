@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onnx import ModelProto
 
-from onnxfuse.api.deploy import compiling
-from onnxfuse.api.deploy.compiling import Compiled
 from onnxfuse.api.optimize import tuning
 from onnxfuse.api.optimize.dumping import Dumping, WrittenDump, dumping
 from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
 from onnxfuse.api.optimize.screen import screen
-from onnxfuse.api.reasons import near_misses, remaining_ops
 from onnxfuse.api.request import options as request_options
-from onnxfuse.api.request.files import writable
-from onnxfuse.api.request.model_source import Model, Origin, Source, copied, owned_copy, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
-from onnxfuse.api.request.options import Compiling, Options
+from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.origin import Origin, owned_copy
 from onnxfuse.contract.config import Requirement
 from onnxfuse.cuda.pack.file import pack_path_of
+from onnxfuse.deploy import compiling
+from onnxfuse.deploy.compiling import Compiled, Compiling
 from onnxfuse.files import io
-from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.files.atomic_write import check_no_links, together, writable
+from onnxfuse.files.model_source import Model, Source, copied, path_or_proto
 from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.measure.profile import remaining_ops
 from onnxfuse.model import custom_ops, ledger
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
@@ -34,6 +34,7 @@ from onnxfuse.model.overridable import required_inputs
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.screen import Blocks, Screen

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from onnxfuse.api.deploy import screen as pack
 from onnxfuse.api.optimize.precision_screen import precision
+from onnxfuse.deploy import screen as pack
 from onnxfuse.model.custom_ops import custom_ops_arguments
 from onnxfuse.options.commands import STREAM
 from onnxfuse.support.plurals import agreeing, plural

@@ -10,7 +10,6 @@ import onnx
 from rich.markup import escape
 
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
-from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
 from onnxfuse.api.run.running import verify
@@ -34,6 +33,7 @@ from onnxfuse.options.groups import PROVIDERS
 from onnxfuse.options.schema import filled
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
 from onnxfuse.support.plurals import agreeing, plural

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
-from onnxfuse.api.request.model_source import Model, Source, path_or_proto
 from onnxfuse.api.request.progress import progress_callback
 from onnxfuse.api.run import cuda_graph_blockers, running
 from onnxfuse.files import external, io
+from onnxfuse.files.model_source import Model, Source, path_or_proto
 from onnxfuse.model import custom_ops
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import CrashError

@@ -4,10 +4,9 @@ from typing import Unpack
 
 from rich.markup import escape
 
-from onnxfuse.api.deploy.compiling import compile, trust
-from onnxfuse.api.request.options import Compiling
 from onnxfuse.cli.base.console import print_result, printing, working
 from onnxfuse.cli.base.parameters import ranges
+from onnxfuse.deploy.compiling import Compiling, compile, trust
 from onnxfuse.files.atomic_write import together
 from onnxfuse.options.commands import CompileCommand
 from onnxfuse.support.screen import Line

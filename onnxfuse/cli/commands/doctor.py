@@ -2,8 +2,8 @@
 
 from typing import Unpack
 
-from onnxfuse.api.deploy.doctor import doctor
 from onnxfuse.cli.base.console import print_result, working
+from onnxfuse.deploy.doctor import doctor
 from onnxfuse.options.commands import DoctorCommand
 from onnxfuse.support.errors import DeviceError
 

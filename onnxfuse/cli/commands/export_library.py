@@ -4,10 +4,10 @@ import os
 from contextlib import nullcontext
 from typing import Unpack
 
-from onnxfuse.api.deploy.exporting import export_library
-from onnxfuse.api.request.options import Compiling, Exporting
 from onnxfuse.cli.base.console import print_result, printing, working
 from onnxfuse.cli.base.parameters import ranges
+from onnxfuse.deploy.compiling import Compiling
+from onnxfuse.deploy.exporting import Exporting, export_library
 from onnxfuse.files.atomic_write import filling
 from onnxfuse.options.commands import ExportLibraryCommand
 

@@ -10,8 +10,7 @@ from typing import Unpack
 
 from onnxfuse.api.optimize.optimizing import optimize, undo, written
 from onnxfuse.api.optimize.screen import Repeated, screen
-from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.request.options import Compiling, Dump, Options, TuningOptions
+from onnxfuse.api.request.options import Dump, Options, TuningOptions
 from onnxfuse.cli.base.console import errors, print_json, printing, verbosity, working
 from onnxfuse.cli.base.console import output as results
 from onnxfuse.cli.base.parameters import ranges
@@ -19,9 +18,11 @@ from onnxfuse.cli.base.report_files import Outputs
 from onnxfuse.cli.base.targets import Job, jobs
 from onnxfuse.cli.commands import multiple_models
 from onnxfuse.cli.commands.multiple_models import JobResult
+from onnxfuse.deploy.compiling import Compiling
 from onnxfuse.files.atomic_write import check_no_links
 from onnxfuse.options.commands import OptimizeCommand
 from onnxfuse.options.kinds import extents
+from onnxfuse.rules.match import near_misses
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, UsageError
 from onnxfuse.support.screen import show
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.markup import escape
 
-from onnxfuse.api.rules import rules as library
-from onnxfuse.api.rules.screen import tests
+from onnxfuse.authoring import rules as library
+from onnxfuse.authoring.screen import tests
 from onnxfuse.cli.base.console import print_result, working
 from onnxfuse.options.commands import RulesCommand
 from onnxfuse.support.errors import MISMATCH, UsageError
@@ -18,7 +18,7 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
 
 if TYPE_CHECKING:
-    from onnxfuse.api.rules.rule_from_model import RuleSkeleton
+    from onnxfuse.authoring.rule_from_model import RuleSkeleton
     from onnxfuse.rules.language.rule_file import Rule
 
 
@@ -68,7 +68,7 @@ def _listed(rules: Sequence["Rule"], built_in: Sequence[library.BuiltIn]) -> Blo
 
 def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: bool) -> int:
     """Create a rule file and print the next steps."""
-    from onnxfuse.api.rules.rule_from_model import write_skeleton  # runs the examples
+    from onnxfuse.authoring.rule_from_model import write_skeleton  # runs the examples
 
     with working("load"):
         skeleton = write_skeleton(name, model, at, folder)
@@ -106,7 +106,7 @@ def _common_pattern(nodes: Sequence[str]) -> str:
 
 def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
     """Test rules on their examples and print the results."""
-    from onnxfuse.api.rules.testing import run_examples  # runs models
+    from onnxfuse.authoring.testing import run_examples  # runs models
 
     with working("read rules") as progress:
         results = run_examples(library.custom_rules(folders, name), folders, progress)

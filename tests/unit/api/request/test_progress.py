@@ -11,10 +11,10 @@ import onnx.parser
 import pytest
 
 import onnxfuse
-from onnxfuse.api.deploy.compiling import Compiled
-from onnxfuse.api.deploy.exporting import Exported
 from onnxfuse.api.optimize.optimizing import optimize
 from onnxfuse.api.request import progress
+from onnxfuse.deploy.compiling import Compiled
+from onnxfuse.deploy.exporting import Exported
 from onnxfuse.files import io
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { a = Exp (x)  y = Neg (a) }'

@@ -6,11 +6,11 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.reasons.costs import costs, dimensions, launches
 from onnxfuse.cuda import launch_bytes
+from onnxfuse.measure.profile.estimated_costs import costs, dimensions, launches
 from onnxfuse.measure.profile.traffic import NodeTraffic
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import Near, OptimizeReport
 from onnxfuse.support.errors import ModelError
 

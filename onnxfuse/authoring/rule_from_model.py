@@ -12,17 +12,18 @@ import numpy as np
 import onnx
 
 from onnxfuse import cuda, ops
-from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
-from onnxfuse.api.rules import node_lookup
-from onnxfuse.api.rules.rules import as_line
-from onnxfuse.api.rules.testing import operators
+from onnxfuse.api.request.origin import Origin
+from onnxfuse.authoring.testing import operators
 from onnxfuse.cuda import is_pointwise
+from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model import schema
+from onnxfuse.model.display_names import as_line
 from onnxfuse.model.schema import opset_of
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.match import node_lookup
 from onnxfuse.rules.match.match import operands_of
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.pattern.pattern import NEWEST

@@ -9,7 +9,7 @@ from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, advice, plain_table
 
 if TYPE_CHECKING:
-    from onnxfuse.api.rules.testing import ExampleFault, Tested
+    from onnxfuse.authoring.testing import ExampleFault, Tested
 
 MOST_LINES = 40
 """Maximum lines of one diff; a longer one is better examined with other tools."""

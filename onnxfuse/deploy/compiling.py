@@ -3,25 +3,22 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
 from rich.markup import escape
 
-from onnxfuse.api.deploy import screen
-from onnxfuse.api.request.files import writable
-from onnxfuse.api.request.gpu_here import arch_here
-from onnxfuse.api.request.model_source import Model, path_or_proto
-from onnxfuse.api.request.options import Compiling
 from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.launch_programs import stored
 from onnxfuse.cuda.pack import file
 from onnxfuse.cuda.pack.layout import PTX, PackError, Target, head_of, sizes
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch, named
+from onnxfuse.deploy import screen
 from onnxfuse.files import external, io
-from onnxfuse.files.atomic_write import as_model_error, check_no_links, replacing
+from onnxfuse.files.atomic_write import as_model_error, check_no_links, replacing, writable
+from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.support.close_match import did_you_mean
@@ -38,6 +35,26 @@ PORTABLE = Target(Arch("sm_86", 132, 1536), PTX)
 """The architecture whose plans have the fewest requirements: its PTX runs on GPUs from 8.6 on, including future
 ones."""
 MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """Kernel pack: all launch programs and compiled kernels for ranges of shapes, in a file next to the model."""
+
+    archs: tuple[str, ...] = ()
+    """Architectures, such as sm_90a: by default the GPU here; without one every supported GPU."""
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By input dimension, the least and greatest size; by default 1 to 32 for the first one of an input, 1 to 512 for
+    others."""
+    ptx: bool | None = None
+    """Whether to include PTX for later GPUs; by default if no GPU is named and none is here."""
+    rules: tuple[Path, ...] = ()
+    """Folders of the rules that made the model, in addition to the shipped ones."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Compiling":
+        """Return the options of a call: keywords of `Kernels`, and `ptx`."""
+        return cls(tuple(given["archs"]), given["shapes"] or {}, given["ptx"], tuple(map(Path, given["rules"])))
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,6 +185,8 @@ def _names(dim: str, dimensions: Mapping[str, Any]) -> str:
 
 def _targets(options: Compiling) -> tuple[Target, ...]:
     """Return the targets: those requested, else the GPU here, else every supported GPU, and PTX."""
+    from onnxfuse.runtime.engine.cuda_provider import arch_here  # ONNX Runtime is imported only when something is run.
+
     if options.archs:
         targets = [Target(_arch(name)) for name in dict.fromkeys(options.archs)]
         portable = bool(options.ptx)

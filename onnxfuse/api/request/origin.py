@@ -1,46 +1,18 @@
-"""Model inputs (path, bytes, ModelProto), and reloading the original unchanged."""
+"""Where a model comes from, and how it is reloaded unchanged whenever it is optimized anew."""
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
 from onnxfuse.files import detached, io
+from onnxfuse.files.model_source import Source, copied
 from onnxfuse.graph.frozen_shapes import Shapes, freeze_shapes
 from onnxfuse.model import custom_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.model.validate import validate
-from onnxfuse.support.errors import ModelError, UsageError
-
-if TYPE_CHECKING:
-    import onnx_graphsurgeon
-
-Model: TypeAlias = "onnx.ModelProto | onnx_graphsurgeon.Graph | str | Path"
-Source = str | Path | onnx.ModelProto
-
-
-def is_model(given: object) -> bool:
-    """Return whether an object is a model in an accepted form."""
-    ours = isinstance(given, str | Path | onnx.ModelProto)
-    return ours or type(given).__module__.partition(".")[0] == "onnx_graphsurgeon"
-
-
-def path_or_proto(model: Model) -> Source:
-    """Return a path or a ModelProto; a graph of onnx-graphsurgeon is exported."""
-    if isinstance(model, str | Path | onnx.ModelProto):
-        return model
-    if not is_model(model):
-        raise UsageError(
-            f"the model is of the type {type(model).__name__}; expected a ModelProto, a path, or an onnx-graphsurgeon "
-            "Graph"
-        )
-    from onnx_graphsurgeon import export_onnx
-
-    exported: onnx.ModelProto = export_onnx(model, do_type_check=False)
-    return exported
+from onnxfuse.support.errors import ModelError
 
 
 def owned_copy(source: Source) -> onnx.ModelProto:
@@ -53,11 +25,6 @@ def owned_copy(source: Source) -> onnx.ModelProto:
     if detached.is_detaching():
         return detached.load(source)
     return copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)
-
-
-def copied(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return another copy of the model, including weights."""
-    return io.without_weights(model, lambda weight: weight)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import onnx
 
 from onnxfuse.api.request import options
 from onnxfuse.graph.graph import bodies
+from onnxfuse.model.display_names import as_line
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.validate import validate
 from onnxfuse.passes import phases, pipeline
@@ -135,10 +136,3 @@ def _without_values(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _nodes(nodes: Sequence[onnx.NodeProto]) -> tuple[str, ...]:
     return tuple(as_line(n) for n in nodes)
-
-
-def as_line(node: onnx.NodeProto) -> str:
-    """Return a node as one line of ONNX text, without its provenance."""
-    plain = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
-    text: str = onnx.printer.to_text(plain)
-    return text.strip()

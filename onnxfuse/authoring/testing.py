@@ -14,15 +14,16 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse import ops
-from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.rules.rules import as_line, example_model
 from onnxfuse.api.run import running
+from onnxfuse.authoring.rules import example_model
 from onnxfuse.graph.graph import bodies
+from onnxfuse.model.display_names import as_line
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.validate import validate
 from onnxfuse.options.groups import CPU as CPU_ONLY
 from onnxfuse.options.groups import CUDA as CUDA_FIRST
 from onnxfuse.passes import pipeline
+from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import ModelError, OnnxfuseError, RuleError
 from onnxfuse.support.isolation import Crash, isolated

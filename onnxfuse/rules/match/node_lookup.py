@@ -9,19 +9,18 @@ from pathlib import Path
 
 import onnx
 
-from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.rules.rules import as_line
-from onnxfuse.files import io
 from onnxfuse.graph.graph import Node
 from onnxfuse.graph.lost_types import Lost
 from onnxfuse.model import provenance
+from onnxfuse.model.display_names import as_line
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.nested import nodes_of
+from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.cause import SPELLINGS
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
 from onnxfuse.support.close_match import did_you_mean
-from onnxfuse.support.errors import OnnxfuseError, UsageError
+from onnxfuse.support.errors import UsageError
 
 FEW = 12
 """Number of operators listed one by one: a region of convolutions has hundreds."""
@@ -144,15 +143,6 @@ class NodeNames:
         fused = {name_of(n) for a in report.applied for n in a.nodes}
         removed = bool(remaining) and nodes.isdisjoint(remaining) and nodes.isdisjoint(fused)
         return RequestedNodes(frozenset(nodes), tuple(one for one in self.inside if nodes & one.names), removed)
-
-
-def node_names(path: Path) -> list[str]:
-    """Return the names of a model's nodes, by first output for unnamed ones; none if it cannot be read."""
-    try:
-        model = io.load(path, weights=False)
-    except OnnxfuseError:
-        return []
-    return list(dict.fromkeys(Node(node).name for node in nodes_of(model.graph)))
 
 
 def took_nodes(report: OptimizeReport, request: RequestedNodes) -> list[str]:

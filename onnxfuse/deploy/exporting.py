@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata, resources
 from pathlib import Path, PurePath
 from string import Template
@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 import onnx
 from rich.markup import escape
 
-from onnxfuse.api.deploy import screen
-from onnxfuse.api.deploy.compiling import build, covered, write
-from onnxfuse.api.deploy.triton import Signature, config, signature
-from onnxfuse.api.request.model_source import Model, copied, path_or_proto
-from onnxfuse.api.request.options import Exporting
 from onnxfuse.cuda.launch_programs import tape
 from onnxfuse.cuda.pack import file, layout
+from onnxfuse.deploy import screen
+from onnxfuse.deploy.compiling import Compiling, build, covered, write
+from onnxfuse.deploy.triton import Signature, config, signature
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import as_model_error, check_no_links, filling, replacing, together
+from onnxfuse.files.model_source import Model, copied, path_or_proto
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
@@ -41,6 +40,18 @@ MODEL = PurePath("1/model.onnx")
 LIBRARY = MODEL.with_name("libonnxfuse.so")
 NO_SHAPES = "no launch program takes its shapes"
 MANIFEST, CONFIG, README, LICENSE = "manifest.json", "config.pbtxt", "README.md", "LICENSE"
+
+
+@dataclass(frozen=True)
+class Exporting:
+    """Export of a folder that serves a fused model without Python."""
+
+    compiling: Compiling = field(default_factory=lambda: Compiling(ptx=True))
+    at: str | None = None
+    """Path of the folder as the server sees it; by default where it is written."""
+    batch: bool | None = None
+    """Whether Triton batches requests along the common first dimension of inputs and outputs; by default if there is
+    one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,7 +203,7 @@ def _write_texts(
         io.write_text(folder / CONFIG, config(interface, at / LIBRARY, 0 if batch is None else batch[1]))
     elif os.path.lexists(folder / CONFIG):
         os.unlink(folder / CONFIG)
-    page = Template((resources.files("onnxfuse.api.deploy") / "exported.md").read_text(encoding="utf-8"))
+    page = Template((resources.files("onnxfuse.deploy") / "exported.md").read_text(encoding="utf-8"))
     named = {
         "name": folder.resolve().name,
         "at": str(at),
