@@ -4,11 +4,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onnxfuse.api.request.settings import settings
 from onnxfuse.options import kinds
 from onnxfuse.options.kinds import Kind, unexpected
 from onnxfuse.options.schema import check_together, fields, options_section, parameters, read
@@ -17,7 +17,9 @@ from onnxfuse.support.errors import OnnxfuseError, UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 CALL = re.compile(r"onnxfuse [a-z][^;:]*")
 """A command in a message: its flags are the command's."""
-FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)((?: [^\s=]+=\d+(?!\d|[,.x]\d|\.\.)(?: \1(?= ))?)*)")
+"""A flag, and the sizes by name that it gives, repeated or not."""
+SIZE = re.compile(r"(\S+)=(\d+)")
 
 
 def model(name: str, value: Any) -> Any:
@@ -99,7 +101,7 @@ def public(group: type, *, model: Callable[[str, Any], Any] = model) -> Callable
                 }
                 options = read(group, bound)
                 check_together(group, options, lambda one: one.name)
-                with _settings(options):
+                with settings(follow_links=options.pop("follow_links", False)):
                     return function(**given, **options)
             except OnnxfuseError as error:
                 say_in_python(error, group)
@@ -112,25 +114,20 @@ def public(group: type, *, model: Callable[[str, Any], Any] = model) -> Callable
     return decorate
 
 
-def _settings(options: dict[str, Any]) -> Any:
-    """Return the context of a call, in which it may follow links."""
-    if not options.pop("follow_links", False):
-        return nullcontext()
-    from onnxfuse.files.external import following_links
-
-    return following_links()
-
-
 def say_in_python(error: OnnxfuseError, group: type) -> None:
     """Name the options of `group` in an error as keywords; commands in it keep their flags."""
-    known = {flag: name for name, one in fields(group).items() for flag in one.flags}
+    known = {flag: one for one in fields(group).values() for flag in one.flags}
 
     def named(text: str) -> str:
         commands = [match.span() for match in CALL.finditer(text)]
 
         def keyword(match: re.Match[str]) -> str:
-            inside = any(start <= match.start() < end for start, end in commands)
-            return match[0] if inside or match[0] not in known else f"`{known[match[0]]}`"
+            one = known.get(match[1])
+            if one is None or any(start <= match.start() < end for start, end in commands):
+                return match[0]
+            sizes = ", ".join(f"'{name}': {size}" for name, size in SIZE.findall(match[2]))
+            value = f"[{{{sizes}}}]" if one.kind is kinds.SIZE_SETS else f"{{{sizes}}}"
+            return f"`{one.name}={value}`" if sizes else f"`{one.name}`{match[2]}"
 
         return FLAG.sub(keyword, text)
 

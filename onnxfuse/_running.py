@@ -135,11 +135,11 @@ def ci(config: str | Path | None = None, **given: Unpack[functions.Ci]) -> CiRes
     for a mistake in the file.
     """
     from onnxfuse.api.request.progress import stepping
+    from onnxfuse.api.request.settings import settings
     from onnxfuse.api.run.ci import ci as check
-    from onnxfuse.model.custom_ops import using
     from onnxfuse.options.schema import part
 
-    with using(given["custom_ops"]), stepping(given["progress"], "ci") as show:
+    with settings(custom_ops=given["custom_ops"]), stepping(given["progress"], "ci") as show:
         return check(config, progress=show, **part(functions.CiChecks, given))
 
 

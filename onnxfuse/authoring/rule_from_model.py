@@ -71,13 +71,13 @@ class _SelectedNodes:
     beyond_limit: list[Node]
 
 
-def write_skeleton(name: str, model: Model, at: Sequence[str], folder: Path) -> RuleSkeleton:
+def write_skeleton(name: str, model: Model, at: Sequence[str], folder: Path, *, rewrite: bool = False) -> RuleSkeleton:
     """Write the file of a new rule into `folder` and return what it holds.
 
     `at` are the nodes to cover, by name, value or pattern; for a single one also its producers that nothing else reads,
     MOST at most, back to matrix products by a weight and their biases, which have kernels of their own. If a kernel
-    supports them, the rule fuses them; else it is a rewrite whose `to` remains to be written. Raises UsageError for an
-    unknown or already used name, and for nodes that do not form one block.
+    supports them, the rule fuses them; else, and with `rewrite`, it is a rewrite whose `to` remains to be written.
+    Raises UsageError for an unknown or already used name, and for nodes that do not form one block.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise UsageError(f"'{name}' is no name for a rule", "Letters, digits and _: it is the name of the file, too.")
@@ -96,7 +96,7 @@ def write_skeleton(name: str, model: Model, at: Sequence[str], folder: Path) -> 
     region = _region(graph, node_lookup.NodeNames(ours, (), origin.source), at)
     subgraph = _Subgraph(graph, region.nodes)
     folder.mkdir(parents=True, exist_ok=True)
-    kind, text = _text(path, subgraph)
+    kind, text = _text(path, subgraph, rewrite=rewrite)
     path.write_text(text, encoding="utf-8")
     nodes, products, beyond_limit = (
         tuple(f"{n.op} {n.name}" for n in which) for which in (region.nodes, region.products, region.beyond_limit)
@@ -282,7 +282,7 @@ def _numbers(graph: Graph, value: str) -> str:
 # ---- the file
 
 
-def _text(path: Path, subgraph: _Subgraph) -> tuple[str, str]:
+def _text(path: Path, subgraph: _Subgraph, *, rewrite: bool) -> tuple[str, str]:
     """Return the kind of the skeleton, and the text of the file."""
     pattern, weights = subgraph.pattern()
     chain = " ".join(n.op for n in subgraph.region)
@@ -290,7 +290,8 @@ def _text(path: Path, subgraph: _Subgraph) -> tuple[str, str]:
     large = [v for v in subgraph.inputs if subgraph.graph.is_constant(v)]
     note = "".join(f"# {subgraph.names[v]} is a weight of the model, too large to be written here.\n" for v in large)
     # Later rules take nodes from earlier ones: try the kernel that covers the most nodes, with the fewest requirements.
-    for template in (t.name for t in sorted(cuda.TEMPLATES.values(), key=lambda t: -t.order)):
+    templates = [] if rewrite else [t.name for t in sorted(cuda.TEMPLATES.values(), key=lambda t: -t.order)]
+    for template in templates:
         head = f"[fuse]\ntemplate = \"{template}\"\n\n[[fuse.anchor]]\npattern = '''{pattern}'''\n{where}"
         summary = f'summary = "{chain} in one kernel."\n\n{note}'
         examples = _examples(path, subgraph, f"{summary}{head}")
@@ -299,10 +300,10 @@ def _text(path: Path, subgraph: _Subgraph) -> tuple[str, str]:
     inputs, outputs = pattern.split("{")[0].split(" => ")
     first = inputs.strip("() ").split(",")[0]
     to = "\n".join(f"  {o.strip()} = Identity ({first})" for o in outputs.strip("() ").split(","))
-    rewrite = f"[[rewrite]]\nfrom = '''{pattern}'''\n# {TO_DO}\nto = '''{inputs} => {outputs}{{\n{to}\n}}'''\n{where}"
+    replacing = f"[[rewrite]]\nfrom = '''{pattern}'''\n# {TO_DO}\nto = '''{inputs} => {outputs}{{\n{to}\n}}'''\n{where}"
     operators_left = ", ".join(['"Identity"'] * len(subgraph.outputs))
     after = f"[[example]]\nmodel = '''{subgraph.example()}'''\nafter = [{operators_left}]\n"
-    return "rewrite", f'summary = "{chain} becomes something better."\n\n{note}{rewrite}\n{after}'
+    return "rewrite", f'summary = "{chain} becomes something better."\n\n{note}{replacing}\n{after}'
 
 
 def _examples(path: Path, subgraph: _Subgraph, rule: str) -> str | None:

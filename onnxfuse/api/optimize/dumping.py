@@ -16,7 +16,7 @@ from onnxfuse.cuda.dispatch.dump import Dumped, dump, phases
 from onnxfuse.cuda.planning.arch import H200, Arch, named
 from onnxfuse.files.atomic_write import as_model_error, at_failure
 from onnxfuse.graph.graph import Graph
-from onnxfuse.passes.manager import GraphPass, observing
+from onnxfuse.graph.graph_pass import Named, observing
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.progress import Steps
 
@@ -46,10 +46,11 @@ class Dumping:
 
     @contextlib.contextmanager
     def passes(self) -> Iterator[None]:
-        """Write the graph after each pass that changes it, as text without weights: passes/NUMBER-PASS.txt."""
+        """Write the graph after each pass that changes it, and each rewrite rule that is applied, as text without
+        weights: passes/NUMBER-NAME.txt."""
         folder, counter = self.request.folder / "passes", itertools.count()
 
-        def write(one: GraphPass, graph: Graph) -> None:
+        def write(one: Named, graph: Graph) -> None:
             with as_model_error(self.request.folder):
                 path = folder / f"{next(counter):03d}-{one.name}.txt"
                 path.write_text(onnx.printer.to_text(graph.without_weights()) + "\n", encoding="utf-8")

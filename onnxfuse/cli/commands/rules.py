@@ -33,7 +33,8 @@ def command(**given: Unpack[RulesCommand]) -> int:
             "onnxfuse rules NAME --new --from IN.onnx --at NODE --rules DIR",
         )
     if model is not None and name is not None:
-        return _new(name, model, at, folders[0] if folders else Path(), as_json=as_json)
+        folder = folders[0] if folders else Path()
+        return _new(name, model, at, folder, rewrite=given["rewrite"], as_json=as_json)
     if test:
         return _test(name, folders, as_json=as_json)
     facts: dict[str, Any]
@@ -66,12 +67,12 @@ def _listed(rules: Sequence["Rule"], built_in: Sequence[library.BuiltIn]) -> Blo
     )
 
 
-def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, as_json: bool) -> int:
+def _new(name: str, model: Path, at: tuple[str, ...], folder: Path, *, rewrite: bool, as_json: bool) -> int:
     """Create a rule file and print the next steps."""
     from onnxfuse.authoring.rule_from_model import write_skeleton  # runs the examples
 
     with working("load"):
-        skeleton = write_skeleton(name, model, at, folder)
+        skeleton = write_skeleton(name, model, at, folder, rewrite=rewrite)
     print_result("rules", {"ok": True, "new": skeleton.as_dict(name)}, _written(name, model, skeleton), as_json=as_json)
     return 0
 
@@ -80,7 +81,7 @@ def _written(name: str, model: Path, skeleton: "RuleSkeleton") -> Blocks:
     description = (
         "a rewrite: write the replacement into `to`"
         if skeleton.kind == "rewrite"
-        else f"one kernel, template {skeleton.kind}"
+        else f"one kernel, template {skeleton.kind} (--rewrite begins a rewrite instead)"
     )
     yield Line(f"[bold green]written:[/] {escape(str(skeleton.path))}: {escape(', '.join(skeleton.nodes))}")
     if skeleton.products:
