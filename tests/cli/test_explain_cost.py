@@ -22,7 +22,7 @@ HERE = Machine("NVIDIA H200", "580.1", onnxruntime.__version__)
 
 def test_a_product_s_tiles_are_estimated() -> None:
     """The product with its bias and GELU: tiles by warpgroups and blocks, of which the plan takes one."""
-    (cost,) = node_costs(block(512), "h", arch=H200)
+    (cost,) = node_costs(block(512), "h", arch=H200).costs
     assert (cost.rule, cost.decided_by, cost.note) == ("gemm", "estimate", "estimates measured on NVIDIA H200")
     assert cost.shapes == ((512, 64), (64, 4104), (4104,))
     (chosen,) = [c for c in cost.candidates if c.is_chosen]
@@ -30,13 +30,13 @@ def test_a_product_s_tiles_are_estimated() -> None:
     times = [c.microseconds for c in cost.candidates if c.microseconds is not None]
     assert times == sorted(times)
     assert len(times) > 10
-    (other,) = node_costs(block(512), "h", arch=A100)
+    (other,) = node_costs(block(512), "h", arch=A100).costs
     assert other.note == "estimates of NVIDIA H200, not scaled"
     assert all(c.name.startswith("gemm block ") for c in other.candidates)
 
 
 def test_a_kernel_without_estimates_says_that_sizes_decide() -> None:
-    (cost,) = node_costs(block(512), "y", arch=H200)
+    (cost,) = node_costs(block(512), "y", arch=H200).costs
     assert cost.rule == "layer_norm"
     assert cost.decided_by == "rule"
     assert [c.name for c in cost.candidates] == ["row"]
@@ -44,13 +44,13 @@ def test_a_kernel_without_estimates_says_that_sizes_decide() -> None:
 
 def test_measured_times_decide_through_the_same_door(tmp_path: Path) -> None:
     """Failures last; the fastest one is chosen, whatever the estimates say."""
-    (cost,) = node_costs(block(512), "h", arch=H200)
+    (cost,) = node_costs(block(512), "h", arch=H200).costs
     slow, fast = Timed("fused", None, 9.0, (8.9, 9.1)), GemmVariant(tile=GemmTile(64, 128, 1))
     times = (slow, Timed("fused", fast, 7.0, (6.9, 7.1)), Timed("alone", None, 20.0), Timed("split", failed="no"))
     measured = MeasuredVariants(cost.op, cost.rule, (), ("float",) * 3, cost.shapes, times)
     measurements.write(tmp_path / "t.json", {HERE: {measured.key: measured}})
     options = Options(tuning=TuningOptions(tmp_path / "t.json"))
-    (now,) = node_costs(block(512), "h", options, arch=H200)
+    (now,) = node_costs(block(512), "h", options, arch=H200).costs
     assert (now.decided_by, now.note) == ("measured", f"measured on {HERE}")
     assert [(c.name, c.microseconds, c.is_chosen) for c in now.candidates] == [
         ("fused tile 64x128x1", 7.0, True), ("fused", 9.0, False), ("alone", 20.0, False), ("split", None, False)

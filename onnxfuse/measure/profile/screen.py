@@ -68,7 +68,7 @@ def _work(report: "Profile", top: int, *, nodes: bool) -> Blocks:
             f"{row.flops / 1e9:.2f}" if row.flops else "",
             style="bold" if row is total else None,
         )
-    yield Rows(table, bars=[row.bytes_after for row in (*rows[:top], total)])
+    yield Rows(table, bars=[*(row.bytes_after for row in rows[:top]), 0])
     yield from _more(rows, top)
 
 
