@@ -148,8 +148,8 @@ def explain(model: Model, **given: Unpack[functions.Explain]) -> OptimizeReport:
 
     Where the model carries what was measured of it, that decides. Raises ModelError, RuleError, UsageError.
     """
-    from onnxfuse.api.explain.explaining import explain as explained
     from onnxfuse.api.request.options import Options
+    from onnxfuse.explanation.explaining import explain as explained
 
     return explained(model, Options.of(given)).report
 

@@ -41,18 +41,20 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "measure": "support options ops model files shapes graph cuda rules fusion passes runtime verification",
         "deploy": "support model codegen files shapes symbolic cuda rules runtime",
         "api": (
-            "support options ops symbolic model files shapes graph cuda rules contract fusion passes runtime "
+            "support options model files graph cuda rules contract fusion passes runtime "
             "verification precision measure deploy"
         ),
+        "explanation": (
+            "support ops symbolic model files shapes graph cuda rules fusion passes runtime measure deploy api"
+        ),
         "authoring": "support options ops symbolic model files shapes graph cuda rules passes runtime verification api",
-        "viewing": "support ops symbolic model files shapes graph reporting cuda rules runtime measure api",
-        "cli": "support options model files reporting rules deploy api authoring viewing",
+        "viewing": "support ops symbolic model files shapes graph reporting cuda rules runtime measure api explanation",
+        "cli": "support options model files reporting rules deploy api explanation authoring viewing",
     },
     "api": {
         "request": "",
         "optimize": "request",
         "run": "request optimize",
-        "explain": "request optimize",
     },
     "cli": {
         "base": "",

@@ -10,10 +10,10 @@ from typing import Any
 from onnx import ModelProto, NodeProto
 
 from onnxfuse import ops, reporting
-from onnxfuse.api.explain.explaining import Explained, explain
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.planning.arch import H200
+from onnxfuse.explanation.explaining import Explained, explain
 from onnxfuse.files import io
 from onnxfuse.files.model_source import Source
 from onnxfuse.graph import concrete_shapes

@@ -7,12 +7,12 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.api.explain.node_costs import node_costs
 from onnxfuse.api.request.options import Options, TuningOptions
 from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.measurements import Machine, MeasuredVariants, Timed
 from onnxfuse.cuda.planning.arch import A100, H200
 from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
+from onnxfuse.explanation.node_costs import node_costs
 from onnxfuse.support.errors import UsageError
 from tests.cli.conftest import Command
 from tests.support.tuning import block

@@ -11,11 +11,11 @@ import onnx_graphsurgeon as gs
 import pytest
 
 import onnxfuse
-from onnxfuse.api.explain import explaining
 from onnxfuse.api.optimize import optimizing
 from onnxfuse.api.request.options import Dump
 from onnxfuse.cli.main import main
 from onnxfuse.contract.config import Requirement
+from onnxfuse.explanation import explaining
 from onnxfuse.files import io
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y) { a = Exp (x)  y = Neg (a) }'

@@ -2,11 +2,11 @@
 
 from typing import Unpack
 
-from onnxfuse.api.explain.explaining import explain
-from onnxfuse.api.explain.node_costs import node_costs
 from onnxfuse.api.request.options import Options
 from onnxfuse.api.run.cuda_graph_blockers import explain_graph
 from onnxfuse.cli.base.console import print_result, working
+from onnxfuse.explanation.explaining import explain
+from onnxfuse.explanation.node_costs import node_costs
 from onnxfuse.options.commands import ExplainCommand
 from onnxfuse.options.groups import Optimizing
 from onnxfuse.options.schema import part

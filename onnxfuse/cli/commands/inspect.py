@@ -4,9 +4,9 @@ import os
 from dataclasses import replace
 from typing import Unpack
 
-from onnxfuse.api.explain.inspecting import inspect
 from onnxfuse.cli.base.console import print_result
 from onnxfuse.cli.base.parameters import came_through_stdin
+from onnxfuse.explanation.inspecting import inspect
 from onnxfuse.options.commands import STREAM, InspectCommand
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
-from onnxfuse.api.explain import screen
-from onnxfuse.api.explain.optional_rules import OptionalRuleMatch, optional_rule_matches
-from onnxfuse.api.explain.rule_conflicts import RuleConflict, rule_conflicts
 from onnxfuse.api.optimize import tuning
 from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
 from onnxfuse.api.request.origin import Origin
 from onnxfuse.deploy.compiling import PackInspection, inspect
+from onnxfuse.explanation import screen
+from onnxfuse.explanation.optional_rules import OptionalRuleMatch, optional_rule_matches
+from onnxfuse.explanation.rule_conflicts import RuleConflict, rule_conflicts
 from onnxfuse.files import detached, external, io
 from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.fusion.undo.unfuse import unfuse

@@ -9,7 +9,7 @@ from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Line, advice, counted_rows
 
 if TYPE_CHECKING:
-    from onnxfuse.api.explain.explaining import Explained
+    from onnxfuse.explanation.explaining import Explained
 
 
 def whole_model(explained: "Explained", limit: int | None) -> Blocks:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from rich.markup import escape
 
-from onnxfuse.api.explain.explaining import explain
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.dispatch import measurements
@@ -14,6 +13,7 @@ from onnxfuse.cuda.dispatch.dispatch import supports
 from onnxfuse.cuda.dispatch.estimates import Estimate, estimates
 from onnxfuse.cuda.dispatch.measurements import Book, MeasuredVariants
 from onnxfuse.cuda.planning.arch import H200, Arch
+from onnxfuse.explanation.explaining import explain
 from onnxfuse.files.model_source import Model
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp, fused_ops
