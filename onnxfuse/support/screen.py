@@ -167,6 +167,10 @@ class SafeConsole(rich.console.Console):
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*objects, **{"crop": False, **options})
 
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError, which rich makes an exit of."""
+        raise  # called where it is handled
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         if isinstance(renderable, Table) and all(isinstance(cell, str) for c in renderable.columns for cell in c.cells):
             options = options or self.options

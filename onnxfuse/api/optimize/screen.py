@@ -127,7 +127,7 @@ def _undone(back: dict[str, Any]) -> Blocks:
     """Yield how the result of --undo differs from the original: rewrites, and operators with other counts."""
     nodes = back["nodes"]
     if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
-        yield Line(back["summary"], fold=True)
+        yield Line(escape(back["summary"]), fold=True)
         return
     missing, added = nodes["original"] - nodes["back"], nodes["after"] - nodes["back"]
     yield Line(

@@ -81,15 +81,13 @@ def printing() -> Iterator[Callable[[Callable[[], None]], None]]:
     If standard output cannot be written, as on a full disk, the block fails, and with it everything that depends on its
     success. A closed pipe ends the command after the block.
     """
-    closed_pipes: list[BaseException] = []
+    closed_pipes: list[BrokenPipeError] = []
 
     def tell(show: Callable[[], None]) -> None:
         try:
             show()
             sys.stdout.flush()
-        except (BrokenPipeError, SystemExit) as error:
-            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
-                raise
+        except BrokenPipeError as error:
             closed_pipes.append(error)
 
     yield tell
