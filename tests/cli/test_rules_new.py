@@ -49,7 +49,7 @@ def test_a_block_that_a_kernel_takes_is_a_fusion_that_holds(
 def test_a_rewrite_can_be_begun_where_a_kernel_would_do(source: Path, onnxfuse_command: Command) -> None:
     """Its `to` is the author's to write; without the option what is written tells of it."""
     new = ("--new", "--from", "in.onnx", "--at", "layer_div", "--rules", "mine")
-    assert "--rewrite begins a rewrite instead" in onnxfuse_command("rules", "fused", *new).out
+    assert "to replace these nodes by others instead: --rewrite" in onnxfuse_command("rules", "fused", *new).out
     begun = onnxfuse_command("rules", "mine", *new, "--rewrite")
     assert (begun.code, "a rewrite: write the replacement" in begun.out) == (0, True), begun.err
     one = rule_file.read(source / "mine" / "mine.toml")

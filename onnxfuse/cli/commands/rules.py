@@ -15,7 +15,7 @@ from onnxfuse.cli.base.console import print_result, working
 from onnxfuse.options.commands import RulesCommand
 from onnxfuse.support.errors import MISMATCH, UsageError
 from onnxfuse.support.plurals import plural
-from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
+from onnxfuse.support.screen import Blocks, Line, Rows, advice, plain_table
 
 if TYPE_CHECKING:
     from onnxfuse.authoring.rule_from_model import RuleSkeleton
@@ -81,7 +81,7 @@ def _written(name: str, model: Path, skeleton: "RuleSkeleton") -> Blocks:
     description = (
         "a rewrite: write the replacement into `to`"
         if skeleton.kind == "rewrite"
-        else f"one kernel, template {skeleton.kind} (--rewrite begins a rewrite instead)"
+        else f"one kernel, template {skeleton.kind}"
     )
     yield Line(f"[bold green]written:[/] {escape(str(skeleton.path))}: {escape(', '.join(skeleton.nodes))}")
     if skeleton.products:
@@ -95,6 +95,8 @@ def _written(name: str, model: Path, skeleton: "RuleSkeleton") -> Blocks:
             f"to extract the whole block, name it: {escape(several)}"
         )
     yield Line(f"{description}; with an example of what applies, cut from {escape(str(model))}")
+    if skeleton.kind != "rewrite":
+        yield advice("to replace these nodes by others instead: --rewrite")
     yield Line(f"next: onnxfuse rules {name} --test --rules {escape(str(skeleton.path.parent))}", style="dim")
 
 
