@@ -115,21 +115,30 @@ def public(group: type, *, model: Callable[[str, Any], Any] = model) -> Callable
 
 
 def say_in_python(error: OnnxfuseError, group: type) -> None:
-    """Name the options of `group` in an error as keywords; commands in it keep their flags."""
+    """Name the options of `group` in an error as keywords, in its hint with values; commands in it keep their flags."""
     known = {flag: one for one in fields(group).values() for flag in one.flags}
 
-    def named(text: str) -> str:
+    def named(text: str, *, hint: bool = False) -> str:
         commands = [match.span() for match in CALL.finditer(text)]
 
         def keyword(match: re.Match[str]) -> str:
             one = known.get(match[1])
             if one is None or any(start <= match.start() < end for start, end in commands):
                 return match[0]
-            sizes = ", ".join(f"'{name}': {size}" for name, size in SIZE.findall(match[2]))
-            value = f"[{{{sizes}}}]" if one.kind is kinds.SIZE_SETS else f"{{{sizes}}}"
-            return f"`{one.name}={value}`" if sizes else f"`{one.name}`{match[2]}"
+            value = _value(one.kind, match[1], match[2], hint=hint)
+            return f"`{one.name}={value}`" if value else f"`{one.name}`{match[2]}"
 
         return FLAG.sub(keyword, text)
 
     error.args = tuple(named(arg) if isinstance(arg, str) else arg for arg in error.args)
-    error.hint = named(error.hint)
+    error.hint = named(error.hint, hint=True)
+
+
+def _value(kind: Kind, flag: str, words: str, *, hint: bool) -> str:
+    """Return what a flag and the sizes behind it give, as Python writes it; empty if nothing is given."""
+    if kind is kinds.BOOLEAN:
+        return str(not flag.startswith("--no-")) if hint else ""
+    sizes = ", ".join(f"'{name}': {size}" for name, size in SIZE.findall(words))
+    if not sizes:
+        return ""
+    return f"[{{{sizes}}}]" if kind is kinds.SIZE_SETS else f"{{{sizes}}}"

@@ -186,3 +186,17 @@ def test_sizes_in_a_hint_are_a_dict_in_python() -> None:
             error = onnxfuse.UsageError("m", command)
             say_in_python(error, group)
             assert error.hint == keyword.format(value, name=name)
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"),
+    [
+        ("say --follow-links; else copy it", "say `follow_links=True`; else copy it"),
+        ("Export with --no-batch.", "Export with `batch=False`."),
+    ],
+)
+def test_a_switch_in_a_hint_has_its_value_in_python(hint: str, told: str) -> None:
+    """As it is typed; what is wrong names the keyword alone."""
+    error = onnxfuse.UsageError("--batch: there is no such dimension", hint)
+    say_in_python(error, functions.ExportLibrary)
+    assert (f"{error}", error.hint) == ("`batch`: there is no such dimension", told)
