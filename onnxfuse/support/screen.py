@@ -121,11 +121,19 @@ def show(blocks: Blocks, console: rich.console.Console, *, command_line: bool = 
             console.print(text, style=block.style or None, soft_wrap=not block.fold)
 
 
-def plain_table(*headings: str, right: Collection[str] = ()) -> Table:
-    """Return a table without borders; the columns of the headings in `right` are right-aligned."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+class _Table(Table):
+    """A table whose cells are as wide as what is printed of them."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*(printable(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
+def plain_table(*headings: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
+    """Return a table without borders; the columns of the headings in `right` are right-aligned, no line of those in
+    `whole` is folded."""
+    table = _Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left")
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=heading in whole)
     return table
 
 

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.support.plurals import plural
-from onnxfuse.support.screen import Blocks, Line, Rows
+from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
 from onnxfuse.support.units import flops_text, size_text
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ def screen(report: "BenchmarkReport", not_met: Sequence[str] = ()) -> Blocks:
     counted = any(row.launches is not None for block in report.blocks for row in block.rows)
     more = (*(["memory"] if on_cuda else []), *(["launches"] if counted else []), "roofline", "fused faster")
     titles = ("p50 us", "95% of it", "p90", "p99", "min", "items/s", *more)
-    table = Table("", box=None, pad_edge=False, header_style="bold")
-    table.columns[0].no_wrap = True
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    table = plain_table("", *titles, right=titles, whole=("", *titles))
     bars: list[float] = []
     for block in report.blocks:
         _add_rows(table, block, on_cuda=on_cuda)

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from onnxfuse.support.plurals import agreeing, plural
-from onnxfuse.support.screen import Blocks, Line, Rows
+from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
 
 if TYPE_CHECKING:
     from onnxfuse.verification.report.localization import Localization
@@ -86,12 +86,9 @@ def _worst_rows(report: "VerifyReport") -> list["OutputRow"]:
 
 
 def _table(report: "VerifyReport") -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, justify in (
-        ("output", "left"), ("type", "left"), ("error", "right"), ("allowed", "right"), ("original's", "right"),
-        ("max abs", "right"), ("max rel", "right"), ("cosine", "right"), ("passes with", "left"), ("verdict", "left"),
-    ):  # fmt: skip
-        table.add_column(title, justify=justify, no_wrap=title != "output")  # type: ignore[arg-type]
+    numbers = ("error", "allowed", "original's", "max abs", "max rel", "cosine")
+    facts = ("type", *numbers, "passes with", "verdict")
+    table = plain_table("output", *facts, right=numbers, whole=facts)
     table.columns[0].min_width = min(NAME, max((len(row.output) for row in _worst_rows(report)), default=0))
     for row in _worst_rows(report):
         m, d = row.measure, row.measure.difference
