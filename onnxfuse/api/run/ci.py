@@ -70,6 +70,11 @@ class Outcome:
         return [c for c in self.changes if c.lost]
 
     @property
+    def is_right(self) -> bool:
+        """Whether it computes what the original does, and meets every requirement, whatever the lock says."""
+        return self.error is None and (self.verified is None or self.verified["ok"]) and not self.not_met
+
+    @property
     def exit_code(self) -> int:
         """Exit code of the command line."""
         if self.error is not None:
@@ -185,7 +190,8 @@ class CiResult(Screen):
             yield Line(f"[{color}]changed since {lock}:[/]", fold=True)
             for line in changed:
                 yield Line(f"  {escape(line)}", style="dim", fold=True)
-            yield advice(f"keep it: onnxfuse ci {config} --update")
+            if all(o.is_right for o in self.outcomes):  # else no lock file is written
+                yield advice(f"keep it: onnxfuse ci {config} --update")
         if self.lock_state == "absent" and not self.exit_code:
             yield Line(f"no {lock} yet", "dim", hint=f": onnxfuse ci {config} --update writes it")
         if self.update and self.lock_state != "written":
