@@ -134,12 +134,11 @@ def export_library(model: Model, folder: str | Path, **given: Unpack[functions.E
     """
     from onnxfuse.api.request.progress import progress_callback
     from onnxfuse.deploy.compiling import Compiling
-    from onnxfuse.deploy.exporting import Exporting
     from onnxfuse.deploy.exporting import export_library as export
     from onnxfuse.support.progress import silent
 
     with progress_callback(given["progress"], "export") as show:
-        return export(model, folder, Exporting(Compiling.of(given), given["at"], given["batch"]), show or silent)
+        return export(model, folder, Compiling.of(given), at=given["at"], batch=given["batch"], step=show or silent)
 
 
 @public(functions.Explain)

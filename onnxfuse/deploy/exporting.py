@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib import metadata, resources
 from pathlib import Path, PurePath
 from string import Template
@@ -40,18 +40,6 @@ MODEL = PurePath("1/model.onnx")
 LIBRARY = MODEL.with_name("libonnxfuse.so")
 NO_SHAPES = "no launch program takes its shapes"
 MANIFEST, CONFIG, README, LICENSE = "manifest.json", "config.pbtxt", "README.md", "LICENSE"
-
-
-@dataclass(frozen=True)
-class Exporting:
-    """Export of a folder that serves a fused model without Python."""
-
-    compiling: Compiling = field(default_factory=lambda: Compiling(ptx=True))
-    at: str | None = None
-    """Path of the folder as the server sees it; by default where it is written."""
-    batch: bool | None = None
-    """Whether Triton batches requests along the common first dimension of inputs and outputs; by default if there is
-    one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,33 +94,41 @@ class Exported(Screen):
 
 
 def export_library(
-    model: Model, folder: str | Path, options: Exporting | None = None, step: Progress = silent
+    model: Model,
+    folder: str | Path,
+    kernels: Compiling | None = None,
+    *,
+    at: str | None = None,
+    batch: bool | None = None,
+    step: Progress = silent,
 ) -> Exported:
     """Write a folder with everything that serves a fused model without Python, and return what it holds.
 
-    The folder must be new, empty, or exported before; it is then a model of a Triton repository under its name. Raises
-    ModelError for a model that has no fused ops or cannot be read; UsageError for an unknown dimension, an invalid
-    range or architecture, or a folder with other content; DeviceError without the engine, KernelError without NVRTC.
+    The folder must be new, empty, or exported before; it is then a model of a Triton repository under its name. `at`:
+    its path as the server sees it, by default where it is written. `batch`: whether Triton batches requests along the
+    common first dimension of inputs and outputs, by default if there is one. Raises ModelError for a model that has no
+    fused ops or cannot be read; UsageError for an unknown dimension, an invalid range or architecture, or a folder with
+    other content; DeviceError without the engine, KernelError without NVRTC.
     """
     start = time.perf_counter()
-    options, folder, source = options or Exporting(), Path(folder), path_or_proto(model)
+    folder, source = Path(folder), path_or_proto(model)
     _check_folder(folder)
     for name in (MODEL, file.pack_path_of(Path(MODEL)), LIBRARY, MANIFEST, CONFIG, README, LICENSE):
         check_no_links(folder / name, folder)
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     light = source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
     interface = signature(light)
-    pack, assumed = build(light, options.compiling, step, path)
-    batch = _batch(interface, options, pack)
+    pack, assumed = build(light, kernels or Compiling(ptx=True), step, path)
+    batching = _batching(interface, batch, pack)
     step("files", 0, 0)
     full_model = copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)
     placements = _place_ops(full_model, pack)
     with filling(folder), filling(folder / MODEL.parent):
         with together():
             _write(folder, full_model, pack)
-            _write_texts(folder, interface, batch, pack, options)
-        files = _manifest(folder, interface, batch, pack, placements)
-    return Exported(folder, pack, assumed, placements, batch, interface.refusal, files, time.perf_counter() - start)
+            _write_texts(folder, interface, batching, pack, folder.resolve() if at is None else PurePath(at))
+        files = _manifest(folder, interface, batching, pack, placements)
+    return Exported(folder, pack, assumed, placements, batching, interface.refusal, files, time.perf_counter() - start)
 
 
 def _check_folder(folder: Path) -> None:
@@ -147,14 +143,14 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _batch(interface: Signature, options: Exporting, pack: "PackResult") -> tuple[str, int] | None:
+def _batching(interface: Signature, requested: bool | None, pack: "PackResult") -> tuple[str, int] | None:
     """Return the dimension along which Triton batches requests, and the largest size that the pack covers."""
     name = interface.batch
-    if options.batch and name is None:
+    if requested and name is None:
         raise UsageError(
             "--batch: there is no dimension that all inputs and outputs begin with", "Export with --no-batch."
         )
-    return None if name is None or options.batch is False else (name, pack.ranges[name][1])
+    return None if name is None or requested is False else (name, pack.ranges[name][1])
 
 
 def _place_ops(model: onnx.ModelProto, pack: "PackResult") -> tuple["Placement", ...]:
@@ -195,10 +191,9 @@ def _write(folder: Path, model: onnx.ModelProto, pack: "PackResult") -> None:
 
 
 def _write_texts(
-    folder: Path, interface: Signature, batch: tuple[str, int] | None, pack: "PackResult", options: Exporting
+    folder: Path, interface: Signature, batch: tuple[str, int] | None, pack: "PackResult", at: PurePath
 ) -> None:
     """Write the text files, for Triton and for people."""
-    at = PurePath(options.at) if options.at is not None else folder.resolve()
     if not interface.refusal:
         io.write_text(folder / CONFIG, config(interface, at / LIBRARY, 0 if batch is None else batch[1]))
     elif os.path.lexists(folder / CONFIG):

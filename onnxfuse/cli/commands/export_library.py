@@ -7,7 +7,7 @@ from typing import Unpack
 from onnxfuse.cli.base.console import print_result, printing, working
 from onnxfuse.cli.base.parameters import ranges
 from onnxfuse.deploy.compiling import Compiling
-from onnxfuse.deploy.exporting import Exporting, export_library
+from onnxfuse.deploy.exporting import export_library
 from onnxfuse.files.atomic_write import filling
 from onnxfuse.options.commands import ExportLibraryCommand
 
@@ -16,7 +16,6 @@ def command(**given: Unpack[ExportLibraryCommand]) -> int:
     """Run the command and print its result."""
     model, folder = given["model"], given["folder"]
     kernels = Compiling.of({**given, "shapes": ranges(given["shapes"])})
-    options = Exporting(kernels, given["at"], given["batch"])
     new = not os.path.lexists(folder)  # existing content is checked by the export
     with printing() as tell, filling(folder) if new else nullcontext():
         with working("load") as progress:
@@ -24,6 +23,6 @@ def command(**given: Unpack[ExportLibraryCommand]) -> int:
             def step(what: str, done: int, of: int) -> None:
                 progress(f"{what} {done} of {of}" if of else what)
 
-            exported = export_library(model, folder, options, step)
+            exported = export_library(model, folder, kernels, at=given["at"], batch=given["batch"], step=step)
         tell(lambda: print_result("export-library", exported.as_dict(), exported.screen(), as_json=given["as_json"]))
     return 0
