@@ -36,7 +36,7 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
-from onnxfuse.support.progress import Steps, silent
+from onnxfuse.support.progress import Steps, counting, silent
 from onnxfuse.support.screen import Blocks, Screen
 
 if TYPE_CHECKING:
@@ -326,10 +326,7 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: St
 def _compiled(result: Optimized, options: Compiling, target: Path, progress: Steps) -> Compiled:
     """Write the kernel pack next to the model's target; it is removed again if the model is not written."""
     start = time.perf_counter()
-
-    def step(what: str, done: int, of: int) -> None:
-        progress(f"compile {what}{f' {done} of {of}' if of else ''}")
-
+    step = counting(progress, "compile")
     pack, assumed = compiling.build(result.model, replace(options, rules=result.options.rules), step)
     pack_path = pack_path_of(target)
     check_no_links(pack_path, target.parent)

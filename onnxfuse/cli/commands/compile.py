@@ -9,6 +9,7 @@ from onnxfuse.cli.base.parameters import ranges
 from onnxfuse.deploy.compiling import Compiling, compile, trust
 from onnxfuse.files.atomic_write import together
 from onnxfuse.options.commands import CompileCommand
+from onnxfuse.support.progress import counting
 from onnxfuse.support.screen import Line
 
 
@@ -23,10 +24,6 @@ def command(**given: Unpack[CompileCommand]) -> int:
     options = Compiling.of({**given, "shapes": ranges(given["shapes"])})
     with printing() as tell, together():
         with working("load") as progress:
-
-            def step(what: str, done: int, of: int) -> None:
-                progress(f"{what} {done} of {of}" if of else what)
-
-            pack = compile(model, options, given["target"], step)
+            pack = compile(model, options, given["target"], counting(progress))
         tell(lambda: print_result("compile", pack.as_dict(), pack.screen(), as_json=given["as_json"]))
     return 0

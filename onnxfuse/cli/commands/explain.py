@@ -11,6 +11,7 @@ from onnxfuse.options.commands import ExplainCommand
 from onnxfuse.options.groups import Optimizing
 from onnxfuse.options.schema import part
 from onnxfuse.support.errors import UsageError
+from onnxfuse.support.progress import naming
 from onnxfuse.support.screen import LIMIT
 
 
@@ -24,7 +25,7 @@ def command(**given: Unpack[ExplainCommand]) -> int:
         if given["near"] or at:
             raise UsageError("--graph looks at the whole model as it will run: it goes with neither --near nor --at")
         with working("load") as progress:
-            captured = explain_graph(source, options=options, progress=lambda step, done, total: progress(step))
+            captured = explain_graph(source, options=options, progress=naming(progress))
         facts, screen = {"ok": True, "graph": captured.as_dict()}, captured.screen(limit)
     elif (cost := given["cost"]) is not None:
         if given["near"] or at:

@@ -10,6 +10,7 @@ from onnxfuse.deploy.compiling import Compiling
 from onnxfuse.deploy.exporting import export_library
 from onnxfuse.files.atomic_write import filling
 from onnxfuse.options.commands import ExportLibraryCommand
+from onnxfuse.support.progress import counting
 
 
 def command(**given: Unpack[ExportLibraryCommand]) -> int:
@@ -19,10 +20,8 @@ def command(**given: Unpack[ExportLibraryCommand]) -> int:
     new = not os.path.lexists(folder)  # existing content is checked by the export
     with printing() as tell, filling(folder) if new else nullcontext():
         with working("load") as progress:
-
-            def step(what: str, done: int, of: int) -> None:
-                progress(f"{what} {done} of {of}" if of else what)
-
-            exported = export_library(model, folder, kernels, at=given["at"], batch=given["batch"], step=step)
+            exported = export_library(
+                model, folder, kernels, at=given["at"], batch=given["batch"], step=counting(progress)
+            )
         tell(lambda: print_result("export-library", exported.as_dict(), exported.screen(), as_json=given["as_json"]))
     return 0

@@ -12,6 +12,7 @@ from onnxfuse.options.commands import ProfileCommand
 from onnxfuse.options.functions import ProfileRun
 from onnxfuse.options.schema import part
 from onnxfuse.support.errors import UsageError
+from onnxfuse.support.progress import naming
 from onnxfuse.support.screen import Line
 
 
@@ -25,7 +26,7 @@ def command(outputs: Outputs, **given: Unpack[ProfileCommand]) -> int:
     with printing() as tell, together():
         with working("load") as progress:
             profiled = profile(
-                model, fused, alone=given["alone"], progress=lambda step, done, total: progress(step),
+                model, fused, alone=given["alone"], progress=naming(progress),
                 **part(ProfileRun, given),
             )  # fmt: skip
         report = profiled.report
