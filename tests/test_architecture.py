@@ -134,6 +134,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "recurrent": "gemm",
         "memory_bound": "reduction pointwise",
         "scan": "pointwise",
+        "topk": "pointwise",
     },
 }
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a
@@ -316,6 +317,35 @@ def test_no_module_has_a_table_of_operators(path: Path) -> None:
             if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name) and one.value.id == "ops"
         ]
         assert len([name for name in named if name[0].isupper() and name != "Trait"]) < 2, f"line {node.lineno}"
+
+
+TOGETHER = {
+    "fusion/steps/concat.py": "which nodes of a body its op's name leaves out",
+    "fusion/steps/transposed_io.py": "the two nodes that a kernel reads and writes through",
+    "graph/constant_folding.py": "selections from a shape, and lookups in tables, each by what it computes",
+    "graph/mask_facts.py": "nodes of positions, each by what it computes",
+    "passes/control_flow/constant_sequences.py": "nodes that make and change sequences, each by what it does",
+    "verification/inputs/branches.py": "operators whose operand decides a branch, beside the comparisons",
+    "verification/inputs/input_roles.py": "arithmetic that keeps elements aligned, beside views and casts",
+    "verification/reference/ort_reference.py": "nodes that have nothing to check themselves",
+}
+"""Files that name several operators in one expression, and what these have in common there alone."""
+
+
+def test_what_operators_have_in_common_is_a_trait() -> None:
+    """No new tuple of operators inside a function: where a second place asks the same, it is a trait of the entries."""
+    found = {
+        relative(f)
+        for f in FILES
+        if f.relative_to(PACKAGE).parts[0] != "ops"
+        for n in ast.walk(ast.parse(f.read_text("utf-8")))
+        if isinstance(n, ast.Tuple | ast.List | ast.Set) and len(n.elts) > 1 and all(map(_is_operator, n.elts))
+    }
+    assert found == {*TOGETHER}
+
+
+def _is_operator(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ops"
 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)

@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 import onnxfuse
-from bench.cases import attentions, ops
+from bench.cases import attentions, ops, rows
+from bench.cases.ops import FLOAT
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
@@ -32,7 +33,8 @@ def bodies() -> dict[str, tuple[FusedOp, generals.Shapes]]:
     first: dict[str, tuple[FusedOp, generals.Shapes]] = {}
     for op, shapes in generals.cases().values():
         first.setdefault(op.template, (op, tuple(map(tuple, shapes))))
-    return first | {"attention": (ATTENTION.op(), shapes_of(ATTENTION)), "recurrent": (LSTM.op(), shapes_of(LSTM))}
+    own = {"attention": (ATTENTION.op(), shapes_of(ATTENTION)), "recurrent": (LSTM.op(), shapes_of(LSTM))}
+    return first | own | {"topk": (rows.topk(3, FLOAT), ((5, 33),))}
 
 
 def shapes_of(case: attentions.Case | recurrents.Case) -> generals.Shapes:
@@ -41,7 +43,7 @@ def shapes_of(case: attentions.Case | recurrents.Case) -> generals.Shapes:
 
 
 def test_each_template_is_here() -> None:
-    """A new one is entered in `generals.cases`."""
+    """A new one is entered in `generals.cases`, or above if its general plan is its own."""
     assert {*bodies()} == {name for name in dispatch.TEMPLATES if dispatch.is_template(name)}
 
 

@@ -67,6 +67,12 @@ def matrix(columns: int, *more: tuple[int, ...]) -> Callable[[int], Shapes]:
     return lambda elements: ((elements // columns, columns), *more)
 
 
+def topk(k: int, dtype: int, attributes: str = "") -> FusedOp:
+    """Return a TopK along rows."""
+    text = f"(x) => (v, i) {{ k = Constant <value_ints = [{k}]> () v, i = TopK {attributes} (x, k) }}"
+    return ops.op(text, (dtype,), (dtype, INT64), "topk")
+
+
 TEMPLATES = {
     "log softmax": Rows("(x) => (y) { y = LogSoftmax <axis = -1> (x) }", ((5, 197),), matrix(1024)),
     "scale + bool mask + softmax": Rows(

@@ -17,7 +17,7 @@ import torch
 
 from bench.cases import moved, ops
 from bench.cases.ops import BOOL, FLOAT, HALF, INT32, INT64
-from bench.cases.rows import TEMPLATES
+from bench.cases.rows import TEMPLATES, topk
 from bench.kernels import timing
 from bench.kernels.launching import early_launch
 from onnxfuse import cuda
@@ -97,6 +97,10 @@ def cases(megabytes: int) -> list[Case]:
         name = f"scan {columns}{f' across {inner}' if inner > 1 else ''}{' fp32' if dtype == FLOAT else ''}"
         return Case(name, ops.op(text, (dtype,) * 2, (dtype,), "scan"), (shape, (1,)))
 
+    def chosen(k: int, columns: int, rows: int = 0, dtype: int = HALF) -> Case:
+        name = f"top {k} of {f'{rows} x ' if rows else ''}{columns}{' fp32' if dtype == FLOAT else ''}"
+        return Case(name, topk(k, dtype), ((rows or elements // columns, columns),))
+
     images, norm = elements // (256 * 56 * 56), TEMPLATES["group norm of NHWC + silu"]
     return [
         *(layer_norm(c) for c in (197, 256, 768, 1024, 1025, 1536, 2048, 2049, 4096, 8192, 16384)),
@@ -142,6 +146,8 @@ def cases(megabytes: int) -> list[Case]:
         *(scan(c) for c in (64, 197, 1024, 4096, 65536)),
         *(scan(c, inner) for c, inner in ((128, 768), (1024, 768), (4096, 8))),
         scan(4096, dtype=FLOAT),
+        *(chosen(k, c) for k, c in ((1, 1000), (5, 1000), (8, 64), (32, 1024), (32, 4096), (32, 50257))),
+        *(chosen(32, 250_000, rows, FLOAT) for rows in (1, 8)),
         *(Case(name, family.op(HALF), family.large(elements)) for name, family in TEMPLATES.items()),
         *(Case(f"group norm of NHWC + silu {'x'.join(map(str, s))}", norm.op(HALF), (s, *[s[-1:]] * 2)) for s in UNET),
         *(

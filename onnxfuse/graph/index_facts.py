@@ -15,6 +15,7 @@ import onnx
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
+from onnxfuse.ops import Trait
 from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import Dim, Shape, is_unknown
 from onnxfuse.symbolic.integer import IntLike
@@ -62,10 +63,11 @@ def _strides(graph: Graph, value: str, depth: int) -> _Strides:
         return _multiplied(graph, node, depth)
     if node.op == ops.Unsqueeze:
         return _unsqueezed(graph, node, _strides(graph, node.inputs[0], depth - 1))
-    if node.op not in (ops.Add, ops.Cast, ops.Identity, ops.Expand):
-        return None
-    operands = node.inputs if node.op == ops.Add else node.inputs[:1]
-    return _summed(graph, node, [_strides(graph, operand, depth - 1) for operand in operands])
+    if node.op == ops.Add:
+        return _summed(graph, node, [_strides(graph, operand, depth - 1) for operand in node.inputs])
+    if node.op == ops.Cast or node.has(Trait.EXPANDS):
+        return _summed(graph, node, [_strides(graph, node.inputs[0], depth - 1)])
+    return None
 
 
 def _multiplied(graph: Graph, node: Node, depth: int) -> _Strides:

@@ -128,7 +128,7 @@ class _Search:
             return None
         if node.op == ops.Cast:
             return _cast(graph, node, self.known(node.inputs[0], depth - 1))
-        if node.op in (ops.Identity, ops.Expand):
+        if node.has(Trait.EXPANDS):
             inner = self.known(node.inputs[0], depth - 1)
             return inner if isinstance(inner, float) or node.op != ops.Expand or _keeps_square(graph, node) else None
         if node.op in (ops.Unsqueeze, ops.Range):

@@ -107,7 +107,9 @@ __all__ = [
     "SpaceToDepth", "Split", "Squeeze", "TensorScatter", "Tile", "Transpose", "Trilu", "Unsqueeze",
 ]  # fmt: skip
 
-Identity = pointwise("Identity", lambda node: node.term(0), Trait.VIEW, Trait.FOLDABLE, flops=0, inputs=data("input"))
+Identity = pointwise(
+    "Identity", lambda node: node.term(0), Trait.VIEW, Trait.EXPANDS, Trait.FOLDABLE, flops=0, inputs=data("input")
+)
 
 Reshape = moving(
     "Reshape",
@@ -244,7 +246,7 @@ Slice = moving(
 Expand = moving(
     "Expand",
     Trait.FOLDABLE,
-    Trait.KEEPS_ELEMENTS,
+    Trait.EXPANDS,
     Trait.SHAPES_ON_CUDA,
     inputs={"input": DATA, "shape": BroadcastShape("input")},
     shape=lambda node: [moved.expanded(node.shape(0), node.integers("shape"))],

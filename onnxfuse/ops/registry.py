@@ -79,6 +79,8 @@ class Trait(Enum):
     """Nothing more is known of it here than its schema says, and what its inputs are."""
     KEEPS_ELEMENTS = auto()
     """Every element of the first input is in the output, in another place or several times, and no other is."""
+    EXPANDS = auto()
+    """The first input as it is, or repeated along axes of extent 1: no element is at another index of its axes."""
     CARRIES = auto()
     """Each element of the outputs is one of the inputs' that are data: moved, or chosen from two or more."""
     CARRIES_SOME = auto()
@@ -127,7 +129,7 @@ class Trait(Enum):
 
 IMPLIED: Mapping[Trait, tuple[Trait, ...]] = {
     Trait.KEEPS_TYPE: (Trait.KEEPS_SHAPE,), Trait.UNIT_AXES: (Trait.RESHAPE,), Trait.RESHAPE: (Trait.VIEW,),
-    Trait.VIEW: (Trait.KEEPS_ELEMENTS,), Trait.KEEPS_ELEMENTS: (Trait.CARRIES,),
+    Trait.VIEW: (Trait.KEEPS_ELEMENTS,), Trait.EXPANDS: (Trait.KEEPS_ELEMENTS,), Trait.KEEPS_ELEMENTS: (Trait.CARRIES,),
     Trait.CARRIES: (Trait.NONZERO, Trait.INTEGRAL), Trait.CASTS: (Trait.NONZERO,),
     Trait.MATRIX_PRODUCT: (Trait.CONTRACTION,),
     Trait.CONVOLUTION: (Trait.CONTRACTION, Trait.SLIDES), Trait.POOL: (Trait.SLIDES,),

@@ -78,7 +78,7 @@ def _added(scope: Scope, name: str) -> int | None:
             if _ends(node):
                 most = max(added, most or 0)
             elif _passes(node):
-                after = min(added + (node.op_type in (ops.Add, ops.Sub)), 2)
+                after = min(added + _adds(node), 2)
                 waiting += [(reader, o, after) for o in node.output if o]
             else:
                 return None
@@ -88,6 +88,12 @@ def _added(scope: Scope, name: str) -> int | None:
 def _ends(node: NodeProto) -> bool:
     """Return whether a node turns masked scores into 0."""
     return node.op_type == ops.Softmax and not node.domain
+
+
+def _adds(node: NodeProto) -> bool:
+    """Return whether a node adds or subtracts: one that passes a mask on."""
+    entry = ops.operator(node.op_type)
+    return entry is not None and Trait.ARITHMETIC in entry.traits and entry.neutral == 0
 
 
 def _passes(node: NodeProto) -> bool:

@@ -3,6 +3,8 @@
 `POINTWISE` is indexed by (domain, op type).
 """
 
+from collections.abc import Callable
+
 from onnxfuse import ops
 from onnxfuse.codegen.operators.erf_gelu import erf_gelu, one_plus_erf
 from onnxfuse.codegen.operators.node import BodyNode, Handler, Handlers
@@ -16,14 +18,17 @@ def _handler(meaning: Meaning) -> Handler:
 
 def _shorter(node: BodyNode) -> Term | None:
     """Return a shorter form of this node together with those before it, None if there is none."""
-    if node.op_type not in (ops.Add, ops.Mul) or len(node.operands) != 2:
+    if node.op_type == ops.Add:
+        return _of_pair(node, lambda a, b: one_plus_erf(a, b) or one_plus_erf(b, a))
+    return _of_pair(node, erf_gelu) if node.op_type == ops.Mul else None
+
+
+def _of_pair(node: BodyNode, form: Callable[[Term, Term], Term | None]) -> Term | None:
+    """Return a form of two operands of one element type, None if there are others."""
+    if len(node.operands) != 2:
         return None
     a, b = node.terms()
-    if a.dtype != b.dtype:
-        return None
-    if node.op_type == ops.Add:
-        return one_plus_erf(a, b) or one_plus_erf(b, a)
-    return erf_gelu(a, b)
+    return form(a, b) if a.dtype == b.dtype else None
 
 
 POINTWISE: Handlers = {key: _handler(entry.meaning) for key, entry in ops.ENTRIES.items() if entry.meaning is not None}

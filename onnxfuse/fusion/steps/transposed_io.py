@@ -40,17 +40,17 @@ def take_transposed_inputs(attempt: Attempt) -> None:
         _take_in(graph, region, moves, moves[0], reason, attempt.rule)
 
 
+def _rearranges(node: Node) -> bool:
+    """Return whether a node is one of the two that a kernel reads or writes through."""
+    return not node.domain and node.op in (ops.Reshape, ops.Transpose)
+
+
 def _moves_before(graph: Graph, value: str, region: Region) -> list[Node]:
     """Return the Transpose that `value` comes from, and the Reshape after it; empty if they have other readers."""
     found: list[Node] = []
     while (node := graph.producer(value)) is not None and not graph.is_output(value):
         inside = all(r in region.nodes or r in found for r in graph.readers(value))
-        if (
-            not inside
-            or node.domain
-            or node.op not in (ops.Reshape, ops.Transpose)
-            or (found[:1] and node.op == ops.Reshape)
-        ):
+        if not inside or not _rearranges(node) or (found[:1] and node.op == ops.Reshape):
             return []
         found.insert(0, node)
         if node.op == ops.Transpose:
@@ -109,7 +109,7 @@ def _moves(graph: Graph, value: str) -> list[Node]:
     found: list[Node] = []
     while not graph.is_output(value) and len(readers := graph.readers(value)) == 1:
         node = readers[0]
-        if node.domain or node.op not in (ops.Reshape, ops.Transpose) or node.inputs[0] != value or len(found) > 1:
+        if not _rearranges(node) or node.inputs[0] != value or len(found) > 1:
             return []
         found.append(node)
         if node.op == ops.Transpose:

@@ -88,13 +88,13 @@ def _is_nonnegative(graph: Graph, entry: int | str) -> bool:
     if isinstance(entry, int):
         return entry >= 0
     node = graph.producer(entry)
-    if node is None or node.domain or node.op not in (ops.Mod, ops.Max):
+    if node is None or node.domain:
         return False
     if node.op == ops.Mod:  # the remainder has the divisor's sign
         divisor = graph.constant(node.inputs[1])
         return not node.written.get("fmod") and divisor is not None and divisor.size == 1 and bool(divisor > 0)
     least = [c for v in node.inputs if (c := graph.constant(v)) is not None]
-    return any(c.size == 1 and bool(c >= 0) for c in least)
+    return node.op == ops.Max and any(c.size == 1 and bool(c >= 0) for c in least)
 
 
 # ---- elements of integer tensors

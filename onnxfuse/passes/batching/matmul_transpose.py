@@ -19,6 +19,7 @@ from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, forward
+from onnxfuse.ops import Trait
 from onnxfuse.shapes.types import ValueType
 
 TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
@@ -86,7 +87,7 @@ def _exchanges(graph: Graph, node: Node) -> bool:
 def _is_image(graph: Graph, value: str) -> bool:
     """Return whether a value is an image [n, c, h * w]: it becomes channels last, where the Transpose is free."""
     maker = graph.producer(value)
-    return maker is not None and not maker.domain and maker.op in (ops.Reshape, ops.Flatten)
+    return maker is not None and maker.has(Trait.RESHAPE) and not maker.has(Trait.UNIT_AXES)
 
 
 def _between(graph: Graph, first: Node) -> _Region | None:

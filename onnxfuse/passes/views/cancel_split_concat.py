@@ -11,6 +11,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.ops import Trait
 from onnxfuse.passes.views.slice_ranges import slice_range, split_at
 
 
@@ -65,7 +66,7 @@ def _all_parts(graph: Graph, values: Sequence[str], axis: int) -> tuple[int, str
 def _part(graph: Graph, value: str, axis: int) -> _Slice | None:
     """Return the source and range of a value that is a slice along `axis` alone; None if it is not known to be one."""
     node = graph.producer(value)
-    if node is None or node.domain or node.op not in (ops.Slice, ops.Split):
+    if node is None or not (node.has(Trait.SELECTS) and node.has(Trait.NAMES_AXES)):
         return None
     shape = graph.type(node.inputs[0]).shape
     if shape is None or not isinstance(extent := shape[axis], int):

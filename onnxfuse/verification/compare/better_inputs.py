@@ -100,7 +100,7 @@ def improve_inputs(
     """Run cases that provide missing evidence, as far as some are found in time."""
     missing = missing_evidence(comparison.rows)
     if not comparison.rows:  # The original accepted none of the default inputs.
-        missing = MissingEvidence(frozenset(o.name for o in comparison.plain.get_outputs()), frozenset())
+        missing = MissingEvidence(frozenset(o.name for o in comparison.original.session.get_outputs()), frozenset())
     if not missing.empty and not missing.blunt:
         return
     start, limits = comparison.limits.spent, comparison.limits
@@ -147,7 +147,7 @@ def _yields_finite(comparison: Comparison, case: Case, names: set[str] | frozens
     if not names:
         return False
     try:
-        values = sessions.tensors(comparison.plain, case.make(), sorted(names))
+        values = sessions.tensors(comparison.original.session, case.make(), sorted(names))
     except sessions.ORT_ERRORS:
         return False
     return any(

@@ -72,48 +72,83 @@ class _Runs:
     """The original's with weights rounded otherwise; run when first called."""
 
 
+@dataclass(frozen=True)
+class OriginalRuns:
+    """The original, and in what other ways it can be run to learn its own error."""
+
+    session: Any
+    perturbed_tables: Iterator[Callable[[Arrays], Arrays]]
+    """Runners of it with perturbed tables, opened one by one."""
+    rounded: Callable[[Arrays], Arrays] | None
+    """Evaluates it as the judged model may round; None if that may not."""
+    variants: Callable[[], Sequence[Callable[[Arrays], Arrays]]]
+    """Opens its equivalent forms."""
+    unoptimized: Unoptimized
+    twin: Any = None
+    """Its session on another provider; None if there is none."""
+    on_cpu: Callable[[], Any] | None = None
+    """Opens such a session on the CPU, in doubtful cases; None if it runs there anyway."""
+
+
+@dataclass(frozen=True)
+class OutputFacts:
+    """What is known of the original's outputs before it is run."""
+
+    scores: Collection[str]
+    """Those that score classes."""
+    without_elements: Collection[str]
+    """Those that are declared to have no element."""
+    selects: bool
+    """Whether some depend on a selection by value."""
+
+
+@dataclass(frozen=True)
+class References:
+    """What the true result is computed by."""
+
+    first: Float64Reference
+    in_float32: Callable[[str], Float64Reference]
+    """Opens the one to fall back on, for a reason."""
+
+
+@dataclass(frozen=True)
+class Float32Check:
+    """The comparison of the fusions in float32."""
+
+    comparison: Float32Comparison | None
+    why_not: str
+    """Why there is none; empty where it is not asked for."""
+
+
 class Comparison:
     """The cases compared so far. Holds the values of one case at a time."""
 
     def __init__(
         self,
-        plain: Any,
-        twin: Any,
+        original: OriginalRuns,
         session: Any,
-        reference: Float64Reference,
-        in_float32: Callable[[str], Float64Reference],
-        perturbed_tables: Iterator[Callable[[Arrays], Arrays]],
+        references: References,
+        facts: OutputFacts,
         judging: Judging,
-        rounded: Callable[[Arrays], Arrays] | None,
-        scores: Collection[str],
         limits: Limits,
         needs: Mapping[tuple[tuple[str, tuple[int, ...]], ...], int],
-        wide: Float32Comparison | None,
-        why_not_wide: str,
-        variants: Callable[[], Sequence[Callable[[Arrays], Arrays]]],
-        unoptimized: Unoptimized,
-        on_cpu: Callable[[], Any] | None = None,
-        *,
-        selects: bool = False,
-        without_elements: Collection[str] = (),
+        float32: Float32Check,
     ) -> None:
-        self.plain, self.twin, self.session, self.truth = plain, twin, session, reference
-        self.on_cpu, self._open_variants, self.unoptimized = on_cpu, variants, unoptimized
-        self.outputs = [o.name for o in plain.get_outputs()]
-        self.opened = {o.name for o in plain.get_outputs() if not o.type.startswith("tensor")}
+        """Compare the fused model's `session` with the original; `needs` are the bytes of a case, by its shapes."""
+        self.original, self.session, self.facts, self.judging = original, session, facts, judging
+        self.truth, self._in_float32 = references.first, references.in_float32
+        self.twin = original.twin
+        self.outputs = [o.name for o in original.session.get_outputs()]
+        self.opened = {o.name for o in original.session.get_outputs() if not o.type.startswith("tensor")}
         """Outputs that are not tensors; the tensors in them are compared one by one."""
-        self.without_elements = without_elements
-        """Outputs that are declared to have no element."""
         self._variants: Sequence[Callable[[Arrays], Arrays]] = ()
-        self._more_tables, self.selects = perturbed_tables, selects
         self._tables: list[Callable[[Arrays], Arrays]] = []
-        self.in_float32, self.judging, self.rounded, self.scores = in_float32, judging, rounded, scores
         self.doubtful = False
         """Whether to treat cases as doubtful: the original is run on perturbed inputs for every output."""
         self.doubted = False
         """Whether a case exceeded its budget: a model that selects by value may have selected differently."""
         self.limits, self.needs = limits, needs
-        self.wide, self.why_not_wide = wide, why_not_wide
+        self.wide, self.why_not_wide = float32.comparison, float32.why_not
         self.cases: list[CaseRow] = []
         self.rows: list[OutputRow] = []
         self.exact: list[OutputRow] = []
@@ -129,7 +164,7 @@ class Comparison:
         A verdict of wrong justifies that.
         """
         self.limits, self.doubted = self.limits.restarted(), True
-        self._variants = self._open_variants()
+        self._variants = self.original.variants()
 
     def treat_as_doubtful(self) -> None:
         """Treat the following cases as doubtful.
@@ -138,9 +173,9 @@ class Comparison:
         the order of summation, and a single run says little about how large it can be.
         """
         self.doubtful = True
-        if self.twin is None and self.on_cpu is not None:
+        if self.twin is None and self.original.on_cpu is not None:
             with suppress(ModelError):  # some operators exist on CUDA only
-                self.twin = self.on_cpu()
+                self.twin = self.original.on_cpu()
 
     def by_twin(self, inputs: Arrays) -> Mapping[str, Any]:
         """Return the original's outputs on the other provider; empty if it runs on one only."""
@@ -241,7 +276,7 @@ class Comparison:
     def _by_original(self, case: Case, inputs: Arrays) -> Arrays | str:
         """Return the original's outputs, or why it refuses generated inputs; raises `UsageError` for a user's."""
         try:
-            return sessions.tensors(self.plain, inputs)
+            return sessions.tensors(self.original.session, inputs)
         except sessions.ORT_ERRORS as error:
             if not case.generated:
                 raise UsageError(
@@ -274,7 +309,7 @@ class Comparison:
         wide: Mapping[str, npt.NDArray[Any]],
     ) -> _Runs:
         """Run the original as often as it takes to know its own error on these inputs."""
-        right = self.unoptimized.right(inputs, expected, reference)
+        right = self.original.unoptimized.right(inputs, expected, reference)
         siblings, perturbed = (
             self._on_perturbed_inputs(inputs, expected),
             self._perturbed_if_doubtful(inputs, expected, actual),
@@ -290,7 +325,7 @@ class Comparison:
             siblings.setdefault(name, []).append(value)
         for name, value in self._by_variants(inputs, expected, reference):
             siblings.setdefault(name, []).append(value)
-        for name, value in (self.rounded(inputs) if self.rounded is not None else {}).items():
+        for name, value in (self.original.rounded(inputs) if self.original.rounded is not None else {}).items():
             dtype = expected[name].dtype if name in expected else value.dtype
             if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
                 siblings.setdefault(name, []).append(value.astype(dtype))
@@ -300,7 +335,7 @@ class Comparison:
         """Measure an output and add its row; its values are let go."""
         value, fused = runs.expected.pop(name), runs.got.pop(name)
         originals = runs.right.get(name) or [value, *runs.siblings.pop(name, [])]
-        top_k = self.judging.top_k or (CLASS_RANKS if name in self.scores else ())
+        top_k = self.judging.top_k or (CLASS_RANKS if name in self.facts.scores else ())
         true = runs.truth.pop(name)
         if name in runs.wide and runs.wide[name].dtype.kind == "f":
             self._add_exact_row(name, runs, value, originals, true)
@@ -315,7 +350,7 @@ class Comparison:
             )  # fmt: skip
         if not measure.fault and counts(name, self.outputs) and is_empty_metadata(value):
             measure = NOTHING
-        if measure == NOTHING and name in self.without_elements:
+        if measure == NOTHING and name in self.facts.without_elements:
             measure = replace(measure, identical=True)
         if self.wide is not None and value.dtype.itemsize == 2:
             measure = replace(measure, eps=0.0)  # What a half type hides is seen in float32, where nothing is.
@@ -376,7 +411,7 @@ class Comparison:
         except (MemoryError, *REFERENCE_GAPS) as error:
             if isinstance(error, OutOfTime) and self.rows:
                 raise
-            wide = self.in_float32(no_float64(error))
+            wide = self._in_float32(no_float64(error))
             true = _reference_values(
                 expected, wide.evaluate(inputs)
             )  # if float32 fails as well, the inputs are at fault and float64 is used for the others
@@ -406,7 +441,7 @@ class Comparison:
             perturbed = perturb(inputs, seed)
             if perturbed is None:
                 break
-            values = sessions.tensors(self.plain, perturbed)
+            values = sessions.tensors(self.original.session, perturbed)
             for name in few if seed else doubtful:
                 runs[name] += [values[name]] * (name in values)
         if perturbed is None and self.truth.kind != "float64":
@@ -418,7 +453,7 @@ class Comparison:
 
     def _on_tables(self, count: int) -> Sequence[Callable[[Arrays], Arrays]]:
         """Return runners of the original with perturbed tables, up to a limit; opened on first use."""
-        self._tables += islice(self._more_tables, max(count - len(self._tables), 0))
+        self._tables += islice(self.original.perturbed_tables, max(count - len(self._tables), 0))
         return self._tables[:count]
 
     def _perturbed_if_doubtful(
@@ -430,7 +465,7 @@ class Comparison:
         same holds if the model selects by value and an output that depends on the selection exceeds its budget;
         embedding tables are perturbed if the inputs cannot be.
         """
-        selection_doubtful = self.doubted and self.selects
+        selection_doubtful = self.doubted and self.facts.selects
         many = [
             n
             for n, x in expected.items()
@@ -438,7 +473,9 @@ class Comparison:
             and (self.doubtful or selection_doubtful or (x.dtype.kind in "biu" and not np.array_equal(x, actual[n])))
         ]
         runs = [perturb(inputs, seed) for seed in range(PERTURBATIONS if many else 0)]
-        values = [sessions.tensors(self.plain, perturbed, many) for perturbed in runs if perturbed is not None]
+        values = [
+            sessions.tensors(self.original.session, perturbed, many) for perturbed in runs if perturbed is not None
+        ]
         if selection_doubtful and not values:
             many = [n for n, x in expected.items() if x.size <= PERTURBED_ELEMENTS]
             values = [run(inputs) for run in self._on_tables(PERTURBATIONS)]

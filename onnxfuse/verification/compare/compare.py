@@ -11,11 +11,9 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-from onnxfuse import ops, runtime
+from onnxfuse import runtime
 from onnxfuse.files import io
 from onnxfuse.model.precision_record import read as read_lowered
-from onnxfuse.shapes.inference import inferred
-from onnxfuse.shapes.types import value_types
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.isolation import doing
 from onnxfuse.support.progress import Progress, silent
@@ -30,8 +28,15 @@ from onnxfuse.verification.cases.planning import (
     shape_key,
 )
 from onnxfuse.verification.compare.better_inputs import improve_inputs
-from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.compare.case_comparison import (
+    Comparison,
+    Float32Check,
+    OriginalRuns,
+    OutputFacts,
+    References,
+)
 from onnxfuse.verification.compare.doubt import reexamine
+from onnxfuse.verification.compare.empty_outputs import outputs_without_elements
 from onnxfuse.verification.compare.judging import Judging
 from onnxfuse.verification.compare.large_cases import LargeCases, sizes_run
 from onnxfuse.verification.compare.lower_precision_check import verified
@@ -55,7 +60,6 @@ from onnxfuse.verification.report.rows import none_ran
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.interface import interface_problems
 from onnxfuse.verification.run.sessions import Source
-from onnxfuse.verification.run.tensors import LENGTH, PRESENT
 from onnxfuse.verification.tolerance.class_outputs import class_outputs
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.declared_types import with_types
@@ -121,7 +125,6 @@ def compare(
             plan, shapes, report = _accepted_plan(
                 original_model, acceptance_test(plain, progress), plan, specs, inputs, seeds, shapes, limits, report
             )
-            scores = class_outputs(original_model) if judging.top_k is None else frozenset()
             needs = {key: EVALUATIONS * peak(original_model, dict(key)) for key in {shape_key(c) for c in plan}}
             too_much = _why_not_float64(original_model, plan, limits) if truth == "auto" else ""
             oracle = (
@@ -133,7 +136,11 @@ def compare(
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)
-            choosing, without_elements = selects(original_model), _without_elements(original_model)
+            facts = OutputFacts(
+                class_outputs(original_model) if judging.top_k is None else frozenset(),
+                outputs_without_elements(original_model),
+                selects(original_model),
+            )
             del original_model
             # With two providers the original's own error is the worse of the two.
             twin = None if elsewhere is None else sessions.ort_session(file, elsewhere, cuda=cuda)
@@ -150,15 +157,19 @@ def compare(
 
             runtime.reset_counts()
 
-            comparison = Comparison(
-                plain, twin, session, oracle, lambda why: float32_reference(load(original, "original"), why),
-                on_perturbed_tables(lambda: load(original, "original"), providers, cuda), judging, rounded, scores,
-                limits, needs, wide, why_not_wide,
+            runs = OriginalRuns(
+                plain,
+                on_perturbed_tables(lambda: load(original, "original"), providers, cuda),
+                rounded,
                 lambda: _original_variants(load(original, "original"), providers, cuda),
                 Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
+                twin,
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
-                selects=choosing, without_elements=without_elements,
-            )  # fmt: skip
+            )
+            references = References(oracle, lambda why: float32_reference(load(original, "original"), why))
+            comparison = Comparison(
+                runs, session, references, facts, judging, limits, needs, Float32Check(wide, why_not_wide)
+            )
             planned = len(plan)
             comparison.run_all(plan, progress)
             if inputs is None and extra_cases:
@@ -212,18 +223,6 @@ def _accepted_plan(
         plan = plan_of(specs, inputs, seeds, shapes) if sizes else plan
     plan, never = enter_branches(runs, model, specs, plan, requested, limits)
     return plan, shapes, replace(report, never_ran=never)
-
-
-def _without_elements(model: onnx.ModelProto) -> frozenset[str]:
-    """Return the outputs whose declared or inferred shape has no element."""
-    types = value_types(inferred(model).graph)
-    none = {o.name for o in model.graph.output if 0 in (types[o.name].shape or () if o.name in types else ())}
-    for node in model.graph.node:
-        if node.op_type == ops.SequenceEmpty:
-            none.add(f"{node.output[0]}{LENGTH}")
-        if node.op_type == ops.Optional and not any(node.input):
-            none.add(f"{node.output[0]}{PRESENT}")
-    return frozenset(none)
 
 
 def _wide(original: Source, fused: Source, model: onnx.ModelProto) -> tuple[Float32Comparison | None, str]:

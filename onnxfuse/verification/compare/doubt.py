@@ -47,7 +47,7 @@ def reexamine(
     An output that is wrong beyond doubt in one case is not re-examined in the others. `case_of` returns the inputs of a
     position in `comparison.cases`.
     """
-    hopeless = math.inf if comparison.selects else NO_LUCK
+    hopeless = math.inf if comparison.facts.selects else NO_LUCK
     doubted = _doubted(comparison.rows, hopeless)
     if not doubted:
         return
@@ -96,14 +96,14 @@ def nearby_measures(
 def _own(comparison: Comparison, inputs: dict[str, Array]) -> Mapping[str, Measure]:
     """Return the original's own error; empty if it or the reference has no result."""
     try:
-        expected = sessions.tensors(comparison.plain, inputs)
+        expected = sessions.tensors(comparison.original.session, inputs)
         reference, _ = comparison.reference_of(inputs, expected)
     except OutOfTime:
         return {}
     except sessions.ORT_ERRORS:
         return {}  # one neighbor less: near the edge of its domain the original rejects inputs
     further_runs = [comparison.by_twin(inputs)]
-    further_runs += [comparison.rounded(inputs)] if comparison.rounded is not None else []
+    further_runs += [comparison.original.rounded(inputs)] if comparison.original.rounded is not None else []
     return {
         n: error_budget.measure(
             x, [x, *(o[n].astype(x.dtype) for o in further_runs if n in o and o[n].shape == x.shape)], reference[n]

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxfuse.files.io import without_weights
+from onnxfuse.graph.normalize import normalize
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing
@@ -22,15 +24,15 @@ from onnxfuse.support.progress import Progress
 from onnxfuse.verification.cases.limits import gigabytes
 from onnxfuse.verification.cases.planning import shapes_text
 from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.compare.hoisted_bodies import computing, hoist_bodies
 from onnxfuse.verification.compare.near_bounds import case_near_constants
 from onnxfuse.verification.compare.optional_cases import NOT_INFORMATIVE, try_case
-from onnxfuse.verification.compare.reached_bounds import bound_sites, case_reaching
+from onnxfuse.verification.compare.reached_bounds import SMALL_CONSTANT, BoundSite, bound_sites, case_reaching
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, cases, dimension, large_case, large_tops
 from onnxfuse.verification.inputs.size_search import free_dimensions
 from onnxfuse.verification.report.rows import FLOATS, LEFT_OUT, OutputRow
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.floats import float_type
-from onnxfuse.verification.run.more_outputs import with_outputs
 
 LADDERS: Mapping[str, tuple[int, ...]] = {
     "batch": (65, 33, 17, 9),
@@ -157,34 +159,51 @@ class LargeCases:
 
     def _computed_bounds(self, model: onnx.ModelProto) -> None:
         """Run a case for each computed value that is combined with a large constant, of numbers that bring it there."""
-        sites = bound_sites(model)
+        opened = without_weights(model, lambda t: t if math.prod(t.dims) <= SMALL_CONSTANT else None)
+        try:
+            normalize(opened)
+        except ModelError as error:
+            self.not_run.append(f"no values near the large constants that computed values meet: {first_line(error)}")
+            return
+        hoisted = hoist_bodies(opened)
+        sites = bound_sites(opened)
         normal = [c.made for c in self.small if c.name == "normal" and c.made is not None]
         if not sites or not normal:
             return
         base = max(normal, key=lambda c: _elements(c.shapes))
         good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
         missed: dict[str, list[str]] = {}
-        try:
-            with with_outputs(model, dict.fromkeys(s.value for s in sites)) as opened:
-                session = sessions.low_memory_session(opened, [sessions.CPU])
-            # A single row is brought to either side of the constant.
-            rotations = (0, 1) if any(shape[:1] == (1,) for shape in base.shapes.values()) else (0,)
-            for site, rotation in itertools.product(sites, rotations):
-                case = case_reaching(base, site, partial(_value_of, session, site.value), rotation)
-                why = "no scale of the inputs gives them" if case is None else self._try(case, 1.0, good=good)
-                if why:
-                    missed.setdefault(why, []).append(site.value)
-        except REFUSALS as error:
-            missed[first_line(error)] = [s.value for s in sites]
+        # What is hoisted from a branch may fail where that is not taken, and then tells nothing of the others.
+        alone = [[s] for s in sites if s.value in hoisted]
+        together = [s for s in sites if s.value not in hoisted]
+        for group in filter(None, (together, *alone)):
+            try:
+                with computing(model, [s.value for s in group], opened) as reduced:
+                    session = sessions.low_memory_session(reduced, [sessions.CPU])
+                self._reach(session, group, base, good, missed)
+            except REFUSALS as error:
+                missed.setdefault(first_line(error), []).extend(s.value for s in group)
         for why, names in missed.items():
             listed_values = ", ".join(f"'{n}'" for n in dict.fromkeys(names))
             meet = agreeing({*names}, "meets", "meet")
             self.not_run.append(f"no values near the large constants that {listed_values} {meet}: {why}")
 
+    def _reach(
+        self, session: Any, sites: Sequence[BoundSite], base: Case, good: set[str], missed: dict[str, list[str]]
+    ) -> None:
+        """Run the cases of values that a session gives; enter those for which there are none, by the reason."""
+        # A single row is brought to either side of the constant.
+        rotations = (0, 1) if any(shape[:1] == (1,) for shape in base.shapes.values()) else (0,)
+        for site, rotation in itertools.product(sites, rotations):
+            case = case_reaching(base, site, partial(_value_of, session, site.value), rotation)
+            why = "no scale of the inputs gives them" if case is None else self._try(case, 1.0, good=good)
+            if why:
+                missed.setdefault(why, []).append(site.value)
+
     def _finite(self, case: Case, outputs: set[str]) -> bool:
         names = [r.output for r in self.comparison.rows if r.owner in outputs and r.dtype.startswith(FLOATS)]
         try:
-            values = sessions.tensors(self.comparison.plain, case.make(), list(dict.fromkeys(names)) or None)
+            values = sessions.tensors(self.comparison.original.session, case.make(), list(dict.fromkeys(names)) or None)
         except sessions.ORT_ERRORS:
             return False
         return all(np.isfinite(x.astype(np.float64)).all() for n, x in values.items() if n in names)
@@ -233,7 +252,7 @@ class LargeCases:
         spent: list[float] = []
         while not spent or (len(spent) < TIMES and sum(spent) < BRIEF):
             start = time.perf_counter()
-            sessions.run(self.comparison.plain, inputs)
+            sessions.run(self.comparison.original.session, inputs)
             spent.append(time.perf_counter() - start)
         return min(spent)
 

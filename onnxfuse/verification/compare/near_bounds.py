@@ -23,10 +23,10 @@ UNCHANGED_SHARE = 0.25
 
 
 def large_constants(model: onnx.ModelProto) -> tuple[float, ...]:
-    """Return the scalar constants of such a magnitude, including those in bodies and attributes."""
+    """Return the scalar constants of such a magnitude, including those in bodies, functions and attributes."""
     tensors = [*model.graph.initializer]
     constants = set[float]()
-    for node in nodes_of(model.graph):
+    for node in (n for graph in (model.graph, *model.functions) for n in nodes_of(graph)):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 tensors.append(attribute.t)

@@ -45,7 +45,7 @@ class BoundSite:
 
 
 def bound_sites(model: onnx.ModelProto) -> list[BoundSite]:
-    """Return the values of the main graph that nodes combine with large constants, each once."""
+    """Return the values of the main graph that nodes combine with large constants, each once: at most SITES."""
     constants = _constants(model)
     computed = {o for n in model.graph.node if n.op_type != ops.Constant for o in n.output}
     sites: dict[tuple[str, bytes], BoundSite] = {}

@@ -7,8 +7,8 @@ axis, counts as scores over its last axis if it is
 - a linear layer (MatMul, Gemm) with a bias, as classifiers end in, of LINEAR_COLUMNS columns and more, or
 - one that gives more values than it reads, as the head of a language model does, with or without a bias;
 
-all times a number, if there is a temperature. So hidden states after a normalization, a pooler's Tanh, projected or
-normalized embeddings, attention maps and images of classes are excluded: `--top-k` requests those.
+all times a number, or divided by one, if there is a temperature. So hidden states after a normalization, a pooler's
+Tanh, projected or normalized embeddings, attention maps and images of classes are excluded: `--top-k` requests those.
 """
 
 import onnx
@@ -55,13 +55,14 @@ def _are_scores(name: str, makers: dict[str, NodeProto], types: dict[str, ValueT
         keeps_columns = _columns(types, name) is not None and _columns(types, name) == _columns(types, node.input[0])
         if node.op_type in CARRIERS or (node.op_type in MOVERS and keeps_columns):
             name = node.input[0]
-        elif node.op_type in (ops.Add, ops.Mul, ops.Div) and len(node.input) == 2:
-            ranks = [_rank(types, i) for i in node.input]
-            vector = 1 if node.op_type == ops.Add else 0
+        elif (entry := ops.operator(node.op_type, node.domain)) is not None and Trait.ARITHMETIC in entry.traits:
+            # Scores minus a bias or divided by a number are scores; a number minus scores or divided by them is not.
+            vector = int(entry.neutral == 0)
+            ranks = [_rank(types, i) if entry.neutral_at(n) is not None else None for n, i in enumerate(node.input)]
             other = next((n for n, rank in enumerate(ranks) if rank is not None and rank <= vector), None)
             if other is None:
                 return False
-            biased |= node.op_type == ops.Add and ranks[other] == 1
+            biased |= ranks[other] == vector == 1
             name = node.input[1 - other]
         else:
             return False

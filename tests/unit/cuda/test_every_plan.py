@@ -191,6 +191,13 @@ def test_reductions(name, dtype, bits, aligned, arch):
 
 
 @PROFILE
+@given(st.sampled_from([1, 5, 32]), TYPES, MANY, SIZES, st.booleans(), ARCHES)
+def test_the_first_of_rows(k, dtype, count, columns, aligned, arch):
+    assume(columns >= k)
+    planned(rows.topk(k, dtype), ((count, columns),), aligned, arch)
+
+
+@PROFILE
 @given(st.sampled_from([HALF, FLOAT]), st.sampled_from([0, 1, 64, 2**15, 2**17]), st.booleans(), ARCHES, st.data())
 def test_moved_data(dtype, megabytes, aligned, arch, data):
     tables = (moved.small(dtype), moved.large(dtype, megabytes))

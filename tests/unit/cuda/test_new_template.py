@@ -1,6 +1,8 @@
-"""A new template is a folder, a rule and a section of costs: docs/dev/ADDING.md's recipe, carried out in a copy."""
+"""A new template is a folder, a rule and a section of costs: docs/dev/ADDING.md's recipe, carried out in a copy; and a
+copy without the folder and the rule of a template knows nothing of it."""
 
 import re
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -91,3 +93,44 @@ def test_a_new_template_is_a_folder_a_rule_and_its_costs(tmp_path: Path) -> None
 def test_without_the_folder_there_is_no_such_template() -> None:
     assert "hardmax" not in cuda.TEMPLATES
     assert ops(onnxfuse.optimize(parse(MODEL))) == ["Hardmax"]
+
+
+CHOOSING = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,64] x) => (float[N,2] y, int64[N,2] at, float[N,64] z) <int64[1] k = {2}, float half = {0.5}> {
+  s = Mul (x, half)
+  y, at = TopK (s, k)
+  z = Softmax (s)
+}"""
+
+WITHOUT = f'''
+import numpy as np
+import onnx
+
+import onnxfuse
+from onnxfuse import cuda
+from onnxfuse.cuda.planning.arch import H200, SUPPORTED
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.rules.language import rule_file
+from tests.emulator import emulate
+
+assert "topk" not in cuda.TEMPLATES
+assert "topk" not in [rule.name for rule in rule_file.shipped()]
+made = onnxfuse.optimize(onnx.parser.parse_model("""{CHOOSING}"""))
+(fused,) = fused_ops(made).values()
+assert (fused.template, [n.op_type for n in made.graph.node if not n.domain]) == ("row", ["TopK"])
+for arch in SUPPORTED:
+    assert cuda.supports(fused, lambda: arch) is None
+x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+got = emulate.run(cuda.plan(fused, (x.shape,), True, H200), [x], [np.float32] * len(fused.outputs))
+e = np.exp(x / 2)
+np.testing.assert_allclose(got[-1], e / e.sum(-1, keepdims=True), rtol=1e-5)
+'''
+
+
+def test_a_template_goes_with_its_folder_and_its_rule(tmp_path: Path) -> None:
+    """Without those of TopK the package imports, fuses, plans and computes all else."""
+    assert "topk" in cuda.TEMPLATES
+    copy_package(tmp_path, ("onnxfuse", "rules"))
+    shutil.rmtree(tmp_path / "onnxfuse/cuda/templates/topk")
+    (tmp_path / "rules/reduction/topk.toml").unlink()
+    run_in_copy(tmp_path, WITHOUT)

@@ -74,6 +74,14 @@ def test_what_keeps_elements_loses_none(name: str) -> None:
     assert set(np.unique(run(name, inputs, attributes)[0])) == set(np.unique(inputs[0]))
 
 
+@pytest.mark.parametrize("name", sorted(ops.named(Trait.EXPANDS)))
+def test_what_expands_repeats_along_axes_of_one(name: str) -> None:
+    """As numpy broadcasts."""
+    inputs, attributes = SAMPLES[name]
+    (result,) = run(name, inputs, attributes)
+    np.testing.assert_array_equal(result, np.broadcast_to(inputs[0], result.shape))
+
+
 @pytest.mark.parametrize("name", sorted(ops.named(Trait.IDENTITY_OF_ONE)))
 def test_of_one_operand_it_is_the_identity(name: str) -> None:
     """Bit by bit."""

@@ -33,6 +33,7 @@ CASES = {
     "attention in float32": lambda: (FLOATS.op(), FLOATS.shapes()),
     "scan": lambda: (ops.op(RUNNING, (HALF,) * 2, (HALF,), "scan"), [(2, 130), (130,)]),
     "recurrent": lambda: (LAYER.op(), LAYER.shapes()),
+    "topk": lambda: (rows.topk(8, HALF), [(2, 1000)]),
     "joined": lambda: joined.case(HALF, 2, (14, 14), 64),
     "convolution": lambda: products.window(HALF, (2, 56, 56, 64), 64, (3, 3), "pads = [1, 1, 1, 1]"),
     "convolution in groups": lambda: products.window(HALF, (2, 1, 49, 768), 768, (1, 128), GROUPS),

@@ -75,6 +75,62 @@ def test_a_large_constant_behind_weights_that_is_changed_is_seen(name: str, laye
     assert verify(*pair, providers=CPU).verdict == "mismatch"
 
 
+OWN = 'y = own.f (x, w, b, s) }} <domain: "own", opset_import: ["" : 17]> f (x, w, b, s) => (y) {{ {nodes} }}'
+SHIFTED = "m = MatMul (x, w) h = Add (m, b) a = Sub (h, s) {y} = Sigmoid (a)"
+INSIDE = {
+    "a function": OWN.format(nodes=SHIFTED.format(y="y")),
+    "a constant of a function": "m = MatMul (x, w) h = Add (m, b) y = own.f (h) } "
+    '<domain: "own", opset_import: ["" : 17]> f (h) => (y) { s = Constant <value = float {5000}> () a = Sub (h, s) '
+    "y = Sigmoid (a) }",
+    "a branch": "t = ReduceMax <keepdims = 0> (x) c = Greater (t, z) y = If (c) <"
+    f"then_branch = a () => (float[N, 16] p) {{ {SHIFTED.format(y='p')} }}, "
+    "else_branch = e () => (float[N, 16] q) { q = Identity (x) }> }",
+    "a branch of a branch": "t = ReduceMax <keepdims = 0> (x) c = Greater (t, z) y = If (c) <"
+    "then_branch = a () => (float[N, 16] p) { k = Abs (x) p = If (c) <"
+    f"then_branch = d () => (float[N, 16] o) {{ {SHIFTED.replace('(x', '(k').format(y='o')} }}, "
+    "else_branch = f () => (float[N, 16] r) { r = Identity (x) }> }, "
+    "else_branch = e () => (float[N, 16] q) { q = Identity (x) }> }",
+    "a loop": "v, y = Loop (n, go, x) <body = l (int64 i, bool ci, float[N, 16] x2) => "
+    "(bool co, float[N, 16] u, float[N, 16] r) { co = Identity (ci) u = Identity (x2) "
+    f"{SHIFTED.replace('(x', '(x2').format(y='r')} }}> }}",
+    "a scan": "y = Scan <num_scan_inputs = 1, scan_input_directions = [1], body = l (float[16] x2) => (float[16] r) "
+    f"{{ {SHIFTED.replace('(x', '(x2').format(y='r')} }}> (x) }}",
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_large_constant_inside_a_body_that_is_changed_is_seen(name: str) -> None:
+    """In functions, branches and loops, where no value is an output."""
+    rng = np.random.default_rng(0)
+    w, b = rng.standard_normal((16, 16)).astype("f"), rng.standard_normal(16).astype("f")
+    rank = "A, N, 16" if name == "a loop" else "N, 16"
+    text = f'<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g (float[N, 16] x) => (float[{rank}] y) '
+    text += "<float s = {5000}, float z = {0}, int64 n = {2}, bool go = {1}> { "
+    pair = [onnx.parser.parse_model(f"{text}{INSIDE[name]}".replace("5000", number)) for number in ("5000", "5001")]
+    for one in pair:
+        one.graph.initializer.extend([numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")])
+    assert verify(pair[0], pair[0], providers=CPU).ok
+    assert verify(*pair, providers=CPU).verdict == "mismatch"
+
+
+def test_what_fails_where_its_branch_is_not_taken_tells_nothing_of_others() -> None:
+    """A branch that never is, whose Reshape does not fit; the model that is given stays as it was."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 16] x) => (float[N, 16] y, float[N, 16] o)
+      <float s = {5000}, int64[2] four = {-1, 7}> {
+        big = ReduceMax <keepdims = 0> (x) c = Greater (big, big) h = Neg (x) a = Sub (h, s) o = Sigmoid (a)
+        y = If (c) <then_branch = t () => (float[N, 16] p) {
+            r = Reshape (x, four) d = Sub (r, s) e = Sigmoid (d) f = ReduceMax <keepdims = 0> (e) p = Add (x, f) },
+          else_branch = u () => (float[N, 16] q) { q = Identity (x) }>
+      }"""
+    one, two = (onnx.parser.parse_model(t) for t in (text, text.replace("5000", "5001")))
+    before = one.SerializeToString()
+    report = verify(one, one, providers=CPU)
+    assert report.ok
+    assert one.SerializeToString() == before
+    assert any("'r in y' meets: " in line for line in report.not_run), report.not_run
+    assert verify(one, two, providers=CPU).verdict == "mismatch"
+
+
 def test_a_value_that_no_scale_brings_near_its_constant_is_named() -> None:
     """A Sigmoid is at most 1."""
     one = onnx.parser.parse_model(

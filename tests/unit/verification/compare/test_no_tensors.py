@@ -118,6 +118,43 @@ def test_a_value_that_is_there_in_one_alone_is_a_mismatch() -> None:
     assert verify(none, none, providers=CPU).ok
 
 
+NONE = "optional(float[N, 6])"
+ABSENT = f"o = Optional <type = {NONE[9:-1]}> ()"
+BRANCHES = f"""big = ReduceMax <keepdims = 0> (x) c = Greater(big, big)
+  y = If (c) <then_branch = a () => ({NONE} p) {{ p = Identity(o) }}, else_branch = b () => ({NONE} q) {{ ELSE }}>"""
+ITERATED = f"""{ABSENT} t = Constant <value = bool {{1}}> ()
+  y = Loop (two, t, o) <body = b (int64 i, bool ci, {NONE} si) => (bool co, {NONE} so) {{ co = Identity(ci) STEP }}>"""
+HOLDING_NOTHING = {
+    "passed on": (NONE, f"{ABSENT} y = Identity(o)"),
+    "in both branches": (NONE, f"{ABSENT} {BRANCHES.replace('ELSE', ABSENT.replace('o =', 'q ='))}"),
+    "from iteration to iteration": (NONE, ITERATED.replace("STEP", "so = Identity(si)")),
+    "a sequence": ("seq(float)", "o = SequenceEmpty() y = Identity(o)"),
+    "a sequence in an optional": ("optional(seq(float))", "o = SequenceEmpty() p = Identity(o) y = Optional(p)"),
+}
+"""Type and nodes of outputs that hold nothing, whatever the inputs are."""
+
+
+@pytest.mark.parametrize("name", HOLDING_NOTHING)
+def test_what_never_holds_anything_is_the_same_where_both_hold_nothing(name: str) -> None:
+    """However the optional without a value, or the sequence without an entry, comes to the output."""
+    out, nodes = HOLDING_NOTHING[name]
+    assert verify(opened(nodes, out, 18), opened(nodes, out, 18), providers=CPU).ok
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        f"{ABSENT} {BRANCHES.replace('ELSE', 'q = Optional(m)')}".replace("Greater(big, big)", "Equal(big, big)"),
+        ITERATED.replace("STEP", "so = Optional(m)").replace("(two, t, o)", "(zero, t, o)"),
+    ],
+    ids=["in one branch", "at first"],
+)
+def test_what_may_hold_something_is_undecided_where_no_case_gives_it(nodes: str) -> None:
+    """A branch that is never taken, a loop that never runs."""
+    model = opened(nodes, NONE, 18)
+    assert (verify(model, model, providers=CPU, seconds=20).verdict) == "undecided"
+
+
 def test_a_sequence_without_an_entry_is_undecided() -> None:
     """Where no case gives an entry nothing was compared, and where inputs can give one they are sought."""
     text = (
