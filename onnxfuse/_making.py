@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from onnxfuse.api.deploy.compiling import Compiled
-    from onnxfuse.api.deploy.exporting import Exported
     from onnxfuse.api.optimize.optimizing import Optimized
-    from onnxfuse.api.request.model_source import Model
     from onnxfuse.api.request.options import Options
+    from onnxfuse.deploy.compiling import Compiled
+    from onnxfuse.deploy.exporting import Exported
+    from onnxfuse.files.model_source import Model
     from onnxfuse.measure.tune import Tuned
     from onnxfuse.options.kinds import Inputs
     from onnxfuse.rules.match.report import OptimizeReport
@@ -116,9 +116,9 @@ def compile(model: Model, **given: Unpack[functions.Compile]) -> Compiled:
     `model`: an optimized one. No GPU is needed. Raises ModelError for a model without fused ops, UsageError for a name
     or range that is none, DeviceError without the engine, KernelError without NVRTC.
     """
-    from onnxfuse.api.deploy.compiling import compile as make
-    from onnxfuse.api.request.options import Compiling
     from onnxfuse.api.request.progress import progress_callback
+    from onnxfuse.deploy.compiling import Compiling
+    from onnxfuse.deploy.compiling import compile as make
     from onnxfuse.support.progress import silent
 
     with progress_callback(given["progress"], "compile") as show:
@@ -132,13 +132,13 @@ def export_library(model: Model, folder: str | Path, **given: Unpack[functions.E
     It holds the model with ONNX Runtime's own ops where `session` would put them, the library, the kernel pack, a
     manifest, a `config.pbtxt` and a README. Raises what `compile` raises, UsageError for a folder of other things.
     """
-    from onnxfuse.api.deploy.exporting import export_library as export
-    from onnxfuse.api.request.options import Compiling, Exporting
     from onnxfuse.api.request.progress import progress_callback
+    from onnxfuse.deploy.compiling import Compiling
+    from onnxfuse.deploy.exporting import export_library as export
     from onnxfuse.support.progress import silent
 
     with progress_callback(given["progress"], "export") as show:
-        return export(model, folder, Exporting(Compiling.of(given), given["at"], given["batch"]), show or silent)
+        return export(model, folder, Compiling.of(given), at=given["at"], batch=given["batch"], step=show or silent)
 
 
 @public(functions.Explain)
@@ -147,8 +147,8 @@ def explain(model: Model, **given: Unpack[functions.Explain]) -> OptimizeReport:
 
     Where the model carries what was measured of it, that decides. Raises ModelError, RuleError, UsageError.
     """
-    from onnxfuse.api.explain.explaining import explain as explained
     from onnxfuse.api.request.options import Options
+    from onnxfuse.explanation.explaining import explain as explained
 
     return explained(model, Options.of(given)).report
 

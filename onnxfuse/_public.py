@@ -4,11 +4,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onnxfuse.api.request.settings import settings
 from onnxfuse.options import kinds
 from onnxfuse.options.kinds import Kind, unexpected
 from onnxfuse.options.schema import check_together, fields, options_section, parameters, read
@@ -17,12 +17,14 @@ from onnxfuse.support.errors import OnnxfuseError, UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 CALL = re.compile(r"onnxfuse [a-z][^;:]*")
 """A command in a message: its flags are the command's."""
-FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)((?: [^\s=]+=\d+(?!\d|[,.x]\d|\.\.)(?: \1(?= ))?)*)")
+"""A flag, and the sizes by name that it gives, repeated or not."""
+SIZE = re.compile(r"(\S+)=(\d+)")
 
 
 def model(name: str, value: Any) -> Any:
     """Return a model in any accepted form."""
-    from onnxfuse.api.request.model_source import is_model  # ONNX is imported only when a model is examined.
+    from onnxfuse.files.model_source import is_model  # ONNX is imported only when a model is examined.
 
     if not is_model(value):
         called = "model" if name == "model" else f"{name} model"
@@ -99,7 +101,7 @@ def public(group: type, *, model: Callable[[str, Any], Any] = model) -> Callable
                 }
                 options = read(group, bound)
                 check_together(group, options, lambda one: one.name)
-                with _settings(options):
+                with settings(follow_links=options.pop("follow_links", False)):
                     return function(**given, **options)
             except OnnxfuseError as error:
                 say_in_python(error, group)
@@ -112,27 +114,31 @@ def public(group: type, *, model: Callable[[str, Any], Any] = model) -> Callable
     return decorate
 
 
-def _settings(options: dict[str, Any]) -> Any:
-    """Return the context of a call, in which it may follow links."""
-    if not options.pop("follow_links", False):
-        return nullcontext()
-    from onnxfuse.files.external import following_links
-
-    return following_links()
-
-
 def say_in_python(error: OnnxfuseError, group: type) -> None:
-    """Name the options of `group` in an error as keywords; commands in it keep their flags."""
-    known = {flag: name for name, one in fields(group).items() for flag in one.flags}
+    """Name the options of `group` in an error as keywords, in its hint with values; commands in it keep their flags."""
+    known = {flag: one for one in fields(group).values() for flag in one.flags}
 
-    def named(text: str) -> str:
+    def named(text: str, *, hint: bool = False) -> str:
         commands = [match.span() for match in CALL.finditer(text)]
 
         def keyword(match: re.Match[str]) -> str:
-            inside = any(start <= match.start() < end for start, end in commands)
-            return match[0] if inside or match[0] not in known else f"`{known[match[0]]}`"
+            one = known.get(match[1])
+            if one is None or any(start <= match.start() < end for start, end in commands):
+                return match[0]
+            value = _value(one.kind, match[1], match[2], hint=hint)
+            return f"`{one.name}={value}`" if value else f"`{one.name}`{match[2]}"
 
         return FLAG.sub(keyword, text)
 
     error.args = tuple(named(arg) if isinstance(arg, str) else arg for arg in error.args)
-    error.hint = named(error.hint)
+    error.hint = named(error.hint, hint=True)
+
+
+def _value(kind: Kind, flag: str, words: str, *, hint: bool) -> str:
+    """Return what a flag and the sizes behind it give, as Python writes it; empty if nothing is given."""
+    if kind is kinds.BOOLEAN:
+        return str(not flag.startswith("--no-")) if hint else ""
+    sizes = ", ".join(f"'{name}': {size}" for name, size in SIZE.findall(words))
+    if not sizes:
+        return ""
+    return f"[{{{sizes}}}]" if kind is kinds.SIZE_SETS else f"{{{sizes}}}"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-    from onnxfuse.api.request.model_source import Model
     from onnxfuse.api.run.ci import CiResult
+    from onnxfuse.files.model_source import Model
     from onnxfuse.measure.benchmark import BenchmarkReport as BenchReport
     from onnxfuse.measure.profile import Profile
     from onnxfuse.options.functions import Provider
@@ -135,11 +135,11 @@ def ci(config: str | Path | None = None, **given: Unpack[functions.Ci]) -> CiRes
     for a mistake in the file.
     """
     from onnxfuse.api.request.progress import stepping
+    from onnxfuse.api.request.settings import settings
     from onnxfuse.api.run.ci import ci as check
-    from onnxfuse.model.custom_ops import using
     from onnxfuse.options.schema import part
 
-    with using(given["custom_ops"]), stepping(given["progress"], "ci") as show:
+    with settings(custom_ops=given["custom_ops"]), stepping(given["progress"], "ci") as show:
         return check(config, progress=show, **part(functions.CiChecks, given))
 
 

@@ -39,26 +39,26 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "verification": "support ops symbolic model files shapes graph runtime",
         "precision": "support ops model files shapes graph verification",
         "measure": "support options ops model files shapes graph cuda rules fusion passes runtime verification",
+        "deploy": "support model codegen files shapes symbolic cuda rules runtime",
         "api": (
-            "support options ops symbolic model codegen files shapes graph cuda rules contract fusion passes runtime "
-            "verification precision measure"
+            "support options model files graph cuda rules contract fusion passes runtime "
+            "verification precision measure deploy"
         ),
-        "viewing": "support ops symbolic model files shapes graph reporting cuda api",
-        "cli": "support options model files reporting measure api viewing",
+        "explanation": (
+            "support ops symbolic model files shapes graph cuda rules fusion passes runtime measure deploy api"
+        ),
+        "authoring": "support options ops symbolic model files shapes graph cuda rules passes runtime verification api",
+        "viewing": "support ops symbolic model files shapes graph reporting cuda rules runtime measure api explanation",
+        "cli": "support options model files reporting rules deploy api explanation authoring viewing",
     },
     "api": {
         "request": "",
-        "reasons": "",
-        "deploy": "request",
-        "optimize": "request reasons deploy",
-        "run": "request reasons optimize",
-        "rules": "request reasons run",
-        "explain": "request reasons deploy optimize rules",
+        "optimize": "request",
+        "run": "request optimize",
     },
     "cli": {
         "base": "",
-        "screens": "base",
-        "commands": "base screens",
+        "commands": "base",
     },
     "codegen": {
         "program": "",

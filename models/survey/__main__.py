@@ -18,9 +18,10 @@ import click
 
 from models.sources import commit_of
 from models.survey import WAYS
-from models.survey.checks import ARCHS, NO_ARCH, STAGES
+from models.survey.checks import NO_ARCH, STAGES
 from models.survey.report import written
 from models.survey.workers import Settings, read, survey
+from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.runtime import cuda_unusable
 
 
@@ -36,7 +37,7 @@ from onnxfuse.runtime import cuda_unusable
 @click.option("--seconds", default=36_000.0, help="When all ends; what is not done is done by the next call.")
 @click.option("--limit", default=240.0, show_default=True, help="Seconds of one export, and of one step of a check.")
 @click.option("--side", default=128, show_default=True, help="Images are so large, where the model takes them.")
-@click.option("--arch", "archs", multiple=True, type=click.Choice([*(a.name for a in ARCHS), NO_ARCH]),
+@click.option("--arch", "archs", multiple=True, type=click.Choice([*(a.name for a in SUPPORTED), NO_ARCH]),
               help="Compile kernels for these alone, or for none; planned they are for all.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Leave the exports in OUT/exports.")
 @click.option("--list", "listing", is_flag=True, help="List subjects and ways, and stop.")

@@ -25,7 +25,7 @@ from onnxfuse.api.optimize.optimizing import optimize, undo
 from onnxfuse.api.request.options import Options, lowering
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch.dispatch import is_template, plan, supports
-from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
 from onnxfuse.files import io
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
@@ -34,12 +34,6 @@ from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import type_of
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.verification.variants.declared_types import typed
-
-ARCHS = (
-    Arch("sm_80", 108), Arch("sm_86", 84, 1536), Arch("sm_89", 58, 1536), Arch("sm_90a", 132), Arch("sm_100", 148),
-    Arch("sm_120", 170, 1536),
-)  # fmt: skip
-"""A100, RTX 3090, L4, H200, B200, RTX 5090."""
 
 NO_ARCH = "none"
 """Instead of an architecture's name: kernels are planned alone, which takes a third of the time."""
@@ -289,7 +283,7 @@ def planned(one: Examined) -> None:
             inferred = {s for n in nodes.get(name, []) if (s := concrete_shapes.input_shapes(n, types)) is not None}
             shapes[name] = shapes.get(name, set()) | inferred
     for name, op in ops.items():
-        for arch in ARCHS if is_template(op.template) else ():
+        for arch in SUPPORTED if is_template(op.template) else ():
             for shape in sorted(shapes[name] | small.get(name, set())):
                 why = _compiles(op, shape, arch, one.archs if shape in shapes[name] else (), compiled)
                 if why:
@@ -462,7 +456,7 @@ def examined(
 ) -> Iterator[dict[str, Any]]:
     """Yield a line as each step begins, and at the end the row of the export; `tell` hears more within long steps."""
     with tempfile.TemporaryDirectory(prefix="onnxfuse-") as folder:
-        one = Examined(path, Path(folder), archs or tuple(a.name for a in ARCHS), tell=tell)
+        one = Examined(path, Path(folder), archs or tuple(a.name for a in SUPPORTED), tell=tell)
         verdict, where, error = "right", "", ""
         for step in steps(stage):
             yield {"step": step.__name__}

@@ -7,9 +7,9 @@ import os
 import sys
 from pathlib import Path
 
-from models.survey.checks import ARCHS
 from models.survey.files import SHOWN, failures
 from onnxfuse import cuda
+from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.verification.report.kernel_counts import kernel_rows, launch_problems
 from onnxfuse.verification.run import sessions
@@ -21,8 +21,7 @@ def main() -> int:
 
     path = Path(sys.argv[1])
     # CuPy finds no GPU behind the stand-ins: the plans are those of an H200.
-    h200 = next(a for a in ARCHS if a.name == "sm_90a")
-    vars(cuda)["arch_of"] = lambda device: h200
+    vars(cuda)["arch_of"] = lambda device: H200
     providers = [sessions.CUDA, sessions.CPU]
     try:
         ops = fused_ops(onnx.load(path))

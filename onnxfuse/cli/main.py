@@ -10,7 +10,9 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -44,6 +46,15 @@ WORDS = 300
 PACKAGE = Path(onnxfuse.__file__).parent
 
 
+@contextlib.contextmanager
+def _pipes_closing() -> Iterator[None]:
+    """Where whoever read the output has gone, exit as a shell reports it; click would say 1, a verdict here."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(128 + signal.SIGPIPE) from None
+
+
 class _Commands(click.Group):
     """The commands; help and completion need neither ONNX nor CUDA."""
 
@@ -65,6 +76,16 @@ class _Commands(click.Group):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             ctx.fail(f"No such command '{args[0]}'.{f' Did you mean {near[0]}?' if near else ''}")
         return super().resolve_command(ctx, args)
+
+    def make_context(self, *given: Any, **options: Any) -> click.Context:
+        """Parse the arguments, or print help."""
+        with _pipes_closing():
+            return super().make_context(*given, **options)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the requested command."""
+        with _pipes_closing():
+            return super().invoke(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete a command's name without importing any of them."""
@@ -118,10 +139,6 @@ def _run(arguments: list[str]) -> int:
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    except SystemExit as left:
-        if not isinstance(left.__context__, BrokenPipeError):
-            raise
-        return 128 + signal.SIGPIPE  # whoever read the output has gone; click and Rich say 1, which is a verdict here
     except OSError as error:
         return _system_error(error, arguments)
     except MemoryError:

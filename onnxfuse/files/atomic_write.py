@@ -287,3 +287,14 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def writable(target: Path) -> None:
+    """Raise ModelError if `target` is a directory, has no parent directory, or has a name that the system rejects."""
+    # Not Path.is_dir, which raises for names that the system rejects; those are reported on writing.
+    if os.path.isdir(target):
+        raise ModelError(f"{target}: is a directory", "Give the name of the file to write.")
+    if not os.path.isdir(target.parent):
+        raise ModelError(f"{target}: the folder {target.parent} does not exist", "Create it first.")
+    with as_model_error(target), contextlib.suppress(FileNotFoundError):
+        os.lstat(target)

@@ -38,6 +38,7 @@ def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
                 f"--shape {name}: the model has no dynamic dimension and no input of that name",
                 f"Dynamic dimensions: {there}. Inputs: {', '.join(inputs)}.",
             )
+    _require_elements(model.graph.output, named)
     for graph in every_graph(model.graph):
         # Declared expressions of a frozen name, such as 2*batch, are removed; inference recomputes them.
         kept = [v for v in graph.value_info if not _open(v.type)]
@@ -47,6 +48,16 @@ def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
             for dim in _dims(value.type):
                 if dim.dim_param in named:
                     dim.dim_value = named[dim.dim_param]
+
+
+def _require_elements(outputs: Sequence[onnx.ValueInfoProto], named: Mapping[str, int]) -> None:
+    """Raise UsageError for a size of 0 that leaves an output without elements; a cache may be empty."""
+    for value in outputs:
+        empty = next((dim.dim_param for dim in _dims(value.type) if named.get(dim.dim_param) == 0), None)
+        if empty is not None:
+            raise UsageError(
+                f"--shape {empty}=0: the output '{value.name}' would have no elements", f"Say {empty}=1, or more."
+            )
 
 
 def _dynamic(

@@ -1,7 +1,9 @@
-"""Display names of operators and kernels for tables, graphs and charts."""
+"""Operators, kernels and nodes as text, for tables, graphs and charts."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+
+import onnx
 
 from onnxfuse.ops import Trait, named
 
@@ -32,3 +34,10 @@ def plain_name(kernel: str) -> str:
     """Return a kernel's name without C++ decorations: return type, template arguments, parameters."""
     plain = kernel.removeprefix("void ").partition("<")[0].partition("(")[0]
     return plain if plain.strip() else kernel
+
+
+def as_line(node: onnx.NodeProto) -> str:
+    """Return a node as one line of ONNX text, without its provenance."""
+    plain = onnx.NodeProto(op_type=node.op_type, input=node.input, output=node.output, attribute=node.attribute)
+    text: str = onnx.printer.to_text(plain)
+    return text.strip()

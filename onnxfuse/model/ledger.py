@@ -69,10 +69,10 @@ class Undone:
 
     def __str__(self) -> str:
         """One sentence."""
+        if not self.known and not self.fused:
+            return "nothing to undo: the file has no fused op, and no record of rewrites"
         if not self.known:
-            return (
-                "what was folded or rewritten stays so, and this file does not tell what: it was made without a ledger"
-            )
+            return "what was folded or rewritten stays so; the file has lost its record of it (metadata_props)"
         if self.whole:
             many = "all " * (self.nodes > 1)
             return f"{many}{plural(self.nodes, 'node')} of the original {agreeing(self.nodes, 'is', 'are')} back"

@@ -26,6 +26,8 @@ _measured = partial(Option, group="Measured times")
 _report = partial(Option, None, group="Reports", writes=True)
 TOP = 12
 """Rows of a table of `profile`."""
+STREAM = "-"
+"""Stands for standard input or output in place of a model's name."""
 
 Model = Annotated[Path, Argument("IN.onnx", "model")]
 FusedModel = Annotated[Path, Argument("MODEL.onnx")]
@@ -151,6 +153,8 @@ class RulesCommand(Rules, Common, total=False):
     model: Annotated[OptionalPath, Option(None, "With {new}: the model.", "--from", "IN.onnx")]
     at: Annotated[Strings, Option((), "With {new}: the node, value or name pattern to extract.", "--at", "NODE",
         complete="nodes")]
+    rewrite: Annotated[Flag, Option(False, "With {new}: a rule that replaces the nodes by others, which you write, "
+        "also where one kernel computes them.", "--rewrite", needs=("new",))]
     predicates: Annotated[Flag, Option(False, "List the predicates available in `where`.", "--predicates",
         excludes=("test", "new"))]
 

@@ -86,7 +86,7 @@ class Tune(Links, NamesSteps, total=False):
     """Keywords of `tune`."""
 
     sizes: Annotated[Sequence[Mapping[str, int]], SIZE_SETS, Option((),
-        "Sets of sizes of the dynamic dimensions to measure at.")]
+        "Sets of sizes of the dynamic dimensions to measure at.", SHAPE_FLAG)]
 
 
 class Kernels(MadeWith, total=False):

@@ -10,3 +10,13 @@ Steps = Callable[[str], None]
 
 def silent(step: str, done: int = 0, total: int = 0) -> None:
     """Report no progress."""
+
+
+def counting(progress: Steps, task: str = "") -> Progress:
+    """Return a callback that names each step with how much of it is done; `task` stands before it."""
+    return lambda step, done, total: progress(f"{task} {step}{f' {done} of {total}' if total else ''}".lstrip())
+
+
+def naming(progress: Steps) -> Progress:
+    """Return a callback that names each step alone."""
+    return lambda step, done, total: progress(step)

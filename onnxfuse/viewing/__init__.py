@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from onnxfuse.api.request.model_source import Model, path_or_proto
 from onnxfuse.api.request.options import Options
+from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.viewing.server import Server, listen
 from onnxfuse.viewing.times import read_times, times_of

@@ -10,17 +10,16 @@ from typing import Any
 from onnx import ModelProto, NodeProto
 
 from onnxfuse import ops, reporting
-from onnxfuse.api.explain.explaining import Explained, explain
-from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.reasons.costs import Costs, costs
-from onnxfuse.api.request.gpu_here import arch_here
-from onnxfuse.api.request.model_source import Source
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.planning.arch import H200
+from onnxfuse.explanation.explaining import Explained, explain
 from onnxfuse.files import io
+from onnxfuse.files.model_source import Source
 from onnxfuse.graph import concrete_shapes
+from onnxfuse.measure.profile.estimated_costs import Costs, costs
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.rules.match import near_misses
 from onnxfuse.shapes.inference import infer
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.support.plurals import plural
@@ -147,6 +146,10 @@ class ViewPage:
 
     def _draw(self, sides: Mapping[str, ModelProto], *, pending: bool = False) -> None:
         """Draw the page; `pending` if another one will replace it."""
+        from onnxfuse.runtime.engine.cuda_provider import (
+            arch_here,  # ONNX Runtime is imported only when something is run.
+        )
+
         request, explained, times = self.asked, None if pending else self._explained, self.asked.times
         sizes = request.sizes or ({} if times is None else times.shapes)
         if times is not None and not pending:

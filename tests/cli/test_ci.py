@@ -221,10 +221,14 @@ def test_a_wrong_number_is_exit_1(repository: Path, onnxfuse_command: Command) -
     (repository / "mine").mkdir()
     rule = 'summary = "x."\n[[rewrite]]\nfrom = "(x) => (y) { y = Relu (x) }"\nto = "(x) => (y) { y = Tanh (x) }"\n'
     (repository / "mine" / "wrong.toml").write_text(rule)
+    assert onnxfuse_command("ci", "--update").code == 0
+    (repository / "out.onnx").unlink()
     (repository / "onnxfuse.toml").write_text(f'rules = ["mine"]\n{CONFIG}')
     result = onnxfuse_command("ci")
     assert result.code == 1
     assert "small: verify: not the same: y out of budget" in result.out
+    assert "changed since onnxfuse.lock" in result.out
+    assert "keep it" not in result.out  # --update would refuse
     assert not (repository / "out.onnx").exists()
 
 

@@ -211,3 +211,17 @@ def test_each_pass_that_changed_something_is_written(folder: Path, onnxfuse_comm
     assert "fuse" in names
     assert set(names) <= {one.name for phase in PIPELINE for one, _ in phase.listed()}
     assert "Linear_" in written[names.index("fuse")].read_text()
+
+
+def test_each_rewrite_rule_that_was_applied_is_written(folder: Path, onnxfuse_command: Command) -> None:
+    """Among the passes, by its name: the graph has what it wrote."""
+    (folder / "mine").mkdir()
+    source, target = "y = Ceil (x)", "n = Neg (x)\n  f = Floor (n)\n  y = Neg (f)"
+    rule = "\n".join(f"{key} = '''(x) => (y) {{\n  {of}\n}}'''" for key, of in (("from", source), ("to", target)))
+    (folder / "mine" / "down.toml").write_text(f'summary = "Rounds down."\n\n[[rewrite]]\n{rule}\n')
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Ceil (x) }'
+    onnx.save(onnx.parser.parse_model(text), "in.onnx")
+    result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--dump", "d", "--rules", "mine")
+    assert result.code == 0, result.err
+    (written,) = (folder / "d" / "passes").glob("*-down.txt")
+    assert written.read_text().count("Neg") == 2

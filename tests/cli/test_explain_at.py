@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.api.explain.explaining import explain
+from onnxfuse.explanation.explaining import explain
 from tests.cli.conftest import Command
 from tests.cli.seeded import SEEDED, Seeded
 

@@ -7,7 +7,6 @@ import onnx
 import onnxruntime
 import pytest
 
-from onnxfuse.api.explain.node_costs import LIBRARY, node_costs
 from onnxfuse.api.request.options import Options, TuningOptions
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.roofline import Roofline
@@ -16,6 +15,7 @@ from onnxfuse.cuda.dispatch.estimates import launch_and_traffic
 from onnxfuse.cuda.dispatch.measurements import Machine, MeasuredVariants, Timed
 from onnxfuse.cuda.planning.arch import A100, H200
 from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
+from onnxfuse.explanation.node_costs import LIBRARY, node_costs
 from onnxfuse.support.errors import UsageError
 from tests.cli.conftest import Command
 from tests.support.tuning import block
@@ -26,7 +26,7 @@ SCALED = "estimates measured on NVIDIA H200, scaled to NVIDIA A100 by its clock,
 
 def test_a_product_s_tiles_are_estimated() -> None:
     """The product with its bias and GELU: tiles by warpgroups and blocks, of which the plan takes one."""
-    (cost,) = node_costs(block(512), "h", arch=H200)
+    (cost,) = node_costs(block(512), "h", arch=H200).costs
     assert (cost.rule, cost.decided_by, cost.note) == ("gemm", "estimate", "estimates measured on NVIDIA H200")
     assert cost.shapes == ((512, 64), (64, 4104), (4104,))
     (chosen,) = [c for c in cost.candidates if c.is_chosen]
@@ -34,13 +34,13 @@ def test_a_product_s_tiles_are_estimated() -> None:
     times = [c.microseconds for c in cost.candidates if c.microseconds is not None]
     assert times == sorted(times)
     assert len(times) > 10
-    (other,) = node_costs(block(512), "h", arch=A100)
+    (other,) = node_costs(block(512), "h", arch=A100).costs
     assert other.note == SCALED
     assert {c.name.split(" ")[1] for c in other.candidates if c.name != LIBRARY} == {"block"}
 
 
 def test_a_kernel_without_estimates_says_that_sizes_decide() -> None:
-    (cost,) = node_costs(block(512), "y", arch=H200)
+    (cost,) = node_costs(block(512), "y", arch=H200).costs
     assert cost.rule == "layer_norm"
     assert cost.decided_by == "rule"
     assert [c.name for c in cost.candidates if c.name != LIBRARY] == ["row"]
@@ -53,8 +53,8 @@ def test_the_library_s_kernels_are_estimated_beside_ours() -> None:
     ours = f"{known}product_float16 = {{ start = 5.0, bandwidth = 3.0, operations = 400.0 }}\n"
     text = tables.source("sm_90a").replace(known, ours)
     with tables.substituted("sm_90a", text):
-        (cost,) = node_costs(block(512), "h", arch=H200)
-        (norm,) = node_costs(block(512), "y", arch=H200)
+        (cost,) = node_costs(block(512), "h", arch=H200).costs
+        (norm,) = node_costs(block(512), "y", arch=H200).costs
     (library,) = [c for c in cost.candidates if c.name == LIBRARY]
     size, wide = 2, 512 * 4104
     product = row.microseconds((512 * 64 + 64 * 4104 + wide) * size, 2 * wide * 64)
@@ -67,13 +67,13 @@ def test_the_library_s_kernels_are_estimated_beside_ours() -> None:
 
 def test_measured_times_decide_through_the_same_door(tmp_path: Path) -> None:
     """Failures last; the fastest one is chosen, whatever the estimates say."""
-    (cost,) = node_costs(block(512), "h", arch=H200)
+    (cost,) = node_costs(block(512), "h", arch=H200).costs
     slow, fast = Timed("fused", None, 9.0, (8.9, 9.1)), GemmVariant(tile=GemmTile(64, 128, 1))
     times = (slow, Timed("fused", fast, 7.0, (6.9, 7.1)), Timed("alone", None, 20.0), Timed("split", failed="no"))
     measured = MeasuredVariants(cost.op, cost.rule, (), ("float",) * 3, cost.shapes, times)
     measurements.write(tmp_path / "t.json", {HERE: {measured.key: measured}})
     options = Options(tuning=TuningOptions(tmp_path / "t.json"))
-    (now,) = node_costs(block(512), "h", options, arch=H200)
+    (now,) = node_costs(block(512), "h", options, arch=H200).costs
     assert (now.decided_by, now.note) == ("measured", f"measured on {HERE}")
     assert [(c.name, c.microseconds, c.is_chosen) for c in now.candidates] == [
         ("fused tile 64x128x1", 7.0, True), ("fused", 9.0, False), ("alone", 20.0, False), ("split", None, False)

@@ -9,7 +9,7 @@ import pytest
 
 import onnxfuse
 from onnxfuse import cuda
-from onnxfuse.api.deploy.triton import config, signature
+from onnxfuse.deploy.triton import config, signature
 from onnxfuse.runtime.packing import packing
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.process_pool import Workers
@@ -123,7 +123,7 @@ def test_nothing_is_left_of_an_export_that_fails(fused: Path, monkeypatch: pytes
     def full(*facts: Any) -> None:
         raise ModelError("no space is left")
 
-    monkeypatch.setattr("onnxfuse.api.deploy.exporting._manifest", full)
+    monkeypatch.setattr("onnxfuse.deploy.exporting._manifest", full)
     with pytest.raises(ModelError, match="no space"):
         onnxfuse.export_library(fused / "fused.onnx", fused / "m", archs=["sm_90"])
     assert not (fused / "m").exists()

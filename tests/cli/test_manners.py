@@ -329,13 +329,14 @@ def test_doctor_tells_a_cache_that_cannot_be_written(folder: Path) -> None:
     assert (cache["verdict"], "XDG_CACHE_HOME" in cache["mend"]) == ("broken", True)
 
 
-def test_whoever_stops_reading_gets_no_verdict() -> None:
+@pytest.mark.parametrize("call", ["rules", "--help", "optimize in.onnx - -q", "inspect in.onnx --json"])
+def test_whoever_stops_reading_gets_no_verdict(folder: Path, call: str) -> None:
     """Exit code 1 would be a mismatch: it is that of a process ended by the signal."""
     ours, theirs = os.pipe()
     os.close(ours)
-    command = [sys.executable, "-m", "onnxfuse", "rules"]
+    command = [sys.executable, "-m", "onnxfuse", *call.split()]
     with os.fdopen(theirs, "w") as pipe:
-        done = subprocess.run(command, cwd=ROOT, env=environment(), stdout=pipe, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(command, cwd=folder, env=environment(), stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 

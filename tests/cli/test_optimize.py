@@ -238,6 +238,17 @@ def test_one_wrong_model_keeps_no_other_from_being_made(several: Path, onnxfuse_
     assert not (several / "y").exists() or files(several / "y") == []
 
 
+@pytest.mark.parametrize("where", [("--in-place",), ("-o", "out")])
+def test_no_model_is_written_where_another_is_missing(
+    where: tuple[str, ...], several: Path, onnxfuse_command: Command
+) -> None:
+    """A name that is mistyped is found before the first of them is lost."""
+    before = {path: digest(path) for path in several.rglob("*.onnx")}
+    done = onnxfuse_command("optimize", "in.onnx", "mising.onnx", *where)
+    assert (done.code, "error: mising.onnx: no such file" in done.err) == (3, True)
+    assert {path: digest(path) for path in several.rglob("*.onnx")} == before
+
+
 def test_in_place_is_each_over_itself(several: Path, onnxfuse_command: Command) -> None:
     """And nothing is, without it."""
     came = digest(several / "in.onnx")

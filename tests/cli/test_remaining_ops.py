@@ -6,8 +6,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.api.reasons.remaining_ops import operators, remaining_ops
 from onnxfuse.cuda import launch_bytes
+from onnxfuse.measure.profile.remaining_ops import operators, remaining_ops
 from onnxfuse.passes import pipeline
 from tests.cli.conftest import Command
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.api.rules import testing
 from onnxfuse.api.run import running
+from onnxfuse.authoring import testing
 from onnxfuse.options.groups import CPU, CUDA
 from onnxfuse.verification import VerifyReport
 from tests.cli.conftest import Command

@@ -46,6 +46,17 @@ def test_a_block_that_a_kernel_takes_is_a_fusion_that_holds(
     assert made.code == 0, made.err
 
 
+def test_a_rewrite_can_be_begun_where_a_kernel_would_do(source: Path, onnxfuse_command: Command) -> None:
+    """Its `to` is the author's to write; without the option what is written tells of it."""
+    new = ("--new", "--from", "in.onnx", "--at", "layer_div", "--rules", "mine")
+    assert "to replace these nodes by others instead: --rewrite" in onnxfuse_command("rules", "fused", *new).out
+    begun = onnxfuse_command("rules", "mine", *new, "--rewrite")
+    assert (begun.code, "a rewrite: write the replacement" in begun.out) == (0, True), begun.err
+    one = rule_file.read(source / "mine" / "mine.toml")
+    assert (one.fuse, len(one.rewrites)) == (None, 1)
+    assert "--rewrite goes with --new" in onnxfuse_command("rules", "--rewrite").err
+
+
 def test_of_one_node_those_before_it_that_nobody_else_reads_come_along(source: Path, onnxfuse_command: Command) -> None:
     """Relu is one of them: what it computes is read by two of the block."""
     done = onnxfuse_command("rules", "s", "--new", "--from", "in.onnx", "--at", "last", "--rules", "mine", "--json")

@@ -107,3 +107,13 @@ def test_real_inputs_have_their_own_sizes() -> None:
     assert onnxfuse.verify(original, fused, inputs=given).ok
     with pytest.raises(UsageError, match="shapes are those of the real inputs"):
         onnxfuse.verify(original, fused, inputs=given, shapes={"S": 5})
+
+
+def test_a_size_of_0_that_leaves_nothing_to_compute_is_refused(folder: Path, onnxfuse_command: Command) -> None:
+    """By its name; an empty cache is none."""
+    onnx.save(onnx.parser.parse_model(HEAD + "g (float[B,4] x) => (float[B,4] y) { y = Relu (x) }"), folder / "in.onnx")
+    done = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--shape", "B=0")
+    assert (done.code, "--shape B=0: the output 'y' would have no elements" in done.err) == (2, True)
+    cached = HEAD + "g (float[B,P] past, float[B,S] x) => (float[B,T] y) { y = Concat <axis = 1> (past, x) }"
+    onnx.save(onnx.parser.parse_model(cached), folder / "in.onnx")
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx", "--shape", "P=0").code == 0

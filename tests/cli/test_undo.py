@@ -83,7 +83,10 @@ def test_a_whole_undo_is_silent_and_one_without_a_ledger_says_so(tmp_path: Path,
     ledger.remove(made)
     onnx.save(made, tmp_path / "old.onnx")
     done = onnxfuse_command("optimize", "--undo", str(tmp_path / "old.onnx"), str(tmp_path / "plain.onnx"))
-    assert "this file does not tell what" in " ".join(done.out.split())
+    assert "the file has lost its record of it" in " ".join(done.out.split())
+    onnx.save(plain, tmp_path / "never.onnx")
+    done = onnxfuse_command("optimize", "--undo", str(tmp_path / "never.onnx"), str(tmp_path / "plain.onnx"))
+    assert "nothing to undo: the file has no fused op" in done.out
 
 
 def test_a_damaged_ledger_is_told() -> None:

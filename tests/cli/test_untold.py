@@ -19,7 +19,7 @@ from tests.cli.test_manners import environment
     [
         "optimize in.onnx other.onnx -o new", "optimize . -o new", "optimize in.onnx other.onnx --in-place",
         "optimize in.onnx other.onnx -o new --compile --arch sm_90a", "optimize --undo in.onnx other.onnx -o new",
-        "optimize in.onnx other.onnx -o new --external-data", "optimize in.onnx nope.onnx -o new",
+        "optimize in.onnx other.onnx -o new --external-data", "optimize in.onnx broken.onnx -o new",
         "verify in.onnx other.onnx --provider cpu --save-inputs new --junit new.xml",
         "profile in.onnx --provider cpu --runs 1 --report new.html",
         "bench in.onnx --provider cpu --runs 1 --junit new.xml",
@@ -29,6 +29,7 @@ from tests.cli.test_manners import environment
 def test_of_several_none_is_written_that_cannot_be_told(folder: Path, call: str, stream: str) -> None:
     """The law of one model is that of a folder, and of reports: exit 5, and everything is as it was."""
     (folder / "other.onnx").write_bytes((folder / "in.onnx").read_bytes())
+    (folder / "broken.onnx").write_bytes(b"no model")
 
     def files() -> dict[str, bytes]:
         return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from rich.table import Table
 
-from onnxfuse.cli.base import console
+from onnxfuse.cli.base.console import output
+from onnxfuse.support import screen
 
 NAME = "encoder.layer.11.attention.output.LayerNorm/LayerNormalization"
 REASON = "too little to fuse: no pointwise nodes around it, and the rule wants one of them at the least"
@@ -38,7 +39,7 @@ def tables() -> Iterator[Table]:
 def printed(stream: io.StringIO, table: Table, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the lines without colours; each ends where its text does."""
     monkeypatch.setattr("sys.stdout", stream)
-    console.output().print(table)
+    screen.show([screen.Rows(table)], output())
     lines = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()
     assert not any(line.endswith(" ") for line in lines)
     return lines
@@ -67,7 +68,7 @@ def test_a_file_gets_lines_of_one_width(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("COLUMNS", raising=False)
     folding, _ = tables()
     lines = printed(io.StringIO(), folding, monkeypatch)
-    assert 100 < max(map(len, lines)) <= console.WIDTH
+    assert 100 < max(map(len, lines)) <= screen.WIDTH
 
 
 NUMBERS = {"error": "8.2e-05", "allowed": "0.00026", "max abs": "3.1e-05", "cosine": "1.0000000"}
@@ -92,7 +93,7 @@ def test_numbers_go_beneath_their_rows_where_it_is_narrow(
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
     monkeypatch.setattr("sys.stdout", stream)
-    console.print_table(console.output(), measured(), ("passes with", "cosine", "max abs"))
+    screen.show([screen.Rows(measured(), ("passes with", "cosine", "max abs"))], output())
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()).splitlines()]
     facts = [*NUMBERS.items(), ("passes with", "rtol 1e-05 atol 0.0e+00")]
     told = [facts[n] for n in beneath]
@@ -110,7 +111,7 @@ def test_a_row_is_one_line_where_there_is_no_terminal(monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLUMNS", "40")
     stream = io.StringIO()
     monkeypatch.setattr("sys.stdout", stream)
-    console.print_table(console.output(), measured(), ("passes with",))
+    screen.show([screen.Rows(measured(), ("passes with",))], output())
     assert len(stream.getvalue().splitlines()) == 3
 
 
@@ -123,7 +124,7 @@ def test_a_name_to_copy_is_never_broken(columns: int, name: str, monkeypatch: py
     row = ("12", "layer_norm", "ReduceMean + Sub + Pow + Sqrt + Div", name, f"{REASON}; '{name}_output_0' is read")
     for stream in (Terminal(), io.StringIO()):
         monkeypatch.setattr("sys.stdout", stream)
-        console.print_rows(console.output(), "fused", ("nodes", "first at", "because it"), [row], None)
+        screen.show(screen.counted_rows("fused", ("nodes", "first at", "because it"), [row], None), output())
         text = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue())
         assert re.search(rf"(?<!\S){re.escape(name)}(?!\S)", text)
         assert f"'{name}_output_0'" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.api.explain.explaining import explain
+from onnxfuse.explanation.explaining import explain
 from tests.golden.graphs import graphs
 from tests.support.small import ops
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse.api.rules.testing import run_examples
+from onnxfuse.authoring.testing import run_examples
 from onnxfuse.rules.language import rule_file
 from tests.gpu.test_kernels import _gpu
 

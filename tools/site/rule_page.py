@@ -12,7 +12,7 @@ import onnx
 
 from bench.figures import data, tables
 from onnxfuse import cuda
-from onnxfuse.api.rules import rules as library
+from onnxfuse.authoring import rules as library
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Example, Rule, shipped_folder

@@ -11,13 +11,12 @@ from typing import Any
 
 import onnx
 
-from onnxfuse.api.request.gpu_here import arch_here
 from onnxfuse.api.request.options import Dump
 from onnxfuse.cuda.dispatch.dump import Dumped, dump, phases
 from onnxfuse.cuda.planning.arch import H200, Arch, named
 from onnxfuse.files.atomic_write import as_model_error, at_failure
 from onnxfuse.graph.graph import Graph
-from onnxfuse.passes.manager import GraphPass, observing
+from onnxfuse.graph.graph_pass import Named, observing
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.progress import Steps
 
@@ -47,10 +46,11 @@ class Dumping:
 
     @contextlib.contextmanager
     def passes(self) -> Iterator[None]:
-        """Write the graph after each pass that changes it, as text without weights: passes/NUMBER-PASS.txt."""
+        """Write the graph after each pass that changes it, and each rewrite rule that is applied, as text without
+        weights: passes/NUMBER-NAME.txt."""
         folder, counter = self.request.folder / "passes", itertools.count()
 
-        def write(one: GraphPass, graph: Graph) -> None:
+        def write(one: Named, graph: Graph) -> None:
             with as_model_error(self.request.folder):
                 path = folder / f"{next(counter):03d}-{one.name}.txt"
                 path.write_text(onnx.printer.to_text(graph.without_weights()) + "\n", encoding="utf-8")
@@ -84,6 +84,8 @@ class WrittenDump:
 
 def dumping(request: Dump) -> Dumping:
     """Prepare to fill the folder. Raises ModelError for one that is not empty, UsageError for an unknown GPU."""
+    from onnxfuse.runtime.engine.cuda_provider import arch_here  # ONNX Runtime is imported only when something is run.
+
     arch = (arch_here() or H200) if request.arch is None else named(request.arch)
     if arch is None:
         raise UsageError(f"--arch {request.arch} is not of the form sm_90 or sm_90a")

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from onnx import ModelProto
 
-from onnxfuse.api.request.model_source import Origin, copied
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.origin import Origin
+from onnxfuse.files.model_source import copied
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph.normalize import normalize
 from onnxfuse.model import precision_record

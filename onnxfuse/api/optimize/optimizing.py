@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from onnx import ModelProto
 
-from onnxfuse.api.deploy import compiling
-from onnxfuse.api.deploy.compiling import Compiled
 from onnxfuse.api.optimize import tuning
 from onnxfuse.api.optimize.dumping import Dumping, WrittenDump, dumping
 from onnxfuse.api.optimize.lowering import PrecisionRecord, converted
-from onnxfuse.api.reasons import near_misses, remaining_ops
+from onnxfuse.api.optimize.screen import screen
 from onnxfuse.api.request import options as request_options
-from onnxfuse.api.request.files import writable
-from onnxfuse.api.request.model_source import Model, Origin, Source, copied, owned_copy, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
-from onnxfuse.api.request.options import Compiling, Options
+from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.origin import Origin, owned_copy
 from onnxfuse.contract.config import Requirement
 from onnxfuse.cuda.pack.file import pack_path_of
+from onnxfuse.deploy import compiling
+from onnxfuse.deploy.compiling import Compiled, Compiling
 from onnxfuse.files import io
-from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.files.atomic_write import check_no_links, together, writable
+from onnxfuse.files.model_source import Model, Source, copied, path_or_proto
 from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.measure.profile import remaining_ops
 from onnxfuse.model import custom_ops, ledger
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
@@ -33,9 +34,10 @@ from onnxfuse.model.overridable import required_inputs
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
-from onnxfuse.support.progress import Steps, silent
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.progress import Steps, counting, silent
+from onnxfuse.support.screen import Blocks, Screen
 
 if TYPE_CHECKING:
     from onnxfuse.measure.tune import Tuned
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Optimized(Tabled):
+class Optimized(Screen):
     """An optimized model, and everything about how it was made."""
 
     model: ModelProto
@@ -108,18 +110,25 @@ class Optimized(Tabled):
         source = Path(self.source) if isinstance(self.source, str) else self.source
         return require_written(self.model, source)
 
-    def table(self) -> Table:
-        """Return a table of the rules that applied."""
-        return self.report.table()
+    def screen(self) -> Blocks:
+        """Return what was fused and what was not, without estimates of what remains."""
+        return screen({**self._made("model"), "target": None}, self.tuned)
 
     def as_dict(self, source: str | Path, target: str | Path) -> dict[str, Any]:
         """Return every fact as plain data for JSON; `source` and `target` are the names of the files."""
+        facts = {**self._made(source), "target": None if self.missed else str(target)}
+        # No rule has a reason for a model that was not changed.
+        if self.undone is None and not self.missed and "fuse" in self.report.seconds:
+            facts["left"] = remaining_ops.remaining_ops(self.model, self.report).as_dict()
+        return facts
+
+    def _made(self, source: str | Path) -> dict[str, Any]:
+        """Return the facts that are known without looking at the model again."""
         report, missed = self.report, self.missed
         fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
         facts = {
             "ok": not missed,
             "source": str(source),
-            "target": None if missed else str(target),
             "nodes": {"before": report.before.total(), "after": report.after.total()},
             "fused_nodes": sum(fused.values()),
             "distinct_kernels": len(fused),
@@ -139,8 +148,6 @@ class Optimized(Tabled):
             facts["operators"] = {
                 op: {"before": n, "after": m} for op, (n, m) in remaining_ops.operators(report).items()
             }
-            if "fuse" in report.seconds:  # no rule has a reason for a model that was not changed
-                facts["left"] = remaining_ops.remaining_ops(self.model, report).as_dict()
         if self.lowered is not None:
             facts["precision"] = self.lowered.as_dict()
         if self.guarded is not None:
@@ -319,10 +326,7 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: St
 def _compiled(result: Optimized, options: Compiling, target: Path, progress: Steps) -> Compiled:
     """Write the kernel pack next to the model's target; it is removed again if the model is not written."""
     start = time.perf_counter()
-
-    def step(what: str, done: int, of: int) -> None:
-        progress(f"compile {what}{f' {done} of {of}' if of else ''}")
-
+    step = counting(progress, "compile")
     pack, assumed = compiling.build(result.model, replace(options, rules=result.options.rules), step)
     pack_path = pack_path_of(target)
     check_no_links(pack_path, target.parent)

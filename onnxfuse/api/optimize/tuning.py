@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from onnxfuse.api.request.files import writable
-from onnxfuse.api.request.model_source import Model, Origin, path_or_proto
 from onnxfuse.api.request.options import Options, TuningOptions
+from onnxfuse.api.request.origin import Origin
 from onnxfuse.cuda.dispatch import measurements as times
+from onnxfuse.files.atomic_write import writable
+from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.support.progress import Steps, silent
 

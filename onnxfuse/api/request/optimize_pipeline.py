@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from onnx import ModelProto
 
 from onnxfuse.api.request import options as request_options
-from onnxfuse.api.request.model_source import Origin
+from onnxfuse.api.request.origin import Origin
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule

@@ -18,6 +18,7 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 
 if TYPE_CHECKING:
+    from onnxfuse.deploy.compiling import Compiling
     from onnxfuse.precision import Lowering
     from onnxfuse.verification import RealInputs
 
@@ -55,38 +56,6 @@ class Dump:
 
 
 @dataclass(frozen=True)
-class Compiling:
-    """Kernel pack: all launch programs and compiled kernels for ranges of shapes, in a file next to the model."""
-
-    archs: tuple[str, ...] = ()
-    """Architectures, such as sm_90a: by default the GPU here; without one every supported GPU."""
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By input dimension, the least and greatest size; by default 1 to 32 for the first one of an input, 1 to 512 for
-    others."""
-    ptx: bool | None = None
-    """Whether to include PTX for later GPUs; by default if no GPU is named and none is here."""
-    rules: tuple[Path, ...] = ()
-    """Folders of the rules that made the model, in addition to the shipped ones."""
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "Compiling":
-        """Return the options of a call: keywords of `Kernels`, and `ptx`."""
-        return cls(tuple(given["archs"]), given["shapes"] or {}, given["ptx"], tuple(map(Path, given["rules"])))
-
-
-@dataclass(frozen=True)
-class Exporting:
-    """Export of a folder that serves a fused model without Python."""
-
-    compiling: Compiling = Compiling(ptx=True)
-    at: str | None = None
-    """Path of the folder as the server sees it; by default where it is written."""
-    batch: bool | None = None
-    """Whether Triton batches requests along the common first dimension of inputs and outputs; by default if there is
-    one."""
-
-
-@dataclass(frozen=True)
 class Options:
     """Options of the optimizer."""
 
@@ -113,7 +82,7 @@ class Options:
     guard: Guarding | None = None
     tuning: TuningOptions | None = None
     dump: Dump | None = None
-    compile: Compiling | None = None
+    compile: "Compiling | None" = None
     """Also write the kernel pack of the written model."""
     custom_ops: tuple[Path, ...] = ()
     """Libraries with operators of the user's own, which ONNX Runtime loads."""

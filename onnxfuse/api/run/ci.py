@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import onnx
+from rich.markup import escape
 
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
-from onnxfuse.api.reasons import near_misses
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
 from onnxfuse.api.run.running import verify
@@ -33,11 +33,14 @@ from onnxfuse.options.groups import PROVIDERS
 from onnxfuse.options.schema import filled
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
 from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.progress import Steps, silent
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Line, Rows, Screen, advice, plain_table
+
+COLORS = {"ok": "green", "failed": "red", "error": "red"}
 
 
 @dataclass
@@ -65,6 +68,11 @@ class Outcome:
     def lost(self) -> list[Change]:
         """Regressions."""
         return [c for c in self.changes if c.lost]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it computes what the original does, and meets every requirement, whatever the lock says."""
+        return self.error is None and (self.verified is None or self.verified["ok"]) and not self.not_met
 
     @property
     def exit_code(self) -> int:
@@ -96,6 +104,29 @@ class Outcome:
             "failed" if self.exit_code else "ok",
         )
 
+    def lines(self, lock: str) -> Blocks:
+        """Return what was missed, lost and noted; `lock`: the lock file, as markup."""
+        name = escape(self.entry.name)
+        if self.error is not None:
+            yield Line(f"[bold red]{name}:[/] {escape(f'{self.error}')}", fold=True)
+            yield Line(escape(self.error.hint), style="dim", fold=True)
+            return
+        if self.verified is not None and not self.verified["ok"]:
+            yield Line(f"[bold red]{name}: verify:[/] {escape(self.verified['summary'])}", fold=True)
+        elif self.verified is not None:
+            for line in self.verified["original_broken"]:
+                yield Line(f"[yellow]{name}:[/] {escape(line)}", fold=True)
+        for line in self.not_met:
+            yield Line(f"[bold red]{name}: not met:[/] {escape(line)}", fold=True)
+        for change in self.lost:
+            yield Line(f"[bold red]{name}: lost:[/] {escape(str(change))} [dim](against {lock})[/]", fold=True)
+        for line in dict.fromkeys(self.why):
+            yield Line(f"  why: {escape(line)}", fold=True)
+        for line in self.notes:
+            yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
+        if self.entry.output is not None and self.optimized is not None and self.optimized["target"] is not None:
+            yield Line(f"{escape(str(self.entry.output))} written", style="dim", fold=True)
+
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
         return {
@@ -119,7 +150,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, repr=False)
-class CiResult(Tabled):
+class CiResult(Screen):
     """The result of all models."""
 
     config: Path
@@ -130,14 +161,43 @@ class CiResult(Tabled):
     changed: tuple[Change, ...]
     """Differences from the lock that do not concern the models that were run."""
     exit_code: int
+    locked: bool = False
+    update: bool = False
+    """Whether every difference counts, and whether the lock was to be written."""
 
-    def table(self) -> Table:
-        """Return a table of the models."""
+    def screen(self) -> Blocks:
+        """Return a table of the models, what each misses, and the differences from the lock."""
+        config, lock = escape(str(self.config)), escape(str(self.lock))
         good = sum(not o.exit_code for o in self.outcomes)
         holding = agreeing(good, "holds", "hold", of=self.outcomes)
-        verdict = f"{'failed' if self.exit_code else 'ok'}: {good} of {plural(self.outcomes, 'model')} {holding}"
-        headings = ("model", "nodes", "fusions", "verify", "speed-up", "verdict")
-        return Table(f"{verdict} to {self.config}", headings, [o.row() for o in self.outcomes])
+        verdict = "failed" if self.exit_code else "ok"
+        yield Line(
+            f"[bold {COLORS[verdict]}]{verdict}[/]: {good} of {plural(self.outcomes, 'model')} {holding} to {config}",
+            fold=True,
+        )
+        printed = plain_table("model", "nodes", "fusions", "verify", "speed-up", "verdict")
+        for *cells, verified, speedup, last in (o.row() for o in self.outcomes):
+            shown = f"[red]{verified}[/]" if verified.isupper() else verified
+            printed.add_row(*map(escape, cells), shown, escape(speedup), f"[{COLORS[last]}]{last}[/]")
+        yield Rows(printed)
+        for outcome in self.outcomes:
+            yield from outcome.lines(lock)
+        changed = [str(c) for c in self.changed] + [
+            f"{o.entry.name}: {c}" for o in self.outcomes for c in o.changes if not c.lost
+        ]
+        if changed:
+            color = "bold red" if self.locked else "dim"
+            yield Line(f"[{color}]changed since {lock}:[/]", fold=True)
+            for line in changed:
+                yield Line(f"  {escape(line)}", style="dim", fold=True)
+            if all(o.is_right for o in self.outcomes):  # else no lock file is written
+                yield advice(f"keep it: onnxfuse ci {config} --update")
+        if self.lock_state == "absent" and not self.exit_code:
+            yield Line(f"no {lock} yet", "dim", hint=f": onnxfuse ci {config} --update writes it")
+        if self.update and self.lock_state != "written":
+            yield Line(f"{lock} not written: it is for models that hold", style="bold red", fold=True)
+        if self.lock_state == "written":
+            yield Line(f"{lock} written", fold=True)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -193,7 +253,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
         if locked and general:
             code = code or EXPECTATION_NOT_MET
         state = "written" if update and not code else "absent" if old_lock is None else "read"
-        yield CiResult(config, lock_file, state, outcomes, tuple(general), code)
+        yield CiResult(config, lock_file, state, outcomes, tuple(general), code, locked, update)
         if state == "written":
             write_lock(new_lock, lock_file)
 

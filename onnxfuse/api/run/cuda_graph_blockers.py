@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxfuse.api.optimize import optimizing
-from onnxfuse.api.request.model_source import Model
 from onnxfuse.api.request.options import Options
+from onnxfuse.files.model_source import Model
 from onnxfuse.support.errors import CrashError, DeviceError, ModelError
 from onnxfuse.support.isolation import Crash, isolated
 from onnxfuse.support.progress import Progress, silent

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Unpack
 import onnx
 
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.files import writable
-from onnxfuse.api.request.model_source import Model, Origin, Source, path_or_proto
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
+from onnxfuse.api.request.origin import Origin
 from onnxfuse.files import io
+from onnxfuse.files.atomic_write import writable
+from onnxfuse.files.model_source import Model, Source, path_or_proto
 from onnxfuse.measure.benchmark.leaving_out import raced
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.options.functions import BenchRun, Compared, Profiled, ProfileRun, Timed, VerifyRun

@@ -4,7 +4,6 @@ The caller may hold a GPU, sessions and threads, so it cannot be forked, and a G
 that it does afterwards. A new process starts within a second, and runs everything as a command does.
 """
 
-import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
-from onnxfuse.api.request.model_source import Model, Source, path_or_proto
 from onnxfuse.api.request.progress import progress_callback
+from onnxfuse.api.request.settings import settings
 from onnxfuse.api.run import cuda_graph_blockers, running
 from onnxfuse.files import external, io
+from onnxfuse.files.model_source import Model, Source, path_or_proto
 from onnxfuse.model import custom_ops
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import CrashError
@@ -48,7 +48,7 @@ def call_with_progress(
     """Return what `task` returns for the models and options of a public function, with its operator libraries, and a
     progress bar if requested."""
     options = dict(given)
-    with custom_ops.using(options.pop("custom_ops")), progress_callback(options.pop("progress"), name) as show:
+    with settings(custom_ops=options.pop("custom_ops")), progress_callback(options.pop("progress"), name) as show:
         return call(task, *models, progress=show, **options)
 
 
@@ -100,5 +100,5 @@ def _with_callers_settings(
 ) -> T:
     """Work in the child under the caller's settings: symbolic links to data files allowed or not, and operator
     libraries."""
-    with external.following_links() if links else contextlib.nullcontext(), custom_ops.using(libraries):
+    with settings(follow_links=links, custom_ops=libraries):
         return task(*models, **options)

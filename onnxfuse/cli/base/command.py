@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from onnxfuse.api.request.settings import settings
 from onnxfuse.cli.base.console import VERBOSITY
 from onnxfuse.cli.base.parameters import GroupedOption, parameters
 from onnxfuse.options import schema
@@ -57,14 +58,8 @@ class SchemaCommand(click.Command):
         """Check the call's options against each other, and run the command."""
         context = click.get_current_context()
         schema.check_together(self.options, given, lambda one: one.spelled)
-        if given.get("follow_links"):
-            from onnxfuse.files.external import following_links  # ONNX is imported where a model is read
-
-            context.with_resource(following_links())
-        if given.get("custom_ops"):
-            from onnxfuse.model.custom_ops import using
-
-            context.with_resource(using(given["custom_ops"]))
+        chosen = {name: given[name] for name in ("follow_links", "custom_ops") if name in given}
+        context.with_resource(settings(**chosen))
         run: Callable[..., int] = importlib.import_module(
             f"onnxfuse.cli.commands.{str(self.name).replace('-', '_')}"
         ).command

@@ -13,15 +13,13 @@ from click.shell_completion import CompletionItem
 
 from onnxfuse.cli.base.console import register_stdin
 from onnxfuse.options import COMMANDS, schema
+from onnxfuse.options.commands import STREAM
 from onnxfuse.options.kinds import extents
 from onnxfuse.options.schema import Argument, Field
-from onnxfuse.support.errors import ModelError, UsageError
+from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
 
 STDIN = "stdin.onnx"
 """Name of the temporary file with the model from standard input, in a folder of its own."""
-
-STREAM = "-"
-"""Stands for standard input or output in place of a model's name."""
 
 COMPLETED = 200
 """Largest number of node names offered for completion."""
@@ -136,9 +134,16 @@ def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> l
     path = next((word for word in words if word and Path(word).is_file()), None)
     if path is None:
         return []
-    from onnxfuse.api.rules.node_lookup import node_names as named  # ONNX is imported where a model is read
+    from onnxfuse.files import io  # ONNX is imported where a model is read
+    from onnxfuse.model.nested import nodes_of
 
-    return [name for name in named(Path(path)) if name.startswith(incomplete)][:COMPLETED]
+    try:
+        nodes = nodes_of(io.load(Path(path), weights=False).graph)
+    except OnnxfuseError:
+        return []
+    # As in reports: a node without a name is called by its first output.
+    names = dict.fromkeys(n.name or next(filter(None, n.output), "") for n in nodes)
+    return [name for name in names if name.startswith(incomplete)][:COMPLETED]
 
 
 def command_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

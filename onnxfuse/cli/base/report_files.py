@@ -16,10 +16,9 @@ from typing import Any
 import click
 import onnx
 
-from onnxfuse.api.request.files import writable
 from onnxfuse.cli.base.console import with_callers_names
 from onnxfuse.files import io
-from onnxfuse.files.atomic_write import add, same_file
+from onnxfuse.files.atomic_write import add, same_file, writable
 from onnxfuse.options.schema import fields
 from onnxfuse.support.errors import OnnxfuseError, UsageError
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from onnxfuse.cli.base.parameters import STREAM, from_stdin
+from onnxfuse.cli.base.parameters import from_stdin
 from onnxfuse.files.atomic_write import same_file
-from onnxfuse.support.errors import UsageError
+from onnxfuse.options.commands import STREAM
+from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.plurals import plural
 
 
@@ -37,6 +38,8 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool, dry: boo
     """
     if in_place and output is not None:
         raise UsageError("--in-place writes over IN.onnx, and -o names another place: they do not go together")
+    if in_place or output is not None:
+        _require_all(paths)
     if in_place:
         sources = _distinct([path for path_or_folder in paths for path, _ in _models(path_or_folder)])
         if any(str(path) == STREAM for path in sources):
@@ -52,6 +55,13 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool, dry: boo
         raise UsageError(f"{plural(paths, 'model')}, and no place for them", "Say -o DIR, or --in-place.")
     source, target = paths
     return [_job(source, target)]
+
+
+def _require_all(paths: Sequence[Path]) -> None:
+    """Raise ModelError for a named model that is not there, before another one is written."""
+    missing = next((path for path in paths if str(path) != STREAM and not os.path.exists(path)), None)
+    if missing is not None:
+        raise ModelError(f"{missing}: no such file", "Check the path; no model was written.")
 
 
 def _output_jobs(paths: Sequence[Path], output: Path) -> list[Job]:

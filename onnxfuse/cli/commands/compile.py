@@ -4,13 +4,13 @@ from typing import Unpack
 
 from rich.markup import escape
 
-from onnxfuse.api.deploy.compiling import compile, trust
-from onnxfuse.api.request.options import Compiling
-from onnxfuse.cli.base.console import output, print_json, printing, working
+from onnxfuse.cli.base.console import print_result, printing, working
 from onnxfuse.cli.base.parameters import ranges
-from onnxfuse.cli.screens.pack_coverage import show
+from onnxfuse.deploy.compiling import Compiling, compile, trust
 from onnxfuse.files.atomic_write import together
 from onnxfuse.options.commands import CompileCommand
+from onnxfuse.support.progress import counting
+from onnxfuse.support.screen import Line
 
 
 def command(**given: Unpack[CompileCommand]) -> int:
@@ -18,19 +18,12 @@ def command(**given: Unpack[CompileCommand]) -> int:
     model = given["model"]
     if given["trust_pack"]:
         pack_path = trust(model)
-        if given["as_json"]:
-            print_json("compile", {"ok": True, "trusted": str(pack_path)})
-        else:
-            output().print(f"[bold green]trusted:[/] {escape(str(pack_path))}, as it is now", soft_wrap=True)
+        trusted = Line(f"[bold green]trusted:[/] {escape(str(pack_path))}, as it is now")
+        print_result("compile", {"ok": True, "trusted": str(pack_path)}, [trusted], as_json=given["as_json"])
         return 0
     options = Compiling.of({**given, "shapes": ranges(given["shapes"])})
-    with printing() as print_result, together():
+    with printing() as tell, together():
         with working("load") as progress:
-
-            def step(what: str, done: int, of: int) -> None:
-                progress(f"{what} {done} of {of}" if of else what)
-
-            pack = compile(model, options, given["target"], step)
-        facts = pack.as_dict()
-        print_result(lambda: print_json("compile", facts) if given["as_json"] else show(facts, output()))
+            pack = compile(model, options, given["target"], counting(progress))
+        tell(lambda: print_result("compile", pack.as_dict(), pack.screen(), as_json=given["as_json"]))
     return 0

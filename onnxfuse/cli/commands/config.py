@@ -10,12 +10,13 @@ from click.core import ParameterSource
 from rich.markup import escape
 
 from onnxfuse.cli.base.command import SchemaCommand
-from onnxfuse.cli.base.console import output, plain_table, print_json, print_table
+from onnxfuse.cli.base.console import print_result
 from onnxfuse.options import COMMANDS, toml
 from onnxfuse.options.commands import GROUPS, ConfigCommand
 from onnxfuse.options.schema import Field, fields
 from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import UsageError
+from onnxfuse.support.screen import Rows, plain_table
 
 DEFAULT = "default"
 
@@ -27,14 +28,11 @@ def command(**given: Unpack[ConfigCommand]) -> int:
         click.echo(json.dumps(toml.json_schema(), indent=2))
         return 0
     rows = _of_call(str(call[0]), [str(word) for word in call[1:]]) if call else _of_all()
-    if given["as_json"]:
-        print_json("config", {"ok": True, "options": rows})
-        return 0
-    headings = tuple(rows[0])
-    table = plain_table(*(heading.replace("_", " ") for heading in headings))
+    table = plain_table(*rows[0])
     for row in rows:
-        table.add_row(*(escape(_text(row[heading])) for heading in headings))
-    print_table(output(), table, ("applies to", "onnxfuse.toml"))
+        table.add_row(*(escape(_text(value)) for value in row.values()))
+    screen = [Rows(table, ("applies to", "onnxfuse.toml"))]
+    print_result("config", {"ok": True, "options": rows}, screen, as_json=given["as_json"])
     return 0
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from onnxfuse.cli.base.console import output, plain_table, print_json, printing
+from onnxfuse.cli.base.console import print_result, printing
 from onnxfuse.cli.base.targets import Job
-from onnxfuse.cli.screens.pack_coverage import megabytes
 from onnxfuse.files.atomic_write import filling, room_for
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError
 from onnxfuse.support.plurals import plural
+from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
+from onnxfuse.support.units import megabytes
 
 if TYPE_CHECKING:
     from onnxfuse.measure.tune import Tuned
@@ -58,7 +59,7 @@ def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], JobResul
     survives an interrupt.
     """
     waiting: list[PendingModel] = []
-    with printing() as print_result, room_for(FILES * len(todo)):
+    with printing() as tell, room_for(FILES * len(todo)):
         try:
             every = [_run_job(job, one, waiting) for job in todo]
         except BaseException:  # also on a signal
@@ -67,7 +68,8 @@ def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], JobResul
         codes = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
         code = next((c for c in WORST if c in codes), 0)
         try:
-            print_result(lambda: _print_results(every, code, as_json=as_json))
+            facts = {"ok": not code, "models": every}
+            tell(lambda: print_result("optimize", facts, _screen(every, code), as_json=as_json))
         except BaseException as error:
             for model in waiting:
                 model.drop(error)
@@ -88,28 +90,25 @@ def _place_all(waiting: Sequence[PendingModel]) -> None:
         raise errors[0]
 
 
-def _print_results(every: Sequence[dict[str, Any]], code: int, *, as_json: bool) -> None:
-    """Print the results of the models."""
-    if as_json:
-        print_json("optimize", {"ok": not code, "models": every})
-        return
-    console, good = output(), sum(facts["ok"] for facts in every)
-    console.print(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {plural(every, 'model')}")
+def _screen(every: Sequence[dict[str, Any]], code: int) -> Blocks:
+    """Yield the results of the models."""
+    good = sum(facts["ok"] for facts in every)
+    yield Line(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {plural(every, 'model')}", fold=True)
     table = plain_table("model", "nodes", "fused", "size", "seconds", "written to")
     for facts in every:
         table.add_row(*_row(facts))
-    console.print(table)
+    yield Rows(table)
     for facts in every:
         for line in (*facts.get("not_met", ()), *facts.get("why", ())):
-            console.print(f"[bold red]{escape(facts['source'])}: not met:[/] {escape(line)}", soft_wrap=True)
+            yield Line(f"[bold red]{escape(facts['source'])}: not met:[/] {escape(line)}")
         for note in facts.get("notes", ()):
-            console.print(f"[yellow]{escape(facts['source'])}: note:[/] {escape(note)}", soft_wrap=True)
+            yield Line(f"[yellow]{escape(facts['source'])}: note:[/] {escape(note)}")
         if "precision" in facts:
             precision_text = "; ".join(filter(None, (facts["precision"]["summary"], facts["precision"]["hint"])))
-            console.print(f"{escape(facts['source'])}: precision: {escape(precision_text)}", soft_wrap=True)
+            yield Line(f"{escape(facts['source'])}: precision: {escape(precision_text)}")
         if "error" in facts:
-            console.print(f"[bold red]error:[/] {escape(facts['error'])}", soft_wrap=True)
-            console.print(escape(facts["hint"]), style="dim", soft_wrap=True)
+            yield Line(f"[bold red]error:[/] {escape(facts['error'])}")
+            yield Line(escape(facts["hint"]), style="dim")
 
 
 def _run_job(

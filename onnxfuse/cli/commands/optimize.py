@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Unpack
 
 from onnxfuse.api.optimize.optimizing import optimize, undo, written
-from onnxfuse.api.reasons import near_misses
-from onnxfuse.api.request.options import Compiling, Dump, Options, TuningOptions
+from onnxfuse.api.optimize.screen import Repeated, screen
+from onnxfuse.api.request.options import Dump, Options, TuningOptions
 from onnxfuse.cli.base.console import errors, print_json, printing, verbosity, working
 from onnxfuse.cli.base.console import output as results
 from onnxfuse.cli.base.parameters import ranges
@@ -18,11 +18,13 @@ from onnxfuse.cli.base.report_files import Outputs
 from onnxfuse.cli.base.targets import Job, jobs
 from onnxfuse.cli.commands import multiple_models
 from onnxfuse.cli.commands.multiple_models import JobResult
-from onnxfuse.cli.screens.optimize import show
+from onnxfuse.deploy.compiling import Compiling
 from onnxfuse.files.atomic_write import check_no_links
 from onnxfuse.options.commands import OptimizeCommand
 from onnxfuse.options.kinds import extents
+from onnxfuse.rules.match import near_misses
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, UsageError
+from onnxfuse.support.screen import show
 
 Sizes = Mapping[str, Sequence[int]]
 """Values of --shape by name."""
@@ -64,15 +66,9 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
         if as_json:
             print_json("optimize", result.facts)
         else:
+            repeated = Repeated(options.rules, [i for i in given["inputs"] if isinstance(i, Path)], options.also)
             console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
-            show(
-                result.facts,
-                result.tuned,
-                console,
-                options.rules,
-                [i for i in given["inputs"] if isinstance(i, Path)],
-                options.also,
-            )
+            show(screen(result.facts, result.tuned, repeated), console)
 
     def one(job: Job, pending: contextlib.ExitStack) -> JobResult:
         measured = _tuning(tune, tuning_file, job.target, shapes)

@@ -5,14 +5,15 @@ from typing import Unpack
 from rich.markup import escape
 
 from onnxfuse.api.run.running import profile
-from onnxfuse.cli.base.console import output, print_json, printing, working
+from onnxfuse.cli.base.console import print_result, printing, working
 from onnxfuse.cli.base.report_files import Outputs
-from onnxfuse.cli.screens.profile import show
 from onnxfuse.files.atomic_write import together
 from onnxfuse.options.commands import ProfileCommand
 from onnxfuse.options.functions import ProfileRun
 from onnxfuse.options.schema import part
 from onnxfuse.support.errors import UsageError
+from onnxfuse.support.progress import naming
+from onnxfuse.support.screen import Line
 
 
 def command(outputs: Outputs, **given: Unpack[ProfileCommand]) -> int:
@@ -22,10 +23,10 @@ def command(outputs: Outputs, **given: Unpack[ProfileCommand]) -> int:
         raise UsageError("--alone looks at one model, and two were given")
     if not given["time"] and (trace is not None or given["cuda_graph"]):
         raise UsageError("--no-time runs nothing: it goes with neither --trace nor --cuda-graph")
-    with printing() as print_result, together():
+    with printing() as tell, together():
         with working("load") as progress:
             profiled = profile(
-                model, fused, alone=given["alone"], progress=lambda step, done, total: progress(step),
+                model, fused, alone=given["alone"], progress=naming(progress),
                 **part(ProfileRun, given),
             )  # fmt: skip
         report = profiled.report
@@ -36,13 +37,7 @@ def command(outputs: Outputs, **given: Unpack[ProfileCommand]) -> int:
             {"before": model} if profiled.fused is None else {"before": model, "after": profiled.fused},
         )
 
-        def tell() -> None:
-            if given["as_json"]:
-                print_json("profile", facts)
-                return
-            show(report, output(), given["top"], nodes=given["nodes"])
-            if trace is not None:
-                output().print(f"trace: {escape(str(trace))}", style="dim", soft_wrap=True)
-
-        print_result(tell)
+        traced = [] if trace is None else [Line(f"trace: {escape(str(trace))}", "dim")]
+        screen = (*report.screen(given["top"], nodes=given["nodes"]), *traced)
+        tell(lambda: print_result("profile", facts, screen, as_json=given["as_json"]))
     return 0

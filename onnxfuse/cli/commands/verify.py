@@ -3,9 +3,8 @@
 from typing import Unpack
 
 from onnxfuse.api.run.running import verify
-from onnxfuse.cli.base.console import bar, output, print_json, printing
+from onnxfuse.cli.base.console import bar, print_result, printing
 from onnxfuse.cli.base.report_files import Outputs
-from onnxfuse.cli.screens.verify import show
 from onnxfuse.files.atomic_write import together
 from onnxfuse.options.commands import VerifyCommand
 from onnxfuse.options.functions import VerifyRun
@@ -20,9 +19,9 @@ def command(outputs: Outputs, **given: Unpack[VerifyCommand]) -> int:
     options["seeds"] = range(seed, seed + given["seed_count"])
     if isinstance(given["providers"], tuple):
         options["providers"], options["fused_providers"] = given["providers"]
-    with printing() as print_result, together():
+    with printing() as tell, together():
         with bar("opening") as show_progress:
             report = verify(original, fused, progress=show_progress, **options)
         outputs.write("verify", report.as_dict(), {"before": original, "after": fused})
-        print_result(lambda: print_json("verify", report.as_dict()) if given["as_json"] else show(report, output()))
+        tell(lambda: print_result("verify", report.as_dict(), report.screen(), as_json=given["as_json"]))
     return 0 if report.ok else MISMATCH

@@ -1,13 +1,14 @@
 """The result of a benchmark: for each set of shapes the times of each model at each setting, and the speed-up."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onnxfuse.measure.benchmark.screen import screen
 from onnxfuse.measure.timing.settings import ModelName, RefusedRun
 from onnxfuse.measure.timing.stopwatch import Timing
 from onnxfuse.support.plurals import plural
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Screen
 
 if TYPE_CHECKING:
     from onnxfuse.measure.benchmark.ceilings import Ceilings
@@ -140,7 +141,7 @@ class FusedOps:
 
 
 @dataclass(frozen=True, repr=False)
-class BenchmarkReport(Tabled):
+class BenchmarkReport(Screen):
     """The result of `bench`."""
 
     provider: str
@@ -199,16 +200,10 @@ class BenchmarkReport(Tabled):
             comparison = f"{block.speedup:.2f}x as fast as the original at {block.name}"
         return f"no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: {comparison}"
 
-    def table(self) -> Table:
-        """Return the times of each setting, in microseconds per run, and the interval of each median."""
-        rows = [
-            (b.name, r.model, r.setting, f"{r.timing.p50:.1f}", f"{r.timing.low:.1f}..{r.timing.high:.1f}",
-             b.verdict if r == b.best("fused") else "")
-            for b in self.blocks for r in b.rows
-        ]  # fmt: skip
-        bars = [r.timing.p50 for b in self.blocks for r in b.rows]
-        verdict = f"{self.summary}; {self.portable}" if self.portable else self.summary
-        return Table(verdict, ("shapes", "model", "setting", "p50 us", "95% of it", "speed-up"), rows, bars)
+    def screen(self, not_met: Sequence[str] = ()) -> Blocks:
+        """Return the times of each setting, in microseconds per run, and how they were measured; `not_met`:
+        requirements that were missed."""
+        return screen(self, not_met)
 
     def missed(self, required: float) -> tuple[ReportBlock, ...]:
         """Return the shapes whose speed-up is below `required`."""

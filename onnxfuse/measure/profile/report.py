@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from onnxfuse.measure.profile.screen import screen
 from onnxfuse.measure.profile.traffic import ModelTraffic, Removed, TrafficRow, pairs, removed, rows
 from onnxfuse.measure.profile.work import CONTROL
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import LIMIT, Blocks, Screen
+from onnxfuse.support.units import flops_text, size_text
 
 if TYPE_CHECKING:
     from onnxfuse.measure.profile.kernels import TracedKernel
@@ -123,7 +125,7 @@ INPUTS_TOLD = 3
 
 
 @dataclass(frozen=True, repr=False)
-class Profile(Tabled):
+class Profile(Screen):
     """The result of `profile`."""
 
     provider: str
@@ -165,17 +167,10 @@ class Profile(Tabled):
         """The intermediate values eliminated by fusion."""
         return removed(self.before.work, (self.after or self.before).work)
 
-    def table(self) -> Table:
-        """Return a table of what one run of each model does."""
-        sides = [("before", self.before), *([("after", self.after)] if self.after is not None else [])]
-        timed = all(one.us is not None for _, one in sides)
-        rows = [
-            (side, str(len(one.work.nodes)), size_text(one.work.bytes), flops_text(one.work.flops),
-             *([f"{one.us or 0:.1f}"] if timed else []))
-            for side, one in sides
-        ]  # fmt: skip
-        headings = ("one run", "nodes", "device memory", "operations", *(["us"] if timed else []))
-        return Table(self.summary, headings, rows, [one.us or 0 if timed else one.work.bytes for _, one in sides])
+    def screen(self, top: int = LIMIT, *, nodes: bool = False) -> Blocks:
+        """Return traffic and times: up to `top` rows for each table, one for each kind of node, or for each of
+        `nodes`."""
+        return screen(self, top, nodes=nodes)
 
     @property
     def at(self) -> str:
@@ -230,23 +225,3 @@ class Profile(Tabled):
             "untimed": self.untimed,
             "portable": self.portable,
         }
-
-
-def size_text(size: float) -> str:
-    """Format a number of bytes."""
-    return _in_units(size, "B")
-
-
-def flops_text(count: float) -> str:
-    """Format a number of floating-point operations."""
-    return _in_units(count, "FLOP")
-
-
-def _in_units(value: float, unit: str) -> str:
-    """Format three digits and a prefix: 616 MB, 4.02 kFLOP, 236 B."""
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return (
-                f"{value / size:.3g} {prefix}{unit}" if value < 999.5 * size else f"{value / size:.0f} {prefix}{unit}"
-            )
-    return f"{value:.0f} {unit}"

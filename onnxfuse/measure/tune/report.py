@@ -10,9 +10,9 @@ from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.measurements import Book, Kind, MeasuredVariants, Timed
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.measure.tune.decide import Decided, Decisions, Sizes, decide
+from onnxfuse.measure.tune.screen import candidates, summary
 from onnxfuse.rules.language.rule_file import Rule
-from onnxfuse.support.plurals import plural
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Screen
 
 VERDICTS: dict[Kind, str] = {
     "fused": "kernel", "library": "library's op", "split": "other rules", "alone": "left alone",
@@ -31,7 +31,7 @@ class TuningCounts:
 
 
 @dataclass(frozen=True, repr=False)
-class Tuned(Tabled):
+class Tuned(Screen):
     """Measurements of one model, and the decisions that follow."""
 
     rules: tuple[Rule, ...]
@@ -63,13 +63,10 @@ class Tuned(Tabled):
         )
         return TuningCounts({v: sum(d.verdict == v for d in decided) for v in VERDICTS}, other)
 
-    def table(self) -> Table:
+    def screen(self) -> Blocks:
         """Return the decisions, each with the fastest candidate of its kinds and the microseconds."""
-        decided = self.decisions.decided
-        machines = f" on {'; '.join(map(str, self.book))}" if self.book else ""
-        rows = [(*row, times.replace("\n", "; ")) for *row, times in self.rows(everything=False)]
-        headings = ("places", "rule", "nodes", "shapes", "decision", "us")
-        return Table(f"{plural(decided, 'decision')} by measured times{machines}", headings, rows)
+        yield from summary(self)
+        yield from candidates(self)
 
     def rows(self, *, everything: bool) -> list[tuple[str, ...]]:
         """Return the decisions as table rows: the number of nodes, the rule, the nodes, their shapes, the decision, and

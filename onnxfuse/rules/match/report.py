@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rich.markup import escape
+
 from onnxfuse.graph.graph import Node
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.support.plurals import plural
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Near:
 
 
 @dataclass(repr=False)
-class OptimizeReport(Tabled):
+class OptimizeReport(Screen):
     """What an optimization changed, what it did not, and why."""
 
     applied: list[Applied] = field(default_factory=list)
@@ -78,12 +80,20 @@ class OptimizeReport(Tabled):
         last.update({(n.rule, n.root): n for n in self.stopped})
         return list(last.values())
 
-    def table(self) -> Table:
+    @property
+    def verdict(self) -> str:
+        """Numbers of fusions, and of nodes before and after, in one line."""
+        return f"{plural(self.applied, 'fusion')}: {plural(self.before.total(), 'node')} -> {self.after.total()}"
+
+    def screen(self) -> Blocks:
         """Return how often each rule applied, and where first."""
-        first = {a.rule: a.nodes for a in reversed(self.applied)}
-        rows = [(rule, str(n), ", ".join(first[rule][:1])) for rule, n in self.by_rule().items()]
-        verdict = f"{plural(self.applied, 'fusion')}: {plural(self.before.total(), 'node')} -> {self.after.total()}"
-        return Table(verdict, ("rule", "applied", "first at"), rows, list(self.by_rule().values()))
+        first, counts = {a.rule: a.nodes for a in reversed(self.applied)}, self.by_rule()
+        yield Line(f"[bold]{self.verdict}[/]")
+        table = plain_table("rule", "applied", "first at")
+        for rule, count in counts.items():
+            table.add_row(escape(rule), str(count), escape(", ".join(first[rule][:1])))
+        if counts:
+            yield Rows(table, bars=[*counts.values()])
 
     @property
     def near(self) -> list[Near]:

@@ -9,6 +9,7 @@ from functools import partial
 
 from onnx import ModelProto
 
+from onnxfuse.graph import graph_pass
 from onnxfuse.graph.constant_folding import FEW
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.rules.language import order, predicate
@@ -113,6 +114,7 @@ def rewrite(
         for number, (rule, one) in enumerate(rewrites):
             if len(report.applied) > indexed:
                 of_op, indexed = _by_op(graph), len(report.applied)
+            earlier = len(report.applied)
             for node in _at_root(of_op, one):
                 if node.order < 0:
                     continue
@@ -128,6 +130,8 @@ def rewrite(
                         raise endless(report.applied[begun:], f"the graph has grown to {plural(graph.nodes, 'node')}")
                 elif isinstance(outcome, Refusal):
                     _keep_furthest(near, rule.name, node, outcome)
+            if len(report.applied) > earlier:
+                graph_pass.changed(rule, graph)
         retried = not graph.eliminate_dead_code() and len(report.applied) == begun
         if retried and not changed:
             report.stopped += near.values()

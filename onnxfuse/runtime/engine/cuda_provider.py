@@ -8,6 +8,8 @@ from pathlib import Path
 
 import onnxruntime
 
+from onnxfuse.cuda.planning.arch import Arch
+
 PROVIDER = "CUDAExecutionProvider"
 
 
@@ -108,3 +110,13 @@ def _cannot_load(library: str, mode: int = ctypes.DEFAULT_MODE) -> str | None:
     except OSError as error:
         return f"{error}"
     return None
+
+
+def arch_here() -> Arch | None:
+    """Return the architecture of the first GPU here, for which kernels are planned where none is named; None if CUDA
+    cannot be used."""
+    if cuda_unusable() is not None:
+        return None
+    from onnxfuse.cuda import arch_of
+
+    return arch_of(0)

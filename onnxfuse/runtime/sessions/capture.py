@@ -25,13 +25,14 @@ from onnxfuse.model.nested import bodies
 from onnxfuse.model.schema import RANDOM
 from onnxfuse.ops import Trait, named
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER
+from onnxfuse.runtime.sessions.capture_screen import screen
 from onnxfuse.runtime.sessions.inference import CPU, Session, session
 from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, reason
 from onnxfuse.shapes.inference import shell
 from onnxfuse.shapes.onnx_inference import infer_shapes
 from onnxfuse.shapes.types import value_types
 from onnxfuse.support.plurals import plural
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import LIMIT, Blocks, Screen
 
 Kind = Literal["control flow", "no kernel", "copied shape", "waits", "read at capture", "random", "refused"]
 
@@ -64,7 +65,7 @@ class Blocker:
 
 
 @dataclass(frozen=True, repr=False)
-class Capture(Tabled):
+class Capture(Screen):
     """Whether a model can be captured in a CUDA graph, and what prevents it."""
 
     blocking: tuple[Blocker, ...]
@@ -91,14 +92,9 @@ class Capture(Tabled):
         count = sum(len(b.nodes) for b in self.blocking)
         return f"no CUDA graph: {plural(count, 'node')} in the way, {plural(self.blocking, 'reason')}; {at}"
 
-    def table(self) -> Table:
-        """Return the reasons, those that prevent a capture first, with their nodes and advice."""
-        rows = [
-            (title, b.kind, ", ".join(b.nodes), b.why, b.mend)
-            for title, reasons in (("blocked by", self.blocking), ("not recomputed in a replay", self.frozen))
-            for b in reasons
-        ]
-        return Table(self.summary, ("", "kind", "nodes", "why", "next"), rows)
+    def screen(self, limit: int | None = LIMIT) -> Blocks:
+        """Return the reasons, those that prevent a capture first, each with advice and up to `limit` nodes."""
+        return screen(self, limit)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import onnxruntime
+from rich.markup import escape
 
 from onnxfuse.cuda import arch_of
 from onnxfuse.cuda.dispatch.dump import dump as dump_ops
@@ -26,7 +27,7 @@ from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, p
 from onnxfuse.runtime.sessions.registration import as_functions, register_kernels
 from onnxfuse.support.errors import DeviceError, ModelError
 from onnxfuse.support.plurals import agreeing, plural
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 
 CPU = "CPUExecutionProvider"
 
@@ -34,26 +35,29 @@ Provider = str | tuple[str, Mapping[str, Any]]
 """A provider's name, or a pair of name and options."""
 
 
-class Session(Tabled, onnxruntime.InferenceSession):  # type: ignore[misc]  # ONNX Runtime has no types
+class Session(Screen, onnxruntime.InferenceSession):  # type: ignore[misc]  # ONNX Runtime has no types
     """An `onnxruntime.InferenceSession` that knows how each of its fused ops runs."""
 
     fused: tuple[Placement, ...] = ()
     """One placement per fused op: kernel or function, and why."""
 
-    def table(self) -> Table:
-        """Return a table of how each fused op runs, and why."""
+    def screen(self) -> Blocks:
+        """Return how each fused op runs, and why."""
         kernels = sum(p.runs_as == "kernel" for p in self.fused)
         where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
         verdict = (
             f"session on {where}: {kernels} of {plural(self.fused, 'fused op')} "
             f"{agreeing(kernels, 'runs as a kernel', 'run as kernels', of=self.fused)}"
         )
-        rows = [(p.op, p.rule, str(p.nodes), p.runs_as, p.reason) for p in self.fused]
         reasons = {p.reason for p in self.fused}
-        if len(reasons) == 1:  # applies to the whole session and is reported once
-            verdict += f": {why}" if (why := next(iter(reasons))) else ""
-            return Table(verdict, ("op", "rule", "nodes", "runs as"), [row[:-1] for row in rows])
-        return Table(verdict, ("op", "rule", "nodes", "runs as", "because"), rows)
+        several = len(reasons) > 1  # one applies to the whole session and is reported once
+        why = "" if several or not self.fused else f": {next(iter(reasons))}".removesuffix(": ")
+        yield Line(f"[bold]{escape(verdict + why)}[/]")
+        table = plain_table("op", "rule", "nodes", "runs as", *["because"] * several)
+        for p in self.fused:
+            table.add_row(escape(p.op), escape(p.rule), str(p.nodes), p.runs_as, *[escape(p.reason)] * several)
+        if self.fused:
+            yield Rows(table)
 
 
 def session(

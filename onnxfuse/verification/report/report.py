@@ -46,9 +46,10 @@ from typing import Any
 
 from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.support.plurals import listed, plural
-from onnxfuse.support.text_tables import Table, Tabled
+from onnxfuse.support.screen import Blocks, Screen
 from onnxfuse.verification.report.localization import CrashSite, Localization
 from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict
+from onnxfuse.verification.report.screen import screen
 
 SCHEMA = 1
 """Version of `Report.as_dict()`, documented at the top of this file."""
@@ -64,7 +65,7 @@ WITHIN = {"contract": "contract for lower precision", "tolerance": "tolerance", 
 
 
 @dataclass(frozen=True, repr=False)
-class VerifyReport(Tabled):
+class VerifyReport(Screen):
     """The result of `verify`. `ok` is the verdict."""
 
     provider: str
@@ -215,23 +216,9 @@ class VerifyReport(Tabled):
         had = {groups[r.output] for r in self.rows if not r.measure.empty}
         return [r for r in self.rows if r.verdict == "undecided" and not (r.measure.empty and groups[r.output] in had)]
 
-    def table(self) -> Table:
-        """Return the worst case of each output: its error against the reference, and the allowed error."""
-        rows = [
-            (
-                r.output,
-                r.dtype,
-                f"{r.measure.error:.2g}",
-                f"{r.measure.budget:.2g}",
-                self.cases[r.case].name,
-                self.verdict_of(r.output),
-            )
-            for r in self.outputs
-        ]
-        return Table(
-            f"{'ok' if self.ok else self.verdict.upper()}: {self.summary}",
-            ("output", "type", "error", "allowed", "worst case", "verdict"), rows,
-        )  # fmt: skip
+    def screen(self) -> Blocks:
+        """Return the verdict, the worst case of each output, and what to do next."""
+        return screen(self)
 
     @cached_property
     def outputs(self) -> tuple[OutputRow, ...]:

@@ -9,20 +9,13 @@ from onnx.reference import ReferenceEvaluator
 import onnxfuse
 from bench.cases import ops
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch
+from onnxfuse.cuda.planning.arch import A100, H200, SUPPORTED
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.verification.reference.windows import MaxPool
 from tests.emulator import emulate
 from tests.support.kernels.random_models import Case
 
-ARCHS = tuple(
-    Arch(name, count, threads)
-    for name, count, threads in (
-        ("sm_80", 108, 2048), ("sm_86", 84, 1536), ("sm_89", 142, 1536), ("sm_90a", 132, 2048), ("sm_100", 148, 2048),
-        ("sm_120", 170, 1536),
-    )
-)  # fmt: skip
 TF32 = ("gemm", "direct", "concat", "attention")
 """Templates that round factors of float32: their numbers are judged beside ONNX Runtime's own TF32, on a GPU."""
 
@@ -57,9 +50,9 @@ def _alone(node: onnx.NodeProto, known: dict[str, np.ndarray], opsets: object) -
 
 
 def plans_everywhere(op: FusedOp, shapes: tuple[tuple[int, ...], ...]) -> list[str]:
-    """Return the failures to plan an op on all architectures, both alignments, one line each."""
+    """Return the failures to plan an op on every supported GPU, both alignments, one line each."""
     failures = []
-    for arch in ARCHS:
+    for arch in SUPPORTED:
         if cuda.supports(op, lambda a=arch: a) is not None:
             continue
         for aligned in (True, False):
@@ -73,7 +66,7 @@ def plans_everywhere(op: FusedOp, shapes: tuple[tuple[int, ...], ...]) -> list[s
 def emulated(op: FusedOp, inputs: list[np.ndarray], aligned: bool) -> str | None:
     """Run the kernel of an op on the host: no element written twice or beside the outputs, nothing read beside the
     inputs, and the numbers in the budget. Returns why the host cannot run it, None where it did."""
-    arch = ARCHS[0] if op.template in TF32 else ARCHS[3]
+    arch = A100 if op.template in TF32 else H200
     refused = cuda.supports(op, lambda: arch)
     if refused is not None:
         return refused

@@ -21,7 +21,7 @@ import pytest
 
 import onnxfuse
 from onnxfuse import view
-from onnxfuse.api.explain.explaining import Explained, explain
+from onnxfuse.explanation.explaining import Explained, explain
 from onnxfuse.viewing import View
 from onnxfuse.viewing.times import read_times, times_of
 

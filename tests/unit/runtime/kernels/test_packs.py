@@ -11,14 +11,14 @@ import onnxruntime
 import pytest
 
 from onnxfuse import cuda, runtime
-from onnxfuse.api.deploy import compiling
-from onnxfuse.api.request.options import Compiling
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch, measurements
 from onnxfuse.cuda.dispatch.measurements import MeasuredVariants, Timed
 from onnxfuse.cuda.pack import file
 from onnxfuse.cuda.pack.layout import CUBIN, PTX, StoredProgram, Target, best
 from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.deploy import compiling
+from onnxfuse.deploy.compiling import Compiling
 from onnxfuse.files import io
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.runtime.engine.bridge import bridge

@@ -1,1 +1,0 @@
-"""Explain what fuses, what does not, and why."""

@@ -1,0 +1,222 @@
+"""Screen of `optimize`: verdict, tuning, guard, applied rules, and next steps."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from onnxfuse.api.optimize.precision_screen import precision
+from onnxfuse.deploy import screen as pack
+from onnxfuse.model.custom_ops import custom_ops_arguments
+from onnxfuse.options.commands import STREAM
+from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.screen import PROSE, Blocks, Line, Rows, advice, plain_table
+from onnxfuse.support.units import megabytes
+
+if TYPE_CHECKING:
+    from onnxfuse.measure.tune import Tuned
+
+OPERATORS, REMAINING = 6, 3
+"""Maximum rows of each table, so that everything fits one screen."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Options of the call that the suggested next steps repeat."""
+
+    rules: Sequence[Path] = ()
+    inputs: Sequence[Path] = ()
+    also: Sequence[str] = ()
+
+    def of_verify(self) -> str:
+        """Return those of `verify`."""
+        inputs = "".join(f" --inputs {shlex.quote(str(f))}" for f in self.inputs)
+        return escape(inputs) + self._common()
+
+    def of_explain(self) -> str:
+        """Return those of `explain`."""
+        return escape("".join(f" --also {name}" for name in self.also)) + self._common()
+
+    def _common(self) -> str:
+        return escape("".join(f" --rules {shlex.quote(str(f))}" for f in self.rules) + custom_ops_arguments())
+
+
+def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, repeated: Repeated | None = None) -> Blocks:
+    """Yield the result of `optimize` or `undo` from its `--json` output."""
+    repeated = repeated or Repeated()
+    source, target = (escape(shlex.quote(facts[key] or "")) for key in ("source", "target"))
+    yield from _verdict(facts)
+    if tuned is not None:
+        from onnxfuse.measure.tune.screen import summary
+
+        file = facts["tuning"]["file"]
+        yield from summary(tuned, Path(file) if file else None)
+    if "precision" in facts:
+        yield from precision(facts["precision"])
+    if "guard" in facts:
+        yield from _guard(facts["guard"], facts["fused_nodes"])
+    if facts["rules"]:
+        yield from _rules(facts["rules"])
+    if "operators" in facts:
+        yield from _operators(facts["operators"])
+    if facts["target"] is not None:
+        yield from _target(facts, f"onnxfuse verify {source} {target}{repeated.of_verify()}")
+    if "left" in facts:
+        named = "" if facts["source"] == STREAM else f"{source} "
+        yield from _remaining(facts["left"], f"onnxfuse explain {named}--at NODE{repeated.of_explain()}")
+    if "dump" in facts:
+        yield from _dump(facts["dump"])
+    if "compiled" in facts:
+        yield from pack.compiled(facts["compiled"])
+    if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
+        yield advice(f"why not more: onnxfuse explain {source}{repeated.of_explain()}")
+
+
+def _verdict(facts: Mapping[str, Any]) -> Blocks:
+    """Yield whether it fused, and what there is to know of that."""
+    nodes = facts["nodes"]
+    for line in facts["not_met"]:
+        yield Line(f"[bold red]not met:[/] {escape(line)}; nothing was written", fold=True)
+    for line in dict.fromkeys(facts["why"]):
+        yield Line(f"  why: {escape(line)}")
+    if "undone" in facts:
+        yield Line(
+            f"[bold green]undone:[/] {plural(facts['undone'], 'fused node')} "
+            f"{agreeing(facts['undone'], 'is a plain one', 'are plain ones')} again: {plural(nodes['after'], 'node')}",
+            fold=True,
+        )
+        yield from _undone(facts["back"])
+    elif facts["ok"]:
+        verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
+        yield Line(
+            f"[bold green]{verdict}:[/] {plural(nodes['before'], 'node')} -> {nodes['after']}, "
+            f"{facts['fused_nodes']} of them "
+            f"fused, by {plural(facts['distinct_kernels'], 'distinct kernel')}",
+            fold=True,
+        )
+    if "shapes" in facts:
+        sizes = ", ".join(f"{name}={'x'.join(map(str, of))}" for name, of in facts["shapes"].items())
+        yield Line(f"made for {escape(sizes)} alone")
+    for note in facts["notes"]:
+        yield Line(f"[yellow]note:[/] {escape(note)}")
+
+
+def _rules(rules: dict[str, int]) -> Blocks:
+    """Yield how often each rule was applied."""
+    table = plain_table("rule", "applied", right=("applied",))
+    for name, count in rules.items():
+        table.add_row(name, str(count))
+    yield Rows(table)
+
+
+def _target(facts: Mapping[str, Any], verify: str) -> Blocks:
+    """Yield which file was written, which were removed, and the command that verifies it."""
+    size, seconds = facts["bytes"], facts["seconds"]
+    sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
+    yield Line(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s", fold=True)
+    for file in facts.get("removed", ()):
+        yield Line(f"removed: {escape(file)}, which only the replaced model read")
+    if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
+        yield advice(f"next: {verify}")
+
+
+def _undone(back: dict[str, Any]) -> Blocks:
+    """Yield how the result of --undo differs from the original: rewrites, and operators with other counts."""
+    nodes = back["nodes"]
+    if not back["known"] or nodes["original"] == nodes["back"] == nodes["after"]:
+        yield Line(escape(back["summary"]), fold=True)
+        return
+    missing, added = nodes["original"] - nodes["back"], nodes["after"] - nodes["back"]
+    yield Line(
+        f"{nodes['back']} of the original's {plural(nodes['original'], 'node')} "
+        f"{agreeing(nodes['back'], 'is back as it was', 'are back as they were', of=nodes['original'])}; {missing} "
+        f"{agreeing(missing, 'is', 'are')} "
+        f"not, and {added} {agreeing(added, 'is', 'are')} in their place. They compute "
+        "the same; the original itself is in the file that was optimized",
+        fold=True,
+    )
+    for change in back["made"]:
+        yield Line(f"stays: {escape(change)}")
+    if back["rewrites"]:
+        table = plain_table("rewrite that stays", "applied", right=("applied",))
+        for rule, count in back["rewrites"].items():
+            table.add_row(escape(rule), str(count))
+        yield Rows(table)
+    table = plain_table("operator", "original", "now", right=("original", "now"))
+    for op, n in back["operators"].items():
+        table.add_row(escape(op), str(n["original"]), str(n["after"]))
+    if back["operators"]:
+        yield Rows(table)
+
+
+def _operators(operators: dict[str, dict[str, int]]) -> Blocks:
+    """Yield the operators with changed counts; the rest in one line."""
+    changed = {op: n for op, n in operators.items() if n["before"] != n["after"]}
+    table = plain_table("operator", "before", "after", right=("before", "after"))
+    for op, n in [*changed.items()][:OPERATORS]:
+        table.add_row(escape(op), str(n["before"]), str(n["after"]))
+    others = [n for op, n in operators.items() if op not in [*changed][:OPERATORS]]
+    if others:
+        before, after = (sum(n[when] for n in others) for when in ("before", "after"))
+        table.add_row(plural(others, "other"), str(before), str(after), style="dim")
+    yield Rows(table)
+
+
+def _remaining(remaining: dict[str, Any], explain_command: str) -> Blocks:
+    """Yield the remaining operators with the highest costs, each with the reason why the largest was not fused.
+
+    `explain_command` is the command that explains one of them.
+    """
+    if remaining["note"]:
+        yield Line(escape(remaining["note"]), style="dim")
+    if not remaining["kinds"]:
+        return
+    sizes = ", ".join(f"{name}={n}" for name, n in remaining["sizes"].items())
+    at = f" at {escape(sizes)}" if sizes else ""
+    table = plain_table("left", "launches", "MB", "of all", "because", right=("launches", "MB", "of all"))
+    for kind in remaining["kinds"][:REMAINING]:
+        why = kind["why"] or "no rule matches it"
+        table.add_row(
+            f"{kind['nodes']} {escape(kind['op'])}",
+            str(kind["launches"]),
+            f"{kind['bytes'] / 1e6:.1f}",
+            f"{kind['share']:.0%}",
+            escape(f"{kind['at']}: {why}"),
+        )
+    table.columns[-1].min_width = PROSE
+    yield Rows(table, ("because",), names=True)
+    share = f"of all: share of the time estimated{at} from bytes and launches"
+    yield Line(share, "dim", hint=f"; details: {explain_command}")
+
+
+def _guard(guard: dict[str, Any], fused: int) -> Blocks:
+    reverted = guard["undone"]
+    color = "yellow" if reverted else "green"
+    ops = fused + sum(bool(one["op"]) for one in reverted)
+    checked = f"{plural(guard['checked'], 'window')} with {plural(ops, 'fused op')}"
+    yield Line(f"[bold {color}]guard:[/] {checked} checked, {len(reverted)} reverted", fold=True)
+    for one in reverted:
+        description = (
+            f"{one['op']} ({one['node']}) of rule {one['rule']} undone" if one["op"] else f"rule {one['rule']} left out"
+        )
+        yield Line(f"  - {escape(description)}: {escape(one['fault'])}")
+        yield Line(f"    in the original: {escape(', '.join(one['nodes']))}", style="dim")
+    for line in guard["unseen"]:
+        yield Line(f"  - {escape(line)}")
+
+
+def _dump(dump: dict[str, Any]) -> Blocks:
+    registers = [op["registers"] for op in dump["ops"] if op["registers"] is not None]
+    spills = sum(op["spill_bytes"] or 0 for op in dump["ops"])
+    used = (
+        f"{min(registers)} to {plural(max(registers), 'register')}, {plural(spills, 'byte')} spilled"
+        if registers
+        else "none compiled"
+    )
+    yield Line(f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'fused op')}, {dump['arch']}: {used}")
+    for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
+        without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
+        yield Line(f"no kernel of {escape(without)}: {escape(note)}", style="dim")

@@ -1,1 +1,0 @@
-"""Remaining ops, near misses and estimated costs."""

@@ -1,1 +1,0 @@
-"""Screens: how commands print their results."""
