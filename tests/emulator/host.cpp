@@ -146,7 +146,7 @@ void deliver_later(char* to, const char* bytes, int count) {
   copies[machine.thread].back().push_back({to, {bytes, bytes + count}});
 }
 
-void close_group_of_copies() { copies[machine.thread].emplace_back(); }
+void commit_copies() { copies[machine.thread].emplace_back(); }
 
 void deliver_all_but(unsigned groups) {
   auto& waiting = copies[machine.thread];

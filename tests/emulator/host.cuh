@@ -208,7 +208,7 @@ DEVICE float exp2_fast(float x) { return std::exp2(x); }
 
 // The warp's product of [16, 16] by [16, 8], gathered from the lanes as PTX describes mma.m16n8k16.
 template <class Decode>
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Decode decode) {
+DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Decode decode) {
   unsigned* mine = machine.fragments[machine.thread];
   for (int i = 0; i < 4; ++i) mine[i] = a[i];
   mine[4] = b0;
@@ -226,11 +226,11 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
   }
   machine.pause();
 }
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f16*) {
-  product(d, a, b0, b1, f16_to_float);
+DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f16*) {
+  mma(d, a, b0, b1, f16_to_float);
 }
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
-  product(d, a, b0, b1, bf16_to_float);
+DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bf16*) {
+  mma(d, a, b0, b1, bf16_to_float);
 }
 // mma.m16n8k8: element k of a row is with lane k % 4, in its word for k / 4. Of the factors the bits of TF32 are read; the
 // sum is cut off, not rounded.
@@ -239,7 +239,7 @@ DEVICE float cut_off(double value) {
   const float rounded = (float)value;
   return std::fabs(rounded) > std::fabs(value) ? std::nextafterf(rounded, 0.0f) : rounded;
 }
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
+DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float*) {
   unsigned* mine = machine.fragments[machine.thread];
   for (int i = 0; i < 4; ++i) mine[i] = a[i];
   mine[4] = b0;
@@ -261,7 +261,7 @@ DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned
 // exact, or wrap.
 template <class A, class B> struct Bytes { unsigned char bits; };
 template <class A, class B>
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Bytes<A, B>*) {
+DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Bytes<A, B>*) {
   unsigned* mine = machine.fragments[machine.thread];
   for (int i = 0; i < 4; ++i) mine[i] = a[i];
   mine[4] = b0;
@@ -289,15 +289,15 @@ DEVICE SharedAddress shared_address(void* pointer) { return (char*)pointer; }
 
 // What is still read there meets NaN; what has arrived is there only once the copy is waited for.
 void deliver_later(char* to, const char* bytes, int count);
-void close_group_of_copies();
+void commit_copies();
 void deliver_all_but(unsigned groups);
-template <int BYTES> DEVICE void copy_beside(SharedAddress to, const void* from, bool there) {
+template <int BYTES> DEVICE void copy_async(SharedAddress to, const void* from, bool there) {
   struct Piece { char bytes[BYTES]; };
   const Piece piece = there ? read((const Piece*)from) : Piece{};
   std::memset(to, 0xff, BYTES);
   deliver_later(to, piece.bytes, BYTES);
 }
-DEVICE void copy_start_beside(SharedAddress to, const void* from, int bytes) {
+DEVICE void copy_async_prefix(SharedAddress to, const void* from, int bytes) {
   char piece[16] = {};
   // Not a byte beyond those is looked at, as the copy may not either.
   for (int i = 0; i < bytes; i += 2) {
@@ -315,7 +315,7 @@ DEVICE void load_shared(unsigned (&word)[4], SharedAddress from) { std::memcpy(w
 DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }
 
 // Matrices of 8 x 8 from the rows that the lanes give, as PTX describes ldmatrix.
-template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddress row) {
+template <bool TRANSPOSED> DEVICE void load_matrices(unsigned (&block)[4], SharedAddress row) {
   machine.row[machine.thread] = row;
   machine.pause();
   const unsigned first = machine.thread & ~31u, lane = machine.thread & 31u;
@@ -323,8 +323,8 @@ template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], SharedAddre
     unsigned short pair[2];
     for (unsigned next = 0; next < 2; ++next) {
       const unsigned along = lane % 4 * 2 + next, across = lane / 4;
-      const char* from = machine.row[first + i * 8 + (TURNED ? along : across)];
-      std::memcpy(&pair[next], from + 2 * (TURNED ? across : along), 2);
+      const char* from = machine.row[first + i * 8 + (TRANSPOSED ? along : across)];
+      std::memcpy(&pair[next], from + 2 * (TRANSPOSED ? across : along), 2);
     }
     block[i] = pair[0] | (unsigned)pair[1] << 16;
   }
@@ -409,8 +409,8 @@ template <int WORDS> DEVICE void load_shared(unsigned (&word)[WORDS], unsigned f
   load_shared(word, dynamic_shared.bytes + from);
 }
 DEVICE void store_shared(unsigned to, unsigned word) { std::memcpy(dynamic_shared.bytes + to, &word, 4); }
-template <bool TURNED> DEVICE void load_blocks(unsigned (&block)[4], unsigned row) {
-  load_blocks<TURNED>(block, dynamic_shared.bytes + row);
+template <bool TRANSPOSED> DEVICE void load_matrices(unsigned (&block)[4], unsigned row) {
+  load_matrices<TRANSPOSED>(block, dynamic_shared.bytes + row);
 }
 
 // Factors of warpgroup products: in shared memory as PTX describes matrices with swizzled rows of 128 bytes, or the left

@@ -10,7 +10,7 @@ template <class T> struct IsSigned { static constexpr bool value = (T)-1 < (T)0;
 
 // d[16, 8] += a[16, 32] b[32, 8] by a warp; fragments lie as those of 16-bit types do, four elements in a word.
 template <class A, class B>
-DEVICE void product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Bytes<A, B>*) {
+DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Bytes<A, B>*) {
   int s[4];
   UNROLLED for (int i = 0; i < 4; ++i) s[i] = (int)bits_of_float(d[i]);
 #define MULTIPLY(LEFT, RIGHT)                                                                                          \

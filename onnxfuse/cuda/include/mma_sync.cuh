@@ -22,7 +22,7 @@ template <class Element, bool SPLIT = false> struct MmaSync {
   }
   // Of split factors: of one part of each.
   static DEVICE void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    product(d, a, b0, b1, (Element*)nullptr);
+    mma(d, a, b0, b1, (Element*)nullptr);
   }
 };
 
@@ -43,11 +43,11 @@ template <int ROWS, int WORDS = 4> struct SplitFragments {
     UNROLLED for (int first = 0; first < ROWS; first += AT_ONCE) {
       float sums[AT_ONCE][4] = {};
       UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-        product(sums[i], low[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
+        mma(sums[i], low[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
       UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-        product(sums[i], high[first + i], b_low[word], b_low[word + 1], (float*)nullptr);
+        mma(sums[i], high[first + i], b_low[word], b_low[word + 1], (float*)nullptr);
       UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-        product(sums[i], high[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
+        mma(sums[i], high[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
       UNROLLED for (int i = 0; i < AT_ONCE; ++i)
         UNROLLED for (int cell = 0; cell < 4; ++cell) d(first + i)[cell] += sums[i][cell];
     }

@@ -34,7 +34,7 @@ template <class Scope, int STAGES, int IN_FLIGHT = STAGES - 1> struct AsyncPipel
   using State = AsyncState<STAGES>;
 
   static DEVICE void producer_acquire(const State& = {}) {}  // a barrier of the consumers says so
-  static DEVICE void producer_commit() { close_group_of_copies(); }
+  static DEVICE void producer_commit() { commit_copies(); }
   // This thread's own copies have arrived: it may read those before the others' have.
   static DEVICE void own_wait(const State& = {}) { wait_for_copies<IN_FLIGHT - 1>(); }
   static DEVICE void consumer_wait(const State& state = {}) {

@@ -42,7 +42,7 @@ template <FactorOf SIDE, bool TRANSPOSED, int ROW_BYTES> struct PaddedFragments 
     first = tile.at(lane.down * 8 + lane.row, lane.right);
   }
   DEVICE void load(unsigned (&fragment)[4], int row, int piece) const {
-    load_blocks<TRANSPOSED>(fragment, first + row * ROW_BYTES + piece * 16);
+    load_matrices<TRANSPOSED>(fragment, first + row * ROW_BYTES + piece * 16);
   }
 };
 
@@ -64,7 +64,7 @@ template <int ROW_BYTES, class Swizzle> struct SwizzledTile {
   // The fragment from this row, a multiple of 8, and this piece on.
   template <FactorOf SIDE, bool TRANSPOSED> DEVICE void load(unsigned (&fragment)[4], int row, int piece) const {
     const FragmentLane<SIDE, TRANSPOSED> lane;
-    load_blocks<TRANSPOSED>(fragment, like(lane.row, row + lane.down * 8 + lane.row, piece + lane.right));
+    load_matrices<TRANSPOSED>(fragment, like(lane.row, row + lane.down * 8 + lane.row, piece + lane.right));
   }
 };
 
@@ -76,10 +76,10 @@ template <int CHUNK, bool PARTIAL = false, bool ALL = false, class T>
 DEVICE void copy_piece(SharedAddress to, const T* from, int count) {
   constexpr int ELEMENTS = 16 / int(sizeof(T)), PER_WORD = 4 / int(sizeof(T)), PER_CHUNK = CHUNK / int(sizeof(T));
   if constexpr (CHUNK == 16 && PARTIAL) {
-    copy_start_beside(to, from, count < ELEMENTS ? count * int(sizeof(T)) : 16);
+    copy_async_prefix(to, from, count < ELEMENTS ? count * int(sizeof(T)) : 16);
   } else if constexpr (CHUNK >= 4) {
     UNROLLED for (int part = 0; part < 16 / CHUNK; ++part)
-      copy_beside<CHUNK>(to + part * CHUNK, from + part * PER_CHUNK, part * PER_CHUNK < count);
+      copy_async<CHUNK>(to + part * CHUNK, from + part * PER_CHUNK, part * PER_CHUNK < count);
   } else {
     unsigned word[4] = {};
     if (!ALL || count > 0) UNROLLED for (int i = 0; i < ELEMENTS; ++i)

@@ -1,6 +1,6 @@
 // y = softmax(q k^T * scale + bias) v, head by head, of any number of queries and keys, on Hopper's tensor cores
 //
-// Operands, types of 16 bits and accuracy as in streamed.cu. A bias by query and key has rows that begin on boundaries of
+// Operands, types of 16 bits and accuracy as in tiled.cu. A bias by query and key has rows that begin on boundaries of
 // 16 bytes. No length stands in the text: one kernel is for all of them.
 //
 // A persistent, warp-specialized kernel (Shah et al., FlashAttention-3, 2024; online softmax: Milakov and Gimelshein, 2018).
@@ -332,7 +332,7 @@ DEVICE void scale_scores(Scores<STEP>& scores, const SharedMemory& shared, const
     UNROLLED for (int group = 0; group < STEP / 16; ++group) {
       unsigned word[4];
       const int row = row_of_block + lane % 16, piece = group * 2 + lane / 16;
-      load_blocks<false>(word, shared.bias(state) + piece / 8 * QUERY_PANEL + swizzled(row, piece % 8));
+      load_matrices<false>(word, shared.bias(state) + piece / 8 * QUERY_PANEL + swizzled(row, piece % 8));
       UNROLLED for (int part = 0; part < 4; ++part) {
         Pack<E, 2> both;
         both.word(0) = word[part];

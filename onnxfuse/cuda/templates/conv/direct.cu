@@ -159,7 +159,7 @@ DEVICE void fill_patch(unsigned* patch, const X* image, Index channel, int top, 
       const int n = first + fill * THREADS;
       const Piece piece = PLANES ? Piece::of_planes(n, image, top, left, p) : Piece::of_pixels(n, image, channel, top, left, p);
       if constexpr (ASYNC) {
-        copy_beside<READ * int(sizeof(X))>(shared_address(to + piece.to), piece.from, piece.there);
+        copy_async<READ * int(sizeof(X))>(shared_address(to + piece.to), piece.from, piece.there);
       } else {
         place[fill] = piece.to;
         held[fill] = n < PIECES && piece.there ? load_bits(piece.from) : Bits(0);

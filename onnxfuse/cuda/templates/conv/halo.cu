@@ -50,7 +50,7 @@ DEVICE void halo(const Pointers& pointers, const Parameters& p) {
                     (number - above * p.around.value) * TILE_COLUMNS};
   _Pragma("unroll 1") for (int slice = 0; slice < STAGES - 1; ++slice) {
     if (slice < SLICES) fill(pointers, at, slice, slice, p);
-    close_group_of_copies();
+    commit_copies();
   }
   const Share mine;
   const Lane lane(mine);
@@ -62,7 +62,7 @@ DEVICE void halo(const Pointers& pointers, const Parameters& p) {
     show_to_products();
     wait_for_block();
     if (slice + STAGES - 1 < SLICES) fill(pointers, at, free, slice + STAGES - 1, p);
-    close_group_of_copies();
+    commit_copies();
     if (REST == WHOLE || slice < SLICES - 1) multiply<WHOLE>(sums, stages + here * STAGE_BYTES, lane);
     else multiply<REST>(sums, stages + here * STAGE_BYTES, lane);
     here = here == STAGES - 1 ? 0 : here + 1;

@@ -35,7 +35,7 @@ DEVICE constexpr int filter_of(int tile, int column) {
 // PIECE bytes of channels that lie side by side in x and in shared memory, zeros unless `there`.
 DEVICE void copy_piece(int to, const X* from, bool there) {
   if constexpr (PIECE >= 4)
-    copy_beside<PIECE>(shared_address(shared_words) + to, from, there);
+    copy_async<PIECE>(shared_address(shared_words) + to, from, there);
   else
     reinterpret_cast<typename Raw<sizeof(X)>::Word*>(shared_words)[to / 2] = there ? load_bits(from) : 0;
 }

@@ -13,7 +13,7 @@ struct Lane {
 };
 
 DEVICE void load_rounded(unsigned (&block)[4], SharedAddress from) {
-  load_blocks<false>(block, from);
+  load_matrices<false>(block, from);
   if constexpr (sizeof(X) == 4) UNROLLED for (unsigned& word : block) word = round_to_tf32(word);
 }
 
@@ -32,7 +32,7 @@ template <int STEPS> DEVICE void multiply(Sums& sums, SharedAddress stage, const
         if (y < r || y - r >= STACK) continue;
         UNROLLED for (int tile = 0; tile < TILES_N; ++tile) {
           const unsigned(&b)[4] = filters[r][tile / 2];
-          product(sums.of[y - r][tile], pixels, b[tile % 2 * 2], b[tile % 2 * 2 + 1], (X*)nullptr);
+          mma(sums.of[y - r][tile], pixels, b[tile % 2 * 2], b[tile % 2 * 2 + 1], (X*)nullptr);
         }
       }
     }

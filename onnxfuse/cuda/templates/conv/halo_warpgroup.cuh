@@ -20,7 +20,7 @@ struct Pixels {
 
   DEVICE void load(SharedAddress stage, const Lane& lane, int s, int step) {
     UNROLLED for (int y = 0; y < STACK_IN; ++y)
-      load_blocks<false>(of[y], stage + ((lane.pixels[s] ^ step) + y * COLUMNS_IN * LINE));
+      load_matrices<false>(of[y], stage + ((lane.pixels[s] ^ step) + y * COLUMNS_IN * LINE));
   }
 };
 

@@ -125,7 +125,7 @@ DEVICE void convolve(unsigned* plane, const unsigned* bands) {
       UNROLLED for (int part = 0; part < 4; ++part) a[part] = from[part % 2][i * PAIRS + step * 8 + part / 2 * 4];
       UNROLLED for (int r = 0; r < KERNEL_H; ++r) {
         const int row = output_row(i, r);
-        if (row >= 0) product(sum[row >= 0 ? row : 0], a, band[r][step][0], band[r][step][1], (X*)nullptr);
+        if (row >= 0) mma(sum[row >= 0 ? row : 0], a, band[r][step][0], band[r][step][1], (X*)nullptr);
       }
     }
   float probe = 0.0f;  // NaN where a sum is NaN or infinite

@@ -23,7 +23,7 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
         "WIDTH": fit.width, "A_PIECE": fit.a_piece, "B_PIECE": fit.b_piece,
         "CHANNELS": work.size.channels if window else 1, "PIXEL": window.shape[-1] if window else 1,
         "WINDOW_HEIGHT": window.kernel[-2] if window else 1, "WINDOW_WIDTH": window.kernel[-1] if window else 1,
-        "A_TURNED": products[0].a_transposed, "A_CUT": products[0].terms is not None, "WINDOW": window is not None,
+        "A_TRANSPOSED": products[0].a_transposed, "A_CUT": products[0].terms is not None, "WINDOW": window is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
     }  # fmt: skip
     middle = right_factors(work)

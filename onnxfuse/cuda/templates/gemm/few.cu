@@ -73,11 +73,11 @@ struct Right {
     const int lane = thread_index() % 32;
     UNROLLED for (int turn = 0; turn < PIECES; ++turn) {
       if constexpr (B_TRANSPOSED) {
-        copy_beside<16>(to + (turn * 512 + lane * 16), from + (unsigned long long)(turn * 8) * pitch,
+        copy_async<16>(to + (turn * 512 + lane * 16), from + (unsigned long long)(turn * 8) * pitch,
                         term < terms && turn * 8 < columns);
       } else {
         const int line = turn * (32 / PIECES) + lane / PIECES, down = term_of(turn * (32 / PIECES));
-        copy_beside<16>(Strip{to}.at(line, lane % PIECES), from + (unsigned long long)down * pitch,
+        copy_async<16>(Strip{to}.at(line, lane % PIECES), from + (unsigned long long)down * pitch,
                         term + down < terms && columns > 0);
       }
     }
@@ -124,7 +124,7 @@ DEVICE void multiply_step(Sums& sums, const Chunk<16>& held, SharedAddress stage
       UNROLLED for (int s = 0; s < 2; ++s)
         UNROLLED for (int j = 0; j < PIECES; j += 2) {
           unsigned b[4];
-          load_blocks<true>(b, Strip{strip}.at(s * 16 + lane % 16, j + lane / 16));
+          load_matrices<true>(b, Strip{strip}.at(s * 16 + lane % 16, j + lane / 16));
           UNROLLED for (int next = 0; next < 2; ++next)
             Mma::multiply(sums.of[g][j + next], a[s], b[next * 2], b[next * 2 + 1]);
         }

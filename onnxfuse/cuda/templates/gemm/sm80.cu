@@ -1,7 +1,7 @@
 // y = body(A B0, A B1, ..., operands): matrix products on the tensor cores of sm_80 and all later GPUs, with everything
 // pointwise after them.
 //
-// A [m, k], or [k, m] (A_TURNED), or what a window sees of images (WINDOW; see window.cuh), or what a functor makes
+// A [m, k], or [k, m] (A_TRANSPOSED), or what a window sees of images (WINDOW; see window.cuh), or what a functor makes
 // of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such
 // products, each with its own A and B out of those there are. Lines of A may hold more than is read of them. Operands of
 // the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16, bfloat16, or float32, rounded to
@@ -87,7 +87,7 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(left_of(from, p, tile.of.a, GROUPED ? 1 : A_TURNED ? p.k : p.m, GROUPED ? CHANNELS : pitch_of(p)), tile.row,
+      : a(left_of(from, p, tile.of.a, GROUPED ? 1 : A_TRANSPOSED ? p.k : p.m, GROUPED ? CHANNELS : pitch_of(p)), tile.row,
           p.m, p.k, pitch_of(p), p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
       b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * tile.n, tile.column,

@@ -26,7 +26,7 @@ struct Parameters : Source, Stores, Groups, Products {
   Index lines;                    // rows of the innermost matrix of the output
 };
 
-DEVICE Index pitch_of(const Parameters& p) { return A_CUT ? p.pitch : A_TURNED ? p.m : p.k; }
+DEVICE Index pitch_of(const Parameters& p) { return A_CUT ? p.pitch : A_TRANSPOSED ? p.m : p.k; }
 
 struct Tile {
   Index row, column;  // of the product
@@ -226,7 +226,7 @@ template <class Images> struct Windows : Side<TILE_M, FactorOf::LEFT, false, A_P
     if constexpr (A_PIECE >= 4) {
       UNROLLED for (int part = 0; part < 16 / A_PIECE; ++part) {
         const Factor* there = at(row, this->term + group * TERMS + part * ELEMENTS);
-        copy_beside<A_PIECE>(to + part * A_PIECE, there ? there : this->from, there != nullptr);
+        copy_async<A_PIECE>(to + part * A_PIECE, there ? there : this->from, there != nullptr);
       }
     } else {
       unsigned word[4] = {};
@@ -238,6 +238,6 @@ template <class Images> struct Windows : Side<TILE_M, FactorOf::LEFT, false, A_P
   }
 };
 
-using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, FactorOf::LEFT, A_TURNED, A_PIECE, A_CUT>>::Type;
+using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, FactorOf::LEFT, A_TRANSPOSED, A_PIECE, A_CUT>>::Type;
 using Left = typename Either<WINDOW, Windows<Source>, Matrix>::Type;
 using Right = Side<TILE_N, FactorOf::RIGHT, !B_TRANSPOSED, B_PIECE>;

@@ -67,7 +67,7 @@ struct Left {
   DEVICE void load(unsigned a, int slice) {
     const int lane = thread_index() % 32, line = thread_index() / 32 % 4 * 16 + lane % 16;
     unsigned whole[4];
-    load_blocks<false>(whole, a + swizzled(line, slice * 2 + lane / 16));
+    load_matrices<false>(whole, a + swizzled(line, slice * 2 + lane / 16));
     split_any(high, low, whole);
   }
 };

@@ -112,7 +112,7 @@ DEVICE void copy_pieces(unsigned a, const Run& run, Index term, Index row, const
   UNROLLED for (int turn = 0; turn < TURNS; ++turn) {
     if (down + turn * 16 >= LEFT_ROWS) break;
     const bool there = term < p.k && row + turn * 16 < p.m;
-    copy_beside<16>(place + turn * 16 * ROW_BYTES, there ? run.at(row + turn * 16) : run.from, there);
+    copy_async<16>(place + turn * 16 * ROW_BYTES, there ? run.at(row + turn * 16) : run.from, there);
   }
 }
 template <class From>
@@ -128,7 +128,7 @@ DEVICE void compute_joined(const SharedMemory& shared, const Operands& operands,
       copy_pieces(shared.a(ahead.state), run_of(step), step * TILE_K + thread_index() % 8 * From::W, ahead.row, p);
       ahead.next(steps, rank, p);
     }
-    close_group_of_copies();
+    commit_copies();
   };
   _Pragma("unroll 1") for (int stage = 0; stage < COPIES; ++stage)
     copy([&](Index step) { return left.from.run(step * TILE_K + thread_index() % 8 * From::W); });

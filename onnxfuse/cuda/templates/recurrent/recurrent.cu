@@ -170,7 +170,7 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
       float sums[TILES][CHAINS][4] = {};
       UNROLLED for (int pair = 0; pair < SLICES / 2; ++pair) {
         unsigned terms[4];
-        load_blocks<false>(terms, now + piece_of(n * 8 + lane % 8, pair * 32 + lane / 8 * 8) * 16);
+        load_matrices<false>(terms, now + piece_of(n * 8 + lane % 8, pair * 32 + lane / 8 * 8) * 16);
         UNROLLED for (int half = 0; half < 2; ++half)
           UNROLLED for (int i = 0; i < TILES; ++i) {
             const int slice = pair * 2 + half;
