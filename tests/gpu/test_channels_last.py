@@ -73,7 +73,17 @@ PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
     pads=st.one_of(st.tuples(*[st.integers(0, 3)] * 4), st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"])),
     size=st.tuples(st.integers(7, 19), st.integers(7, 19)),
 )
-def test_any_convolution_of_a_model(half, groups, channels, filters, kernel, strides, dilations, pads, size):
+def test_any_convolution_of_a_model(
+    half: bool,
+    groups: int,
+    channels: int,
+    filters: int,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    pads: tuple[int, int, int, int] | str,
+    size: tuple[int, int],
+) -> None:
     """From ONNX's Conv to the session, between two others: whichever kernel or op takes it, the numbers hold."""
     if str(pads).startswith("SAME"):
         dilations = (1, 1)  # ONNX Runtime refuses others beside pads that follow from the size

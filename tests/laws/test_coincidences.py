@@ -1,7 +1,8 @@
 """Axes of equal sizes are no equal axes: which sizes a run brings changes no fused op, and none is without a plan."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -95,12 +96,12 @@ def all_planned(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize("build", [pooled, gpt2])
-def test_every_op_of_a_model_has_a_plan_whatever_sizes_coincide(build):
+def test_every_op_of_a_model_has_a_plan_whatever_sizes_coincide(build: Callable[..., Any]) -> None:
     """Batch, sequence, heads and what a head holds may all be one number; so may all be ones."""
     all_planned(build())
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_op_of_an_export_has_a_plan_whatever_sizes_coincide(name):
+def test_every_op_of_an_export_has_a_plan_whatever_sizes_coincide(name: str) -> None:
     (file,) = FOLDER.glob(f"*-{name}-*{SUFFIX}")
     all_planned(unpacked(file.read_bytes()))

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -123,7 +124,7 @@ class Grower(Maker):
     def in_hand(self) -> list[str]:
         return [*self.feeds, *(o for n in self.nodes for o in n.output if o in self.found)]
 
-    def add(self, op, inputs, *, outputs: int = 1, domain: str = "", **attributes):
+    def add(self, op, inputs, *, outputs: int = 1, domain: str = "", **attributes: Any):
         """Add a node; return its output, a list where there are more. RefusedError where it does not run."""
         if not domain:
             unknown = set(attributes) - attributes_of(op, self.opset)
@@ -156,7 +157,7 @@ class Grower(Maker):
         # An extent that is computed and happens to be 0 copies the one that it takes the place of.
         return op == "Reshape" and 0 in self.found[inputs[1]] and inputs[1] not in {t.name for t in self.weights}
 
-    def along(self, op: str, x: str, axes, attribute: str = "axes", **attributes) -> str:
+    def along(self, op: str, x: str, axes, attribute: str = "axes", **attributes: Any) -> str:
         """Add a node whose axes are an attribute or an input, as the operator set has it."""
         if attribute in attributes_of(op, self.opset):
             return self.add(op, [x], **{attribute: [int(a) for a in axes]}, **attributes)

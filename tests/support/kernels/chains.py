@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 class Chain:
     """A body under construction: statements, and the values that there are with their shapes."""
 
-    def __init__(self, draw, dtype: int) -> None:
+    def __init__(self, draw: st.DrawFn, dtype: int) -> None:
         self.draw, self.dtype = draw, dtype
         self.statements: list[str] = []
         self.inputs: list[Shape] = []
@@ -51,7 +51,7 @@ def transposed(c: Chain, x: str, shape: Shape) -> tuple[str, Shape]:
     return c.state(f"Transpose <perm = [{', '.join(map(str, perm))}]> ({x})"), tuple(shape[d] for d in perm)
 
 
-def factors(draw, count: int) -> Shape:
+def factors(draw: st.DrawFn, count: int) -> Shape:
     """Return extents with this product."""
     parts: list[int] = []
     while count > 1 and len(parts) < 4:
@@ -216,7 +216,7 @@ STEPS = (
 
 
 @st.composite
-def chains(draw, dtype: int = ops.INT64, steps: int = 6) -> tuple[FusedOp, tuple[Shape, ...]]:
+def chains(draw: st.DrawFn, dtype: int = ops.INT64, steps: int = 6) -> tuple[FusedOp, tuple[Shape, ...]]:
     """Draw a fused op of up to `steps` movements with a few elementwise nodes, and the shapes of its inputs."""
     c = Chain(draw, dtype)
     shape = tuple(draw(st.lists(EXTENTS, min_size=1, max_size=4)))

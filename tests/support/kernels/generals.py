@@ -1,5 +1,7 @@
 """Every kind of body that some template takes, with shapes for its inputs: for the kernel that takes all shapes."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bench.cases import attentions, images, moved, ops, products, rows
@@ -65,7 +67,7 @@ def cases() -> dict[str, tuple[FusedOp, Shapes]]:
     }  # fmt: skip
 
 
-def _shaped(op: FusedOp, shapes) -> tuple[FusedOp, Shapes]:
+def _shaped(op: FusedOp, shapes: Sequence[tuple[int, ...]]) -> tuple[FusedOp, Shapes]:
     return op, tuple(map(tuple, shapes))
 
 

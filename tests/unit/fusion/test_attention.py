@@ -480,7 +480,7 @@ def test_attention_comes_before_the_other_rules() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 5), (3, 1)])
-def test_one_query_or_one_key_is_attention_too(rows, columns):
+def test_one_query_or_one_key_is_attention_too(rows: int, columns: int) -> None:
     """A product of one term is no Mul there: with all rules it stays in the pattern."""
     text = parse(attention(rows=rows, columns=columns))
     made, report = optimize(text)

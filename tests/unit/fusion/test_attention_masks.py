@@ -590,7 +590,9 @@ def test_keys_that_lie_turned_and_apart() -> None:
     ],
 )
 @pytest.mark.parametrize("columns", [1200, 1201])
-def test_a_long_mask_goes_to_the_kernel_on_hopper_alone(mask, given, biases, columns):
+def test_a_long_mask_goes_to_the_kernel_on_hopper_alone(
+    mask: str, given: str, biases: tuple[int, ...], columns: int
+) -> None:
     """Two that are added are two inputs of it. Rows that the copy engine does not read are the library's there, too."""
     text = attention(mask, given.replace("COLUMNS", str(columns)), rows=1200, columns=columns)
     text = text.replace("float", "float16").replace(",8]", ",32]").replace("2, 4}", "2, 16}")

@@ -7,7 +7,9 @@ import dataclasses
 import math
 import random
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +53,7 @@ OVER_THE_BATCH = {
 """Whose kernels' texts hold how many elements of the batch a thread adds up."""
 
 
-def batches(op, shapes, count: int) -> tuple[Family, int, int]:
+def batches(op, shapes: Sequence[tuple[int, ...]], count: int) -> tuple[Family, int, int]:
     """Return the program of shapes that differ in the batch, how many of them were planned and how many recorded."""
     rank = max(map(len, shapes))
     batch = next(s[0] for s in shapes if len(s) == rank)
@@ -100,7 +102,7 @@ def questions(node: DecisionNode) -> int:
 @pytest.mark.parametrize(
     "use", [hash, str, int, range, float, lambda n: [0] * n, lambda n: list(range(9))[n], bin, lambda n: math.gcd(n, 4)]
 )
-def test_the_bare_number_cannot_be_had_unasked(use) -> None:
+def test_the_bare_number_cannot_be_had_unasked(use: Callable[..., Any] | type[Any]) -> None:
     """Whatever takes it, in Python or in C: the recording holds for that number alone."""
     made, (n,) = recording(7)
     use(n)
