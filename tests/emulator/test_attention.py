@@ -1,6 +1,7 @@
 """The attention template: a library form taken apart, the plan for each size, the kernel run by the host's compiler."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,9 @@ def check(case: Case, tuning: Variant | None = None, aligned: bool = True) -> No
     assert_in_budget(case, inputs, tuning, aligned)
 
 
-def assert_in_budget(case: Case, inputs, tuning: Variant | None = None, aligned: bool = True) -> np.ndarray:
+def assert_in_budget(
+    case: Case, inputs: list[np.ndarray], tuning: Variant | None = None, aligned: bool = True
+) -> np.ndarray:
     plan = cuda.plan(case.op(), case.shapes(), aligned, H200, tuning)
     (got,) = emulate.run(plan, inputs, [ops.NUMPY[case.dtype]], aligned)
     within_budget(case, inputs, got)
@@ -127,7 +130,7 @@ def test_a_row_masked_by_finite_numbers_is_a_mean() -> None:
 
 
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
-def test_nothing_to_compute_launches_nothing(empty: dict[str, int]) -> None:
+def test_nothing_to_compute_launches_nothing(empty: dict[str, Any]) -> None:
     case = replace(Case(2, 2, 9, 21, 16), **empty)
     assert cuda.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
@@ -185,6 +188,7 @@ def test_rows_without_keys_are_zeros_or_left_to_the_library(was: str, becomes: s
     """What stands in for them, where, and for which rows: each is looked at."""
     op = Case(2, 1, 20, 70, 16, bias=(2, 1, 1, 70), safe=True).op()
     assert cuda.supports(op) is None
+    assert op.library is not None
     text = printer.to_text(op.library)
     assert was in text
     changed = parser.parse_function(text.replace(was, becomes))
@@ -263,7 +267,7 @@ def test_the_number_of_keys_need_not_be_known(keys: int | str | None) -> None:
     ],
 )
 def test_a_bias_is_known_not_to_widen_the_scores(
-    bias: tuple[str, int, int | str | None, str | int | None] | None, keys: str | int, fits: bool
+    bias: tuple[str | int | None, ...] | None, keys: str | int, fits: bool
 ) -> None:
     """Beside a number above 1 another extent can only be the same or 1, however it is called."""
     q, k = ("B", 40, 192), ("B", keys, 192)
@@ -297,8 +301,8 @@ def test_it_compiles_without_a_gpu(arch: Arch, case: Case) -> None:
 def test_blocks_fill_the_gpu() -> None:
     """BERT, ViT and one sentence on 132 multiprocessors."""
 
-    def chosen(*sizes: int) -> Queries:
-        case = Case(*sizes)
+    def chosen(batch: int, heads: int, queries: int, keys: int, size: int = 64) -> Queries:
+        case = Case(batch, heads, queries, keys, size)
         return kept.choose(work(case.op(), case.shapes()), H200)
 
     assert chosen(32, 12, 128, 128) == Queries(4, 1, 2, 128)
@@ -314,4 +318,4 @@ def test_the_variants_are_many_and_differ() -> None:
     own, *variants = cuda.candidates(case.op(), case.shapes(), H200)
     assert own is None
     assert len(variants) > 7
-    assert len({t.queries for t in variants}) == len(variants)
+    assert len({t.queries for t in variants if isinstance(t, AttentionVariant)}) == len(variants)

@@ -20,6 +20,7 @@ from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
+from tests.support.arches import on
 from tests.support.kernels.windows import TEXTS, Case, cases
 
 STEM = Case(SILU, HALF, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
@@ -195,7 +196,7 @@ def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_p
     assert cuda.supports(STEM.op(), lambda: Arch("sm_80", 108)) is None
     for other in ("sm_75", "sm_89", "sm_100"):
         refusal = f"is made for sm_80, sm_87 and sm_90, this GPU is {other}"
-        assert refusal in str(cuda.supports(STEM.op(), lambda other=other: Arch(other, 108)))
+        assert refusal in str(cuda.supports(STEM.op(), on(Arch(other, 108))))
     assert cuda.supports(replace(STEM.op(), tf32=False), lambda: H200) is None
     exact = replace(replace(STEM, dtype=FLOAT).op(), tf32=False)
     assert cuda.supports(exact, lambda: H200) is None

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from onnxfuse.cuda.templates.attention import few
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
-from tests.emulator.test_attention import H200, assert_in_budget, check
+from tests.emulator.test_attention import assert_in_budget, check
+from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels import programs
 
 TYPES = [HALF, BRAIN, FLOAT]
@@ -106,7 +108,7 @@ def test_without_a_key_the_result_is_zero() -> None:
 
 
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
-def test_nothing_to_compute_launches_nothing(empty: dict[str, int]) -> None:
+def test_nothing_to_compute_launches_nothing(empty: dict[str, Any]) -> None:
     case = replace(Case(2, 2, 1, 210, 16), **empty)
     assert cuda.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
@@ -180,7 +182,7 @@ def test_a_cache_is_written_as_it_is_read(past: int, keys: int, dtype: int, alig
 
 @pytest.mark.parametrize("queries", [1, 9])
 @pytest.mark.parametrize("layout", [{"heads_first": "kv"}, {"heads_first": "qkvy"}, {"apart": "kv"}])
-def test_caches_of_any_layout_beside_more_rows_than_a_tile_has(queries: int, layout: dict[str, str]) -> None:
+def test_caches_of_any_layout_beside_more_rows_than_a_tile_has(queries: int, layout: dict[str, Any]) -> None:
     """The first tile alone writes them."""
     grow(Case(2, 4, queries, 150, 16, group=4, past=141, bias=(2, 1, queries, 150), **layout), way())
 

@@ -28,7 +28,7 @@ from tests.support.kernels import programs
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 
 
-def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], strip=None) -> None:
+def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], strip: Strip | None = None) -> None:
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(strip=strip))
@@ -67,7 +67,9 @@ def test_lines_of_the_left_factor_may_hold_more() -> None:
     emulated(fused, [(7, 48), (40, 24), (7, 1), (7, 24)])
 
 
-def plans(text: str, dtype, rows: int, n: int, k: int, arch: Arch = H200, aligned: bool = True):
+def plans(
+    text: str, dtype: int, rows: tuple[int, ...], n: int, k: int, arch: Arch = H200, aligned: bool = True
+) -> bool:
     fused, shapes = products.case(text, dtype, rows, n, k)
     return "COLUMNS = " in cuda.plan(fused, tuple(shapes), aligned, arch).kernel.text
 
@@ -112,7 +114,7 @@ def test_every_strip_compiles_without_spilling_much(text: str, strip: Strip) -> 
     assert plan.shared_bytes <= H200.shared_bytes
 
 
-def model(weights, nodes):
+def model(weights: Sequence[str], nodes: Sequence[tuple[str, str, str]]) -> tuple[onnx.ModelProto, str]:
     """Return a model of nodes of one op, `weights` among its initializers."""
     fused, _ = products.case(PLAIN, HALF, (1,), 8, 8)
     calls = " ".join(f"{y} = onnxfuse.{fused.name} ({x}, {w})" for y, x, w in nodes)

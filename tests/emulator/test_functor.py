@@ -1,7 +1,9 @@
 """Generated functors, built by the host's compiler, against onnx.reference in float64: every pointwise op."""
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from onnxfuse import cuda
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import template
 from onnxfuse.cuda.templates.memory_bound import schedule
+from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
 
 ANY = np.concatenate([np.linspace(-9, 9, 181), [1e-3, -1e-3, 30, -30, 90, -90, 1e4, -1e4, 3e8, -3e8, 1e-30, -1e-30]])
@@ -86,7 +89,9 @@ BODIES = {
 
 
 @cache
-def compiled(text: str, inputs, outputs, opset=23):
+def compiled(
+    text: str, inputs: tuple[int, ...], outputs: tuple[int, ...], opset: int = 23
+) -> tuple[FusedOp, Callable[..., list[np.ndarray]]]:
     """Return (op, function) where function maps input arrays to output arrays through the functor."""
     fused = ops.op(text, inputs, outputs, opset=opset)
     program = schedule.program(fused)
@@ -108,7 +113,7 @@ def compiled(text: str, inputs, outputs, opset=23):
     emulate.folder()
     run = emulate.library(source).run
 
-    def function(*arrays):
+    def function(*arrays: np.ndarray) -> list[np.ndarray]:
         given = [np.ascontiguousarray(arrays[i], computed_type(inputs[i])) for i in live]
         results = [np.empty(arrays[0].shape, computed_type(t)) for t in outputs]
         pointers = (ctypes.c_void_p * (len(given) + len(results)))(*(a.ctypes.data for a in (*given, *results)))
@@ -118,18 +123,18 @@ def compiled(text: str, inputs, outputs, opset=23):
     return fused, function
 
 
-def kernels_type(dtype):
+def kernels_type(dtype: int) -> str:
     from onnxfuse.symbolic import element_types
 
     return element_types.computed(dtype)
 
 
-def computed_type(dtype):
+def computed_type(dtype: int) -> Any:
     """Functors see 16-bit floats as float."""
     return np.float32 if dtype in (HALF, ops.BRAIN) else ops.NUMPY[dtype]
 
 
-def assert_close(got, exact, plain, ulps) -> None:
+def assert_close(got: np.ndarray, exact: np.ndarray, plain: np.ndarray, ulps: float) -> None:
     """At most twice the unfused error plus `ulps` units in the last place; NaN and infinities as in the truth."""
     exact = np.asarray(exact, np.float64)
     with np.errstate(all="ignore"):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from tests.emulator import copy_engine, emulate
 from tests.emulator.test_whole_kernels import H200, check
+from tests.support.arches import on
 from tests.support.kernels import programs, split_sums
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
@@ -125,8 +127,8 @@ def test_tensor_cores_begin_with_ampere() -> None:
     fused, _ = products.case(GELU, HALF, (8,), 8, 8)
     convolution, _ = products.window(HALF, (2, 6, 5, 8), 8, (3, 3))
     for arch in (A100, A10, L4, H200, RTX5090):
-        assert cuda.supports(fused, lambda arch=arch: arch) is None
-        assert cuda.supports(convolution, lambda arch=arch: arch) is None
+        assert cuda.supports(fused, on(arch)) is None
+        assert cuda.supports(convolution, on(arch)) is None
     refusal = "the library multiplies by instructions of sm_100 that the product's kernels do not use"
     assert cuda.supports(fused, lambda: B200) == refusal
     refusal = "the product's kernels are made for sm_80 and later, this GPU is sm_75"
@@ -136,7 +138,9 @@ def test_tensor_cores_begin_with_ampere() -> None:
 # ---- sm_80 and later
 
 
-def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch, block=None) -> None:
+def emulated(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch, block: Block | None = None
+) -> None:
     """Run the kernel against the body; float32 keeps the bits that the tensor cores read, which cut off its sums."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
@@ -328,13 +332,17 @@ def test_what_is_worth_measuring_is_near_the_plans_own_choice() -> None:
     worth = sm80.worth_measuring(parts, gemm_problem.problem(parts, tuple(shapes)), A100)
     assert own(fused, shapes, A100) in worth
     assert Block(16, 64, 1, 2, 4) not in worth
-    tunings = cuda.candidates(fused, tuple(shapes), H200)
-    assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
-    tiles = [t.tile for t in tunings[1:] if t.tile is not None]
+    own_choice, *tunings = cuda.candidates(fused, tuple(shapes), H200)
+    assert own_choice is None
+    variants = [t for t in tunings if isinstance(t, GemmVariant)]
+    assert len(variants) == len(tunings)
+    assert {t.tile is None and t.block is None for t in variants} == {False}
+    tiles = [t.tile for t in variants if t.tile is not None]
     assert GemmTile(128, 192, 1) in tiles
     assert GemmTile(64, 64, 1) not in tiles
     window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
-    assert all(t.block is None for t in cuda.candidates(window, tuple(images), H200)[1:])
+    of_window = cuda.candidates(window, tuple(images), H200)[1:]
+    assert all(isinstance(t, GemmVariant) and t.block is None for t in of_window)
 
 
 def test_a_factor_may_be_a_transposed_input() -> None:
@@ -377,7 +385,7 @@ def test_each_gpu_has_blocks_that_fit_it(arch: Arch, text: str, dtype: int) -> N
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
-def own(fused: FusedOp, shapes: Sequence[tuple[int, ...]], arch: Arch):
+def own(fused: FusedOp, shapes: Sequence[tuple[int, ...]], arch: Arch) -> Any:
     parts = gemm_body.anatomy(fused)
     return sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
 
@@ -489,12 +497,14 @@ def test_the_tile_follows_the_size(size: tuple[int, int, int], tile: str) -> Non
 @pytest.mark.parametrize("size", [(17, 768, 3072), (128, 768, 3072)])
 def test_few_tiles_of_long_sums_are_split(size: tuple[int, int, int]) -> None:
     tile = chosen(GELU, *size)
+    assert isinstance(tile, GemmTile)
     assert tile.split > 1
     assert (-(-size[0] // 64)) * (size[1] // 64) * tile.split <= H200.sm_count
 
 
 def test_short_sums_and_many_tiles_are_not_split() -> None:
-    assert chosen(GELU, 512, 768, 768).split == chosen(GELU, 128, 5632, 3072).split == 1
+    tiles = chosen(GELU, 512, 768, 768), chosen(GELU, 128, 5632, 3072)
+    assert [isinstance(tile, GemmTile) and tile.split for tile in tiles] == [1, 1]
 
 
 @pytest.mark.parametrize("size", [(17, 768, 768), (128, 768, 768)])
@@ -847,7 +857,10 @@ def test_wide_columns_are_chosen_where_the_left_factor_is_costly() -> None:
     """Each tile of columns computes it anew."""
     plain, shapes = products.case(GELU, HALF, (4096,), 256, 768)
     costly, more = products.prologue("silu and gate", HALF, 4096, 256, 768)
-    assert gemm.chosen(costly, tuple(more), H200).n > gemm.chosen(plain, tuple(shapes), H200).n
+    wide, narrow = gemm.chosen(costly, tuple(more), H200), gemm.chosen(plain, tuple(shapes), H200)
+    assert not isinstance(wide, Strip)
+    assert not isinstance(narrow, Strip)
+    assert wide.n > narrow.n
 
 
 # ---- what Hopper's kernel fetches

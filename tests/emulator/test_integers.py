@@ -11,6 +11,7 @@ from bench.cases.ops import FLOAT, HALF, INT32
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs, sm90
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
@@ -34,7 +35,9 @@ GATED = """(x, w, v, s) => (y) { t = Transpose <perm = [1, 0]> (w) u = Transpose
   i = Sigmoid(h) j = Mul(g, s) l = Mul(j, i) y = Cast <to = 10> (l) }"""
 
 
-def case(text: str, pair: tuple[int, int], rows: tuple[int, ...], n: int, k: int):
+def case(
+    text: str, pair: tuple[int, int], rows: tuple[int, ...], n: int, k: int
+) -> tuple[FusedOp, list[tuple[int, ...]]]:
     x, w = pair
     kinds = {
         SUMS: ((x, w), (INT32,), [(*rows, k), (n, k)]),
@@ -63,7 +66,9 @@ def drawn(fused: FusedOp, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]
     return inputs
 
 
-def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch = A100, block=None):
+def emulated(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch = A100, block: Block | None = None
+) -> LaunchPlan:
     inputs = drawn(fused, shapes)
     plan = cuda.plan(fused, tuple(shapes), aligned, arch, GemmVariant(block=block))
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)

@@ -1,5 +1,7 @@
 """The judge of kernels: what is out of the budget by the luck of a few elements passes, what is wrong does not."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,6 @@ def test_wrong_last_bits_are_seen(seed: str) -> None:
             ops.within_budget(op, inputs, [got])
 
 
-def _last(seed: int):
+def _last(seed: int | str) -> tuple[Any, Any]:
     *_, (op, inputs) = fuzz.called(random_models.model(seed, kind=None))
     return op, inputs

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.launch_programs import stored
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import FusedOp, fused_ops
@@ -26,6 +28,7 @@ from onnxfuse.runtime.sessions.registration import with_forms
 from tests.emulator import emulate
 from tests.emulator.test_gemm import A10, A100, L4, RTX5090
 from tests.emulator.test_whole_kernels import H200
+from tests.support.arches import on
 from tests.support.kernels import joined
 from tests.support.kernels.windows import Case
 from tests.support.small import parse
@@ -38,7 +41,9 @@ g (float[N,8] x) => (float[N,8] y) <float[8,8] w = {WEIGHT}> { m = MatMul (x, w)
 )
 
 
-def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool = True, block=None) -> None:
+def emulated(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool = True, block: Block | None = None
+) -> None:
     """Run the kernel against the body: within what float32 itself may be off."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
@@ -83,20 +88,20 @@ def test_convolutions_keep_the_digits(channels: int, aligned: bool, attributes: 
 # ---- long sums and hard numbers
 
 
-def multiplied(x, w):
+def multiplied(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Return the product by the kernel."""
     fused = replace(ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm"), tf32=False)
     plan = cuda.plan(fused, (x.shape, w.shape), True, A100, GemmVariant(block=SMALL))
     return emulate.run(plan, [x, w], [np.float32])[0]
 
 
-def in_order(x, w):
+def in_order(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Return the product as float32 adds it up, term after term, and the error that this may have."""
     with np.errstate(all="ignore"):
         return np.add.accumulate(x[:, :, None] * w[None], axis=1, dtype=np.float32)[:, -1]
 
 
-def sums(kind, terms):
+def sums(kind: str, terms: int) -> tuple[np.ndarray, np.ndarray]:
     """Return factors [4, terms] and [terms, 4] that are hard to add up."""
     rng = np.random.default_rng(terms)
     x, w = rng.standard_normal((4, terms)), rng.standard_normal((terms, 4))
@@ -170,15 +175,17 @@ def test_the_session_says_whether_float32_is_rounded() -> None:
     exact = replace(fused, tf32=False)
     for arch in (H200, A100):
         for op, precise in ((exact, "true"), (fused, "false")):
-            assert cuda.supports(op, lambda arch=arch: arch) is None
+            assert cuda.supports(op, on(arch)) is None
             text = cuda.plan(op, tuple(shapes), True, arch).kernel.text
             assert f"PRECISE = {precise};" in text
             assert ("wgmma" in text) == (arch is H200)
     half = replace(products.case(TRANSPOSED, HALF, (4096,), 768, 64)[0], tf32=False)
     assert "PRECISE = false;" in cuda.plan(half, tuple(shapes), True, H200).kernel.text
     _, *tried = cuda.candidates(exact, tuple(shapes), H200)
-    assert {t.tile for t in tried} <= {None, *costs.wgmma().exact}
-    assert {t.block for t in tried} <= {None, *costs.mma(H200).exact}
+    variants = [t for t in tried if isinstance(t, GemmVariant)]
+    assert len(variants) == len(tried)
+    assert {t.tile for t in variants} <= {None, *costs.wgmma().exact}
+    assert {t.block for t in variants} <= {None, *costs.mma(H200).exact}
     for other, sizes in (
         products.case(PLAIN, FLOAT, (512,), 768, 64), products.prologue("row by row", FLOAT, 72, 24, 64),
         products.window(FLOAT, (2, 14, 14, 32), 32, (3, 3), "group = 4"),
@@ -270,7 +277,9 @@ STEM = Case(SILU, FLOAT, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads
 GROUPS = Case(RESIDUAL_IMAGES, FLOAT, True, 2, 6, 16, (9, 10), (3, 3), groups=4, pads=(1, 1, 1, 1))
 
 
-def convolved(case, inputs, aligned: bool = True, tuning=None):
+def convolved(
+    case: Any, inputs: list[np.ndarray], aligned: bool = True, tuning: Variant | None = None
+) -> list[np.ndarray]:
     """Return the outputs by the kernel, which keeps the digits."""
     fused = replace(case.op(), tf32=False)
     plan = cuda.plan(fused, tuple(case.shapes()), aligned, H200, tuning)
@@ -278,7 +287,7 @@ def convolved(case, inputs, aligned: bool = True, tuning=None):
     return emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
 
 
-def digits(case):
+def digits(case: Any) -> list[np.ndarray]:
     """Return random inputs, of whose float32 numbers every digit counts."""
     rng, fused = np.random.default_rng(case.channels), case.op()
     found = [ops.random(rng, t, s) for t, s in zip(fused.inputs, case.shapes(), strict=True)]

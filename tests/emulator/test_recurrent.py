@@ -1,11 +1,13 @@
 """Recurrent layers, run by the host's compiler: every kind, direction and size, cells shared by warps and blocks."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from bench.cases import ops
 from bench.cases.ops import BRAIN, FLOAT
@@ -17,6 +19,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.recurrent import plan as recurrent
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
+from tests.support.arches import on
 from tests.support.kernels import recurrents
 from tests.support.kernels.recurrents import Case
 
@@ -24,7 +27,7 @@ DIRECTIONS = ("forward", "reverse", "bidirectional")
 
 
 @pytest.fixture(autouse=True)
-def cuts_anew():
+def cuts_anew() -> Iterator[None]:
     """What a test changes of the constants is not remembered."""
     recurrent.partition.cache_clear()
     yield
@@ -93,7 +96,7 @@ def test_weights_that_do_not_fit_the_registers(hidden: int, monkeypatch: pytest.
 def test_more_sequences_in_a_cluster(batch: int) -> None:
     """On a GPU of one multiprocessor more of them go together."""
     plan = check(Case("LSTM", 32, 3, batch, 8, "bidirectional"), arch=replace(H200, sm_count=1))
-    assert re.search(r"ROWS = (\d+);", plan.then[0].kernel.text)[1] == ("32" if batch == 64 else "16")
+    assert re.findall(r"ROWS = (\d+);", plan.then[0].kernel.text) == ["32" if batch == 64 else "16"]
 
 
 def test_bfloat16() -> None:
@@ -148,17 +151,17 @@ def test_what_the_kernel_does_not_compute_is_refused(case: Case, change: dict[st
     (node,) = op.body.node
     kept = [a for a in node.attribute if a.name not in change]
     del node.attribute[:]
-    node.attribute.extend([*kept, *(ops.helper.make_attribute(*pair) for pair in change.items())])
+    node.attribute.extend([*kept, *(helper.make_attribute(*pair) for pair in change.items())])
     assert reason in str(cuda.supports(op, lambda: H200))
 
 
 def test_usual_activations_may_be_written_out() -> None:
     op = Case("LSTM", 32, 1, 1, direction="bidirectional").op()
-    op.body.node[0].attribute.append(ops.helper.make_attribute("activations", ["Sigmoid", "Tanh", "tanh"] * 2))
+    op.body.node[0].attribute.append(helper.make_attribute("activations", ["Sigmoid", "Tanh", "tanh"] * 2))
     assert cuda.supports(op, lambda: H200) is None
 
 
 def test_gpus_without_clusters_run_the_node() -> None:
-    reasons = {a.name: cuda.supports(Case("LSTM", 512, 1, 1).op(), lambda a=a: a) for a in SUPPORTED}
+    reasons = {a.name: cuda.supports(Case("LSTM", 512, 1, 1).op(), on(a)) for a in SUPPORTED}
     assert [name for name, reason in reasons.items() if reason is None] == ["sm_90a", "sm_100"]
     assert reasons["sm_80"] == "the kernel needs sm_90, this is sm_80"

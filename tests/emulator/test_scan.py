@@ -11,6 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.templates.scan import plan as scan
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200, check
@@ -24,7 +25,7 @@ def running(axis: int = -1, attributes: str = "") -> str:
         m = Mul (s, b) y = Add (m, x) }}"""
 
 
-def plain(dtype: int, axis: int, attributes: str = ""):
+def plain(dtype: int, axis: int, attributes: str = "") -> FusedOp:
     """Return the op of a running sum alone."""
     text = f"(x) => (y) {{ i = Constant <value_int = {axis}> () y = CumSum {attributes} (x, i) }}"
     return ops.op(text, (dtype,), (dtype,), "scan")

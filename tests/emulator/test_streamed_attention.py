@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from onnxfuse.cuda.templates.attention import streamed
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError
-from tests.emulator.test_attention import A100, BIASES, H200, assert_in_budget, check
+from tests.emulator.test_attention import A100, BIASES, assert_in_budget, check
+from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels.attention_programs import answers
 
 TYPES = [HALF, BRAIN, FLOAT]
@@ -137,7 +139,7 @@ def test_without_a_key_the_result_is_zero(dtype: int) -> None:
 
 
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
-def test_nothing_to_compute_launches_nothing(empty: dict[str, int]) -> None:
+def test_nothing_to_compute_launches_nothing(empty: dict[str, Any]) -> None:
     case = replace(Case(2, 2, 9, 21, 16), **empty)
     assert cuda.plan(replace(case.op(), open_length=True), case.shapes(), True, H200).grid[0] == 0
 

@@ -19,7 +19,8 @@ from onnxfuse.cuda.templates.attention import sm90
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import work
 from tests.emulator import emulate
-from tests.emulator.test_attention import H200, assert_in_budget, check
+from tests.emulator.test_attention import assert_in_budget, check
+from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels.attention_programs import answers
 
 TWO = pytest.mark.parametrize("dtype", [HALF, BRAIN])
@@ -153,7 +154,7 @@ MASKS = {
 
 
 def hidden(dtype: int, low: str) -> float:
-    lowest = {HALF: -65504.0, BRAIN: -3.3895e38}[dtype]
+    lowest = -65504.0 if dtype == HALF else -3.3895e38
     return {"-inf": -np.inf, "lowest": lowest, "-30720": -30720.0}[low]
 
 
@@ -215,6 +216,7 @@ def test_steps_that_hide_all_are_not_fetched(tuning: AttentionVariant) -> None:
     q, k, v, bias = case.inputs(np.random.default_rng(0))
     bias[...] = -65504
     bias[..., 130:190] = 0
+    assert tuning.queries is not None
     step, plan = tuning.queries.step, cuda.plan(case.op(), case.shapes(), True, H200, tuning)
     (clean,) = emulate.run(plan, [q, k, v, bias], [ops.NUMPY[HALF]])
     for x in (k, v):

@@ -9,6 +9,8 @@ from bench.cases import ops
 from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.model.fused import FusedOp
@@ -28,10 +30,10 @@ def check(
     shapes: Sequence[tuple[int, ...]],
     aligned: bool = True,
     arch: Arch = H200,
-    tuning=None,
+    tuning: Variant | None = None,
     seed: int = 0,
-    over=None,
-):
+    over: int | None = None,
+) -> LaunchPlan:
     rng = np.random.default_rng(seed)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     plan = cuda.plan(fused, tuple(shapes), aligned, arch, tuning)
@@ -208,7 +210,7 @@ def test_layer_norm_gives_its_mean_and_inverse_deviation() -> None:
         check(ops.op(text, (HALF,) * 3, (HALF, FLOAT, FLOAT), "row"), [(5, columns), (columns,), (columns,)])
 
 
-def run(text: str, arrays, outputs, template="row"):
+def run(text: str, arrays: Sequence[np.ndarray], outputs: tuple[int, ...], template: str = "row") -> list[np.ndarray]:
     """Return the outputs of a float32 op that onnx.reference does not know."""
     fused = ops.op(text, (FLOAT,) * len(arrays), outputs, template)
     plan = cuda.plan(fused, tuple(a.shape for a in arrays), True, H200)

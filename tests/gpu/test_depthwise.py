@@ -10,6 +10,7 @@ from bench.cases.images import PLAIN, RELU, RESIDUAL, SEVERAL, SILU, Case
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from bench.kernels.launching import launcher
 from onnxfuse import cuda
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.conv.variant import Band, DepthwiseVariant
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.support.kernels.depthwise_cases import cases
@@ -18,7 +19,7 @@ cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
 
-def check(case, aligned: bool = True, tuning=None, times: int = 1) -> None:
+def check(case: Case, aligned: bool = True, tuning: Variant | None = None, times: int = 1) -> None:
     """Fresh inputs, poisoned outputs between guards."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))

@@ -11,6 +11,7 @@ from bench.cases import ops
 from bench.cases.images import RESIDUAL, SILU
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.conv.variant import DirectVariant, Halo
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.support.kernels.windows import TEXTS, Case, cases
@@ -25,7 +26,7 @@ SIGNAL = Case(SILU, HALF, True, 3, 32, 32, (1, 5003), (1, 11), dilations=(1, 3),
 NARROW = Case(SILU, HALF, True, 3, 160, 32, (61, 70), (3, 3), pads=(1, 1, 1, 1), beside=(32, 32, 32))
 
 
-def check(case, aligned: bool = True, tuning=None) -> None:
+def check(case: Case, aligned: bool = True, tuning: Variant | None = None) -> None:
     """Fresh inputs, poisoned outputs between guards."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))

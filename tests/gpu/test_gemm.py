@@ -56,7 +56,7 @@ COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 BLOCKS = list(costs.mma(A100).rounded)
 
 
-def launch(plan: LaunchPlan, addresses) -> None:
+def launch(plan: LaunchPlan, addresses: Sequence[int]) -> None:
     if not plan.grid[0]:
         return
     function = cuda.load(plan.kernel, 0)
@@ -67,13 +67,27 @@ def launch(plan: LaunchPlan, addresses) -> None:
     function(plan.grid, plan.block, (*map(np.uint64, addresses), *by_value), shared_mem=plan.shared_bytes)
 
 
-def check(text: str, dtype, rows: int, n: int, k: int, tile=None, aligned: bool = True, times: int = 1) -> None:
+def check(
+    text: str,
+    dtype: int,
+    rows: tuple[int, ...],
+    n: int,
+    k: int,
+    tile: GemmTile | Block | Strip | None = None,
+    aligned: bool = True,
+    times: int = 1,
+) -> None:
     """Fresh inputs, poisoned outputs between guards."""
     run(*products.case(text, dtype, rows, n, k), tile, aligned, times)
 
 
 def run(
-    fused: FusedOp, shapes: Sequence[tuple[int, ...]], tile=None, aligned: bool = True, times: int = 1, behind=None
+    fused: FusedOp,
+    shapes: Sequence[tuple[int, ...]],
+    tile: GemmTile | Block | Strip | None = None,
+    aligned: bool = True,
+    times: int = 1,
+    behind: int | None = None,
 ) -> None:
     """Factors are scaled so that the sums are about 1, and float32 keeps the bits that the tensor cores read.
 
@@ -95,8 +109,13 @@ def run(
                 inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     if behind is not None:
         inputs[0][:, behind:] = np.nan
-    kind = "block" if isinstance(tile, Block) else "strip" if isinstance(tile, Strip) else "tile"
-    tuning = replace(GemmVariant(), **{kind: tile})
+    tuning = (
+        GemmVariant(block=tile)
+        if isinstance(tile, Block)
+        else GemmVariant(strip=tile)
+        if isinstance(tile, Strip)
+        else GemmVariant(tile=tile)
+    )
     plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     found = []
@@ -212,7 +231,7 @@ def test_a_product_alone_meets_new_rows(terms: int, columns: int, rule: str) -> 
         np.testing.assert_allclose(y.astype(np.float64), exact / exact.sum(-1, keepdims=True), rtol=2**-7, atol=2**-14)
 
 
-def run_one_behind_another(layers, rows: int, width) -> None:
+def run_one_behind_another(layers: int, rows: int, width: int) -> None:
     """Launch layers, each of which reads what the one ahead writes: a hundred runs, bit for bit the same, and right."""
     rng = np.random.default_rng(0)
     text = " ".join(f"m{i} = MatMul (h{i}, w{i}) a{i} = Add (m{i}, b{i}) h{i + 1} = Relu (a{i})" for i in range(layers))
@@ -379,7 +398,7 @@ def test_blocks_over_and_over(text: str) -> None:
     check(text, HALF, (2048,), 1024, 512, gemm_block(text), times=200)
 
 
-def gemm_block(text: str):
+def gemm_block(text: str) -> Block:
     return Block(128, 64, 2, 2) if text == SWIGLU else Block(128, 128, 2, 2)
 
 

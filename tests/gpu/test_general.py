@@ -6,6 +6,7 @@ import pytest
 from bench.cases import attentions, ops
 from bench.kernels.launching import launcher
 from onnxfuse import cuda, runtime
+from onnxfuse.model.fused import FusedOp
 from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
 from tests.support.fused_models import chain
 from tests.support.kernels import generals
@@ -17,7 +18,7 @@ __all__ = ["pytestmark"]
 CASES = generals.cases()
 
 
-def run(op, shapes: Shapes, inputs: list[np.ndarray]) -> list[np.ndarray]:
+def run(op: FusedOp, shapes: Shapes, inputs: list[np.ndarray]) -> list[np.ndarray]:
     plan = cuda.general(op, shapes, cuda.arch_of(0))
     sources = [DeviceBuffer(x.shape, x.dtype, False, x) for x in inputs]
     results = [DeviceBuffer(s, ops.NUMPY[t], False) for s, t in zip(plan.output_shapes, op.outputs, strict=True)]

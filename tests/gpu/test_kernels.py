@@ -1,6 +1,7 @@
 """Fused kernels on a real GPU, through CuPy alone: every template, shape class and alignment against float64."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ GUARD = 256  # bytes; poison before and behind each buffer
 class DeviceBuffer:
     """An array on the GPU between two guards, on a 16-byte boundary or one element off it."""
 
-    def __init__(self, shape, dtype, aligned: bool, content=None) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any, aligned: bool, content: np.ndarray | None = None) -> None:
         self.dtype, self.shape = np.dtype(dtype), shape
         self.size = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
         self.start = GUARD + (0 if aligned else self.dtype.itemsize)
@@ -42,22 +43,27 @@ class DeviceBuffer:
         self.memory = cupy.asarray(memory)
 
     @property
-    def address(self):
+    def address(self) -> int:
         return self.memory.data.ptr + self.start
 
-    def read(self):
+    def read(self) -> np.ndarray:
         host = self.memory.get()
         assert (host[: self.start] == 0xFF).all(), "written before the buffer"
         assert (host[self.start + self.size :] == 0xFF).all(), "written behind the buffer"
         return host[self.start : self.start + self.size].view(self.dtype).reshape(self.shape)
 
 
-def launch(plan: LaunchPlan, pointers) -> None:
+def launch(plan: LaunchPlan, pointers: Sequence[int]) -> None:
     launcher(plan, pointers)()
 
 
 def check(
-    fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool = True, seed: int = 0, over=None, made=ops.random
+    fused: FusedOp,
+    shapes: Sequence[tuple[int, ...]],
+    aligned: bool = True,
+    seed: int = 0,
+    over: int | None = None,
+    made: Callable[..., np.ndarray] = ops.random,
 ) -> None:
     rng = np.random.default_rng(seed)
     inputs = [made(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]

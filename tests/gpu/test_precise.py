@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,7 +32,9 @@ VARIANTS = [*costs.wgmma().exact, *costs.wgmma().split[:2], *costs.mma(A100).exa
 GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMul(x, u)", "Gemm <transB = 1> (x, u)")
 
 
-def computed(fused: FusedOp, inputs, variant, aligned: bool = True):
+def computed(
+    fused: FusedOp, inputs: Sequence[np.ndarray], variant: GemmTile | Block | None, aligned: bool = True
+) -> list[np.ndarray]:
     """Return the outputs by a tile, a block or the plan's own choice."""
     arch, fused = cuda.arch_of(0), replace(fused, tf32=False)
     tuning = GemmVariant(block=variant) if isinstance(variant, Block) else GemmVariant(tile=variant)
@@ -45,7 +48,9 @@ def computed(fused: FusedOp, inputs, variant, aligned: bool = True):
     return [r.read() for r in results]
 
 
-def check(fused: FusedOp, shapes: Sequence[tuple[int, ...]], variant=None, aligned: bool = True) -> None:
+def check(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], variant: GemmTile | Block | None = None, aligned: bool = True
+) -> None:
     """Fresh inputs, against the body: within what float32 itself may be off."""
     rng = np.random.default_rng(sum(map(sum, shapes)))
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
@@ -136,7 +141,7 @@ WEIGHTS = {
 }  # fmt: skip
 
 
-def net():
+def net() -> onnx.ModelProto:
     model, rng = onnx.parser.parse_model(NET), np.random.default_rng(0)
     for name, shape in WEIGHTS.items():
         weight = (rng.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32)
@@ -174,7 +179,7 @@ STEM = Case(SILU, FLOAT, False, 3, 3, 64, (61, 59), (7, 7), strides=(2, 2), pads
 GROUPS = Case(SILU, FLOAT, True, 3, 16, 16, (29, 28), (3, 3), groups=6, pads=(1, 1, 1, 1))
 
 
-def convolved(case, inputs, aligned: bool = True):
+def convolved(case: Any, inputs: Sequence[np.ndarray], aligned: bool = True) -> list[np.ndarray]:
     """Return the outputs by the kernel, which keeps the digits."""
     return computed(case.op(), inputs, None, aligned)
 

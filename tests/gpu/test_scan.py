@@ -32,7 +32,7 @@ def test_double(axis: int) -> None:
     check(plain(DOUBLE, axis), [(37, 3000, 40)], made=whole_numbers)
 
 
-def whole_numbers(rng: np.random.Generator, _, shape):
+def whole_numbers(rng: np.random.Generator, _: int, shape: tuple[int, ...]) -> np.ndarray:
     return rng.integers(-50, 100, shape).astype(np.float64)
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import small
 
 import onnxfuse
 from bench.speed import write
 from models import vision
 from onnxfuse.support.errors import UsageError
+from tests.models import small
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import small
 
 import onnxfuse
 from bench.figures.parts import FLOATS, OTHERS
 from bench.speed import write
 from models import vision, workloads
 from onnxfuse.support.errors import UsageError
+from tests.models import small
 
 MADE_BY_TORCH = ("bilstm", "dlrm")
 """Which need nothing but torch, and are small enough."""

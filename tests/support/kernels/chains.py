@@ -20,6 +20,8 @@ class Chain:
         self.draw, self.dtype = draw, dtype
         self.statements: list[str] = []
         self.inputs: list[Shape] = []
+        self.last = ""
+        """The name of the value that is the output."""
 
     def input(self, shape: Shape) -> str:
         self.inputs.append(shape)
@@ -40,7 +42,7 @@ class Chain:
 
     def op(self) -> FusedOp:
         names = ", ".join(f"x{i}" for i in range(len(self.inputs)))
-        text = f"({names}) => (y) {{ {' '.join(self.statements)} y = Identity({self.name_of_last}) }}"
+        text = f"({names}) => (y) {{ {' '.join(self.statements)} y = Identity({self.last}) }}"
         return ops.op(text, (self.dtype,) * len(self.inputs), (self.dtype,))
 
 
@@ -226,5 +228,5 @@ def chains(draw: st.DrawFn, dtype: int = ops.INT64, steps: int = 6) -> tuple[Fus
         x, shape = draw(st.sampled_from(STEPS))(c, x, shape)
         if int(np.prod(shape)) > LIMIT:
             c.statements, c.inputs, x, shape = before
-    c.name_of_last = x
+    c.last = x
     return c.op(), tuple(c.inputs)

@@ -2,7 +2,10 @@
 
 import datetime
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm import plan as gemm_plan
-from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.support.integer_parts import text_of
 from tools.calibrate import costs_file, problems
 from tools.calibrate.calibration import HELD_OUT, Table, calibrate, fit_table, regret
@@ -28,12 +31,14 @@ CARD = replace(tables.card("sm_80"), driver="600.1", date=datetime.date(2027, 1,
 class SyntheticGpu:
     """Times of the estimate by known costs, with noise, the same each time."""
 
-    def __init__(self, rows: dict, arch: Arch, noise: float = 0.01) -> None:
-        self.rows, self.arch, self.noise, self.times = rows, arch, noise, {}
+    def __init__(self, rows: dict[Any, Any], arch: Arch, noise: float = 0.01) -> None:
+        self.rows, self.arch, self.noise = rows, arch, noise
+        self.times: dict[tuple[str, Variant], float] = {}
 
     def __call__(self, problem: Problem, variant: Variant | None) -> float | None:
         if variant is None:
             variant = next(e.variant for e in estimates(problem.op, problem.shapes, self.arch) if e.chosen)
+        assert isinstance(variant, GemmVariant)
         cost = self.rows.get(getattr(variant, "tile", None) or getattr(variant, "block", None))
         if cost is None:
             return None
@@ -44,7 +49,7 @@ class SyntheticGpu:
         return self.times[key]
 
 
-def scaled(row, random: np.random.Generator):
+def scaled(row: Any, random: np.random.Generator) -> Any:
     """Return a cost whose numbers are each up to twice or half as large."""
     numbers = {k: v * 2 ** random.uniform(-1, 1) for k, v in vars(row).items() if isinstance(v, float)}
     return replace(row, **numbers)
@@ -54,7 +59,7 @@ def scaled(row, random: np.random.Generator):
 def test_known_costs_are_found_again(part: GemmTile | Block) -> None:
     """From numbers up to twice off, by times with noise of 1%: estimates agree with the truth."""
     arch = H200 if isinstance(part, GemmTile) else A100
-    rows = gemm.wgmma().float16 if isinstance(part, GemmTile) else gemm.mma(arch).rounded
+    rows: Mapping[Any, Any] = gemm.wgmma().float16 if isinstance(part, GemmTile) else gemm.mma(arch).rounded
     truth, start = rows[part], scaled(rows[part], np.random.default_rng(1))
     gpu = SyntheticGpu({part: truth}, arch)
     swept = problems.swept(HALF, exact=False)
@@ -62,6 +67,7 @@ def test_known_costs_are_found_again(part: GemmTile | Block) -> None:
     assert fit.residual < 0.015
     assert fit.count > 20
     variant = next(v for _, v in gpu.times)
+    assert isinstance(variant, GemmVariant)
     for problem in swept:
         mine, right = map(gemm_plan.estimator(problem.op, problem.shapes, arch, variant), (fit.row, truth))
         assert mine == pytest.approx(right, rel=0.05)
@@ -75,19 +81,23 @@ class Line:
     kept: int = 3
 
 
+def _at(size: float, row: Line) -> float:
+    return row.base + row.slope * size
+
+
 def test_a_fit_ignores_what_disturbs_and_keeps_what_nothing_tells() -> None:
     """A time of twice the truth bends nothing; a number that no time depends on, and an integer, stay."""
     sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
     times = [3.0 + 0.5 * n for n in sizes]
     times[3] *= 2
-    fit = fitted(Line(1.0, 1.0, 7.0), [lambda row, n=n: row.base + row.slope * n for n in sizes], times)
-    assert (fit.row.base, fit.row.slope) == (pytest.approx(3.0, rel=0.02), pytest.approx(0.5, rel=0.02))
+    fit = fitted(Line(1.0, 1.0, 7.0), [partial(_at, n) for n in sizes], times)
+    assert [fit.row.base, fit.row.slope] == pytest.approx([3.0, 0.5], rel=0.02)
     assert (fit.row.unused, fit.row.kept) == (7.0, 3)
     with pytest.raises(ValueError, match="no times"):
         fitted(Line(1.0, 1.0, 7.0), [], [])
 
 
-def few_tables(arch: Arch):
+def few_tables(arch: Arch) -> Iterator[Table]:
     yield Table("gemm.mma.rounded", gemm.mma(arch).rounded, problems.swept(HALF, exact=False)[::2])
 
 

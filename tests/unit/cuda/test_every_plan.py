@@ -5,7 +5,7 @@ is allocated. And the law of launch programs: recorded once, they answer what th
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bench.cases import moved, ops, products, rows
-from bench.cases.images import Case
+from bench.cases import images, moved, ops, products, rows
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
@@ -25,7 +24,6 @@ from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.model.fused import FusedOp
 from tests.support.kernels import chains, depthwise_cases, joined, pools, programs, recurrents, windows
 from tests.support.kernels.pools import Pool
-from tests.support.kernels.windows import Case
 
 ARCHES = st.sampled_from(SUPPORTED)
 TYPES = st.sampled_from([HALF, BRAIN, FLOAT])
@@ -83,7 +81,9 @@ def test_prologues(name: str, dtype: int, m: int, n: int, k: int, aligned: bool,
     planned(*products.prologue(name, dtype, m, n, k), aligned, arch)
 
 
-def side_by_side(count: int, dtype: int, residual: bool, together: bool):
+def side_by_side(
+    count: int, dtype: int, residual: bool, together: bool
+) -> tuple[FusedOp, Callable[[int, int, int], list[tuple[int, ...]]]]:
     """Return so many products of one input with a bias, or a residual, each: an output each, or their sum."""
     names = range(count)
     x, w, b = "x", [f"w{i}" for i in names], [f"b{i}" for i in names]
@@ -111,6 +111,7 @@ def test_any_number_of_products_of_one_input(
 def test_hoppers_kernel_takes_as_many_products_as_are_made_for_it(count: int, kernel: str) -> None:
     fused, shapes = side_by_side(count, HALF, False, False)
     plan = planned(fused, shapes(4096, 768, 768), True, H200)
+    assert plan is not None
     assert kernel in plan.kernel.text
     assert len(plan.tensor_maps) == (2 * count + 1 if kernel == "wgmma" else 0)
 
@@ -139,7 +140,7 @@ def test_recurrent_layers(
 
 @PROFILE
 @given(depthwise_cases.cases(60), BATCHES, st.booleans(), ARCHES)
-def test_depthwise_convolutions(case: Case, batch: int, aligned: bool, arch: Arch) -> None:
+def test_depthwise_convolutions(case: images.Case, batch: int, aligned: bool, arch: Arch) -> None:
     case = replace(case, images=batch)
     planned(case.op(), case.shapes(), aligned, arch)
 
@@ -153,7 +154,7 @@ def test_poolings(case: Pool, batch: int, aligned: bool, arch: Arch) -> None:
 
 @PROFILE
 @given(windows.cases(60), BATCHES, st.booleans(), ARCHES)
-def test_convolutions_of_few_channels(case: Case, batch: int, aligned: bool, arch: Arch) -> None:
+def test_convolutions_of_few_channels(case: windows.Case, batch: int, aligned: bool, arch: Arch) -> None:
     case = replace(case, images=batch)
     planned(case.op(), case.shapes(), aligned, arch)
 
@@ -229,7 +230,8 @@ def test_reductions(name: str, dtype: int, bits: int, aligned: bool, arch: Arch)
 def test_moved_data(dtype: int, megabytes: int, aligned: bool, arch: Arch, data: st.DataObject) -> None:
     tables = (moved.small(dtype), moved.large(dtype, megabytes))
     for table in tables:
-        planned(*table[data.draw(st.sampled_from(sorted(table)))], aligned, arch)
+        fused, shapes = table[data.draw(st.sampled_from(sorted(table)))]
+        planned(fused, shapes, aligned, arch)
 
 
 @PROFILE

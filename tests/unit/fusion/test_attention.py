@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import onnx
@@ -133,7 +134,7 @@ def in_library(model: ModelProto) -> ModelProto:
     return with_library_ops(model, onnxruntime.SessionOptions(), fused_ops(model))
 
 
-def attributes(function: FunctionProto | None) -> dict[str, object]:
+def attributes(function: FunctionProto | None) -> dict[str, Any]:
     """Return the attributes of the one MultiHeadAttention in a library form."""
     assert function is not None
     (node,) = (n for n in function.node if n.domain == "com.microsoft")
@@ -392,7 +393,7 @@ def test_every_scale_survives_the_file_bit_for_bit(divisor: float) -> None:
     """The scale is the float32 nearest to the quotient in float64."""
     model = parse(attention())
     (tensor,) = (t for t in model.graph.initializer if t.name == "c1")
-    tensor.CopyFrom(onnx.numpy_helper.from_array(np.float32(divisor), "c1"))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(divisor, np.float32), "c1"))
     made, _ = found(model)
     (op,) = fused_ops(onnx.ModelProto.FromString(made.SerializeToString())).values()
     assert attributes(op.library)["scale"] == float(np.float32(1 / float(np.float32(divisor))))

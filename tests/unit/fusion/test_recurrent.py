@@ -1,8 +1,10 @@
 """Recurrent layers as exporters write them: with zeros for first states, without names for what nobody reads."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -13,7 +15,14 @@ from tests.support.small import ops, optimize
 HALF = TensorProto.FLOAT16
 
 
-def model(case: Case, inputs: list[str], outputs: list[str], more=(), dtype: int = HALF, **attributes: Any):
+def model(
+    case: Case,
+    inputs: list[str],
+    outputs: list[str],
+    more: Sequence[onnx.NodeProto] = (),
+    dtype: int = HALF,
+    **attributes: Any,
+) -> onnx.ModelProto:
     """Return a model of one layer, its weights of the model's own; `more`: nodes before it."""
     rng, rows = np.random.default_rng(0), GATES[case.kind] * case.hidden
     shapes = {"w": (1, rows, case.terms), "r": (1, rows, case.hidden), "b": (1, 2 * rows)}
@@ -67,7 +76,7 @@ def test_zeros_of_as_many_sequences_as_there_are_are_not_computed() -> None:
         (Case("LSTM", 640, 1, 1, 4), {}, HALF, "640 cells"),
     ],
 )
-def test_what_has_no_kernel_stays_a_plain_node(case: Case, attributes: dict[str, float], dtype: int, why: str) -> None:
+def test_what_has_no_kernel_stays_a_plain_node(case: Case, attributes: dict[str, Any], dtype: int, why: str) -> None:
     """And is told."""
     made, report = optimize(model(case, ["x", "w", "r", "b"], ["y"], dtype=dtype, **attributes))
     assert ops(made) == ["LSTM"]

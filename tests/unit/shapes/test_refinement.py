@@ -49,13 +49,14 @@ def test_names_cancel(
     source: tuple[DeclaredExtent, ...], divisor: tuple[DeclaredExtent, ...], rest: DeclaredExtent
 ) -> None:
     """In the -1 of a Reshape; what does not come out is not known."""
-    of = [unknown() if n is None else n for n in extents(*source)]
+    of: Any = [unknown() if n is None else n for n in extents(*source)]
     by = [n for n in extents(*divisor) if n is not None]
+    target: Any = [*by, -1]
     if rest is None:
         with pytest.raises(UnsupportedError) if 0 in by else nullcontext():
-            assert not is_known(reshaped(of, [*by, -1], zero_copies=False)[-1])
+            assert not is_known(reshaped(of, target, zero_copies=False)[-1])
     else:
-        assert reshaped(of, [*by, -1], zero_copies=False)[-1] == extents(rest)[0]
+        assert reshaped(of, target, zero_copies=False)[-1] == extents(rest)[0]
 
 
 def test_an_extent_broadcasts_against_one_alone() -> None:

@@ -2,7 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from bench.cases import ops
 from bench.cases.ops import FLOAT, INT64
 from onnxfuse import cuda
-from onnxfuse.codegen.emit.lower_movement import Guard, lower
+from onnxfuse.codegen.emit.lower_movement import Guard, Read, lower
 from onnxfuse.codegen.program import movement_maps
 from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit, linear, merged, reshaped
 from onnxfuse.codegen.program.movement import Concatenated, SliceRange
@@ -25,16 +26,20 @@ from tests.support.kernels.chains import chains
 H200 = Arch("sm_90a", 132)
 
 
-def holds(bounds, place):
+def holds(bounds: Any, place: Any) -> bool:
     return all(b.low <= b.index.at(place) < b.high for b in bounds)
 
 
-def interpreted(lowered, inputs, places):
+def interpreted(lowered: Any, inputs: Sequence[np.ndarray], places: Iterable[tuple[int, ...]]) -> list[Any]:
     """Return the first output at these places: the plain program, one element after the other."""
-    apply = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "where": lambda c, a, b: a if c else b}
+    apply: dict[str, Callable[..., Any]] = {
+        "add": lambda a, b: a + b,
+        "sub": lambda a, b: a - b,
+        "where": lambda c, a, b: a if c else b,
+    }
     results = []
     for place in places:
-        values = {}
+        values: dict[int, Any] = {}
         for number, value in enumerate(lowered.program.values):
             match value:
                 case Input(index=index) if index not in lowered.sources:
@@ -86,6 +91,7 @@ def test_strides_fold_to_nothing_where_nothing_moves() -> None:
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((2, 3, 8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (240,)
+    assert isinstance(source, Read)
     assert [c.position for c in source.cases] == [Index.digit(0)]
 
 
@@ -96,6 +102,7 @@ def test_channel_shuffle_is_strides_alone() -> None:
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((3, 16, 7, 7),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (3, 8, 2, 49)
+    assert isinstance(source, Read)
     assert source.cases[0].position == Index(
         ((SpaceDigit(0), 784), (SpaceDigit(1), 49), (SpaceDigit(2), 392), (SpaceDigit(3), 1))
     )
@@ -109,6 +116,7 @@ def test_a_roll_is_one_read_of_two_places() -> None:
     (source,) = lowered.sources.values()
     assert lowered.extents == (40,)
     place = Index.digit(0)
+    assert isinstance(source, Read)
     assert [(c.bounds, c.position) for c in source.cases] == [
         ((Bound(place, 0, 25),), place + 15), ((Bound(place, 25, 40),), place + -25)
     ]  # fmt: skip
@@ -120,6 +128,8 @@ def test_inputs_side_by_side_are_one_read() -> None:
     lowered = lower(schedule.program(ops.op(text, (FLOAT,) * 4, (FLOAT,))), ((6, 8), (6, 4), (6, 4), (16,)))
     joined, bias = lowered.sources.values()
     row, column = (Index.digit(n) for n in (0, 1))
+    assert isinstance(joined, Read)
+    assert isinstance(bias, Read)
     assert [(c.bounds, c.input, c.position) for c in joined.cases] == [
         ((Bound(column, 0, 8),), 0, row * 8 + column), ((Bound(column, 8, 12),), 1, row * 4 + column + -8),
         ((Bound(column, 12, 16),), 2, row * 4 + column + -12),
@@ -206,7 +216,7 @@ def test_moved_data_is_never_written_in_place() -> None:
     assert cuda.inplace(ops.op("(x) => (y) { t = Transpose (x) y = Neg (t) }", (FLOAT,), (FLOAT,))) == ()
 
 
-def _refused(text: str, *shapes: Sequence[tuple[int, ...]]):
+def _refused(text: str, *shapes: tuple[int, ...]) -> str:
     with pytest.raises(KernelError) as refused:
         cuda.plan(ops.op(text, (FLOAT,) * len(shapes), (FLOAT,)), shapes, True, H200)
     return str(refused.value)
@@ -250,12 +260,13 @@ def test_a_map_that_strays_is_refused_whatever_made_it(monkeypatch: pytest.Monke
     """The places themselves are held against the operand: a slip in the meaning of an op ends here, not in memory."""
     text = """(x) => (y) { s = Constant <value_ints = [1]> () e = Constant <value_ints = [3]> ()
       y = Slice (x, s, e, s) }"""
-    movement_maps.shape.cache_clear()
+    remembered: Any = movement_maps.shape
+    remembered.cache_clear()
     monkeypatch.setattr(SliceRange, "part", lambda cut, of: (cut.start + 1, cut.end - cut.start))
     try:
         assert "sliced: elements 2 to 3 of axis 1, which has 3" in _refused(text, (2, 3))
     finally:
-        movement_maps.shape.cache_clear()
+        remembered.cache_clear()
 
 
 def test_the_cost_of_a_concat_is_that_of_its_operands() -> None:

@@ -13,7 +13,7 @@ from onnxfuse.codegen.program.slices import between, canonical
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-SHAPED = {
+SHAPED: dict[str, tuple[str, list[tuple[int, ...]]]] = {
     "matrices": ("(x, w) => (y) { y = MatMul(x, w) }", [(3, 1, 4, 5), (2, 5, 6)]),
     "both factors turned": ("(x, w) => (y) { y = Gemm <transA = 1, transB = 1> (x, w) }", [(5, 4), (6, 5)]),
     "Gemm with all it has": (

@@ -1,5 +1,7 @@
 """Programs with differences from a mean centred once more."""
 
+from typing import Any
+
 import pytest
 
 from bench.cases import ops
@@ -13,7 +15,7 @@ from onnxfuse.cuda import Arch
 from onnxfuse.model.fused import FusedOp
 
 
-def spelled(fused: FusedOp):
+def spelled(fused: FusedOp) -> Any:
     return read.program(fused)
 
 

@@ -1,7 +1,5 @@
 """What a kernel is estimated to cost: the order of things, and that it counts what memory sees."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from bench.cases import moved, ops
@@ -12,7 +10,7 @@ from onnxfuse.model.fused import FusedOp
 MANY = 4096
 
 
-def cost(fused: FusedOp, *shapes: Sequence[tuple[int, ...]]):
+def cost(fused: FusedOp, *shapes: tuple[int, ...]) -> float:
     found = cuda.estimate(fused, shapes)
     assert isinstance(found, float), found
     return found

@@ -28,7 +28,7 @@ LAYER_NORM = ops.op(
 )
 
 
-def constant(plan: LaunchPlan, name):
+def constant(plan: LaunchPlan, name: str) -> str:
     """Return a constant of the generated kernel."""
     declaration = next(
         part

@@ -1,6 +1,6 @@
 """No fused op without a plan: it is planned for every GPU before it is made, else its place is left to the next way."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +14,21 @@ from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.dispatch import dispatch as launching
 from onnxfuse.cuda.dispatch import proof
 from onnxfuse.cuda.planning.arch import A100, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.graph import concrete_shapes
-from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.passes import pipeline
+from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.symbolic.element_types import UnsupportedError
+from tests.support.arches import on
 from tests.support.shared_input import products
 from tests.support.small import assert_same_numbers, fuses, parse
 from tests.support.small import ops as operators
 from tests.unit.fusion.test_caches import EXPORTED
 
 
-def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, pipeline.OptimizeReport]:
+def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, OptimizeReport]:
     made = onnx.ModelProto()
     made.CopyFrom(model)
     return made, pipeline.run(made)
@@ -40,7 +44,7 @@ def plan_everywhere(model: onnx.ModelProto, **sizes: int) -> None:
         for shapes in {concrete_shapes.input_shapes(node, types) for node in nodes}:
             assert shapes is not None
             for arch in SUPPORTED:
-                if cuda.supports(op, lambda arch=arch: arch) is None:
+                if cuda.supports(op, on(arch)) is None:
                     assert cuda.plan(op, shapes, True, arch).grid[0]
                     assert cuda.plan(op, shapes, False, arch).grid[0]
 
@@ -97,12 +101,15 @@ def _sizes(count: int) -> str:
 CHAIN = "g (float16[N,M] x, float16[N,M] r) => (float16[N,M] y) { s = Add (x, r) t = Tanh (s) y = Neg (t) }"
 
 
-def without_plans(monkeypatch: pytest.MonkeyPatch, refuse) -> None:
+def without_plans(monkeypatch: pytest.MonkeyPatch, refuse: Callable[..., Any]) -> None:
     """Let the pointwise template have no plan where `refuse` (shapes, arch) says so."""
     template = launching.TEMPLATES["pointwise"]
     own = template.planner
+    assert own is not None
 
-    def plan(op, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch, tuning):
+    def plan(
+        op: FusedOp, shapes: tuple[tuple[int, ...], ...], aligned: bool, arch: Arch, tuning: Variant | None
+    ) -> LaunchPlan:
         if refuse(shapes, arch):
             raise UnsupportedError("too much for it")
         return own.plan(op, shapes, aligned, arch, tuning)

@@ -152,7 +152,7 @@ def test_few_rows_stay(size: str, joins: bool) -> None:
 def test_a_dense_layer_is_two_kernels() -> None:
     """As torch exports it, channels first: norm, ReLU and a convolution of one pixel, then one of three by three."""
     rng = np.random.default_rng(0)
-    shapes = {"u": (64, 64, 3, 3), "w": (32, 128, 1, 1), "v": (32, 32, 3, 3)}
+    shapes: dict[str, tuple[int, ...]] = {"u": (64, 64, 3, 3), "w": (32, 128, 1, 1), "v": (32, 32, 3, 3)}
     shapes |= dict.fromkeys(("scale", "shift", "mean"), (128,))
     kept = {n: rng.standard_normal(s) for n, s in shapes.items()} | {"variance": rng.uniform(1, 2, 128)}
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>

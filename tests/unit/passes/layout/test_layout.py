@@ -1,5 +1,7 @@
 """Channels last inside: every operator means the same, and Transposes stand at the edges of a region alone."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -40,7 +42,7 @@ def nodes(model: ModelProto) -> list[str]:
 
 CONV = "{Transpose Transpose Conv Transpose}"
 
-NEUTRAL = {
+NEUTRAL: dict[str, tuple[str, dict[str, Any]]] = {
     "Relu": ("y = Relu (x)", {}),
     "Clip": ("y = Clip (x, low, high)", {"extra": ", float low = {-1}, float high = {2}"}),
     "one number per channel": ("y = Mul (x, m)", {"extra": ", " + weights("m", 4, 1, 1)}),

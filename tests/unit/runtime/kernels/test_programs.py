@@ -6,7 +6,8 @@ import random
 import struct
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +21,13 @@ from bench.cases import products, rows
 from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda.dispatch.measurements import key
+from onnxfuse.cuda.launch_programs.family import Family
 from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
-from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel
+from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
 from tests.support import fused_models as models
 from tests.support import growth
@@ -38,15 +41,20 @@ ROW = np.zeros((1, 5, 8), np.float32)
 """Of LINEAR's inputs."""
 
 
-def program(family: programs.Family) -> LaunchProgram:
+def no_rooms(size: int) -> Any:
+    """Give no scratch memory: what is evaluated is not launched."""
+    return SimpleNamespace()
+
+
+def program(family: Family) -> LaunchProgram:
     """Return the program of a family whose kernels' functions are their numbers, from 1 on."""
     tape = written(family)
     assert tape is not None
     found = tuple(LoadedKernel(n + 1, True, None) for n in range(len(family.kernels)))
-    return LaunchProgram(0, tape, found, (), lambda size: SimpleNamespace())
+    return LaunchProgram(0, tape, found, (), no_rooms)
 
 
-def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:
+def facts(plan: LaunchPlan, family: Family) -> dict[str, Any]:
     """Return the plan as the bridge tells it."""
     maps = []
     for m in plan.tensor_maps:
@@ -62,10 +70,14 @@ def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:
     }  # fmt: skip
 
 
-BODIES = {
+def _row(name: str, *_: Any) -> tuple[FusedOp, Sequence[tuple[int, ...]]]:
+    return rows.TEMPLATES[name].op(HALF), rows.TEMPLATES[name].small
+
+
+BODIES: dict[str, Callable[..., tuple[FusedOp, Sequence[tuple[int, ...]]]]] = {
     "gelu": lambda m, n, k: products.case(products.GELU, HALF, m, n, k),
     "heads": lambda m, n, k: products.case(products.RESIDUAL, HALF, m, n, k),
-    **{name: (lambda m, n, k, of=of: (of.op(HALF), of.small)) for name, of in sorted(rows.TEMPLATES.items())},
+    **{name: partial(_row, name) for name in sorted(rows.TEMPLATES)},
 }
 
 
@@ -183,9 +195,14 @@ def test_what_the_general_kernel_takes_is_in_no_program_of_another(on_fake_cuda:
 def many_shapes() -> Any:
     growth.install()
     ahead_of_time.MOST_THREADS = 0  # what is asked for is counted, not what is planned ahead
-    asked = []
+    asked: list[str] = []
     plan = cuda.plan
-    cuda.plan = lambda op, *rest: (asked.append(op.name), plan(op, *rest))[1]  # type: ignore[assignment]
+
+    def counted(op: FusedOp, *rest: Any) -> LaunchPlan:
+        asked.append(op.name)
+        return plan(op, *rest)
+
+    pytest.MonkeyPatch().setattr(cuda, "plan", counted)
     session = runtime.session(models.chain(), growth.CUDA)
     chance = random.Random(1)
     shapes = [session.run(None, growth.feeds(chance.randint(1, 4096)))[0].shape for _ in range(300)]
@@ -252,9 +269,14 @@ def test_a_node_whose_shapes_stay_is_not_recorded(same: bool, on_fake_cuda: Fake
 
 def _programs(lengths: list[int]) -> Any:
     growth.install()
-    made = []
+    made: list[Any] = []
     family = cuda.cached_family
-    cuda.cached_family = lambda *facts: (made.append(facts), family(*facts))[1]  # type: ignore[assignment]
+
+    def counted(*facts: Any) -> Any:
+        made.append(facts)
+        return family(*facts)
+
+    pytest.MonkeyPatch().setattr(cuda, "cached_family", counted)
     session = runtime.session(models.chain(), growth.CUDA)
     for length in lengths:
         session.run(None, growth.feeds(length))
@@ -295,10 +317,13 @@ def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest
     varied = tuple(tuple(n == 33 for n in s) for s in first)
     variant = cuda.candidates(op, rows(33), H200)[1]
     plan = loader.planner(op, lambda device: {key(op.name, rows(33)): variant})
-    learned = plan(rows(40), True, 0, varied).program
+    general = plan(rows(40), True, 0, varied)
+    assert isinstance(general, LaunchArguments)
+    learned = general.program
     assert learned is not None
     assert bridge().evaluated(learned, rows(41)) is not None
     assert bridge().evaluated(learned, rows(33)) is None
     measured = plan(rows(33), True, 0, varied)
+    assert isinstance(measured, LaunchArguments)
     assert measured.program is None
     assert measured.parameters == cuda.plan(op, rows(33), True, H200, variant).parameters

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -71,7 +72,7 @@ def test_ranks_and_axes() -> None:
         ("mlp", {}, set()),
     ],
 )
-def test_architectures(name: str, sizes: dict[str, int], scores: set[str]) -> None:
+def test_architectures(name: str, sizes: dict[str, Any], scores: set[str]) -> None:
     """Classifiers have scores; hidden states and a regression have none."""
     assert class_outputs(models.build(name, **sizes)) == scores
 
