@@ -159,6 +159,16 @@ def test_a_product_tells_which_extents_are_one() -> None:
     assert types.is_unknown(*extents(alone["y"][0]))
 
 
+def test_a_product_says_nothing_of_a_batch_that_may_be_one() -> None:
+    """How many elements are not zero may be 1 beside b matrices, and b may be 1 beside any number of them."""
+    found = shapes("""g (float[b,s,8] x, float[v,8,t] table, float[q] q) => (float[m,n,o] y) <int64[1] first = {0}> {
+      places = NonZero (q)  flat = Squeeze (places, first)  z = Gather (table, flat)  y = MatMul (x, z)
+    }""")
+    assert found["z"] is not None
+    assert found["z"][0] != "b"
+    assert found["z"][1:] == (8, "t")
+
+
 def test_the_expand_of_torch_keeps_an_extent_of_minus_one() -> None:
     """It replaces -1 by 1 with a Where over the target's elements."""
     text = """g (float[1,s] x, float[b,s] z) => (float[b,s] y)
