@@ -249,6 +249,19 @@ def test_no_link_is_followed_below_a_folder_that_was_named(tmp_path: Path) -> No
         atomic_write.check_no_links(named / "sub" / "out.onnx", named)
 
 
+def test_two_names_of_one_file(tmp_path: Path) -> None:
+    """By links of both kinds; also of a file that is not there yet."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"")
+    (tmp_path / "hard").hardlink_to(old)
+    (tmp_path / "link").symlink_to("new")
+    for path, other, same in (
+        (old, tmp_path / "hard", True), (old, tmp_path / "." / "old", True), (new, tmp_path / "link", True),
+        (old, new, False), (new, tmp_path / "newer", False),
+    ):  # fmt: skip
+        assert atomic_write.same_file(path, other) is same
+
+
 def test_one_file_is_replaced_when_its_block_ends_well(tmp_path: Path) -> None:
     """Outside of `together`, and within it where it is asked for at once; else not at all."""
     path = tmp_path / "out"

@@ -355,6 +355,15 @@ def test_a_file_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
         load_cases(tmp_path, input_specs(FORMS[form]()))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [('{"m": {"one": 1}}', "'m' has a key that is no integer"), ('{"m": {}}', "no key")]
+)
+def test_maps_that_do_not_suit_the_model(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        load_cases(tmp_path / "in.json", input_specs(of_map(TensorProto.INT64, TensorProto.FLOAT, "CastMap")))
+
+
 def test_entries_with_data_in_other_files_are_guarded(tmp_path: Path) -> None:
     """The path of an entry's data may not leave the folder of its file."""
     sequence = numpy_helper.from_list([np.ones((2, 4), "f")], "s")
