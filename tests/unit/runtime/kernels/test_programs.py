@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import random
 import struct
 import threading
@@ -22,13 +24,14 @@ from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda.dispatch.measurements import key
 from onnxfuse.cuda.launch_programs.family import Family
-from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
+from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, NUMBERS, VERSION, bits_of, written
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
+from onnxfuse.symbolic.operations import OPERATIONS, UnansweredError
 from tests.support import fused_models as models
 from tests.support import growth
 from tests.support.kernels import programs
@@ -139,11 +142,19 @@ def tape_of(code: Sequence[tuple[int, ...]], registers: int = 1, kernels: int = 
     ("tape", "told"),
     [
         (tape_of([(MISS, 0, 0, 0, 0)], registers=0), "another size"),
+        (b"OFLP", "cut off"),
+        (HEADER.pack(MAGIC, VERSION + 1, *[0] * 8), f"of version {VERSION + 1}, expected {VERSION}"),
         (tape_of([(MISS, 0, 2**31, 0, 0)]), "an instruction out of range"),
         (tape_of([(MISS, 0, 0, 1, 0)]), "an instruction out of range"),
         (tape_of([(ANSWER, 2**20, 0, 0, 0)]), "an instruction out of range"),
         (tape_of([(ANSWER, 0, 0, 2**30, 0)]), "an instruction out of range"),
         (tape_of([(JUMP, 1, 0, 0, 1), (MISS, 0, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(15, 0, 0, 0, 0), (MISS, 0, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(NUMBERS["floor"] + 1, 0, 0, 0, 0), (MISS, 0, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(NUMBERS["add"], 0, 0, 0, 0)]), "without an end"),
+        (tape_of([(JUMP, 0, 0, 0, 0), (MISS, 0, 0, 0, 0)]), "a jump out of range"),
+        (tape_of([(ANSWER, 0, 0, 0, 0)], kernels=0), "a kernel out of range"),
+        (tape_of([(ANSWER, 0, 0, 0, len(ANSWERED) - 1)]), "ends too early"),
         (tape_of([(ANSWER, 0, 0, 0, 0)] * 2), "answers that overlap"),
     ],
 )
@@ -153,6 +164,52 @@ def test_what_every_instruction_reads_is_in_its_bounds(tape: bytes, told: str) -
         bridge().unanswered(tape, struct.pack("<q", 0), 1)
     assert bridge().unanswered(tape_of([(ANSWER, 0, 0, 0, 0)]), struct.pack("<q", 0), 1) == []
     assert bridge().unanswered(tape_of([(MISS, 0, 0, 0, 0)]), struct.pack("<q", 0), 1) == [0]
+
+
+LEAST = -(2**63)
+INTEGERS = (0, 1, -1, 2, -7, 31, 32, 33, 62, 63, 64, -(2**31), 2**31 - 1, 2**32, 2**53 + 1, LEAST, 2**63 - 1)
+REALS = (0.0, -0.0, 0.5, -2.5, 0.125, 2.675, -1.005, 1 / 3, 1e12, 2.0**40, -(2.0**53), 1e300, math.inf, math.nan)
+
+
+@pytest.mark.parametrize("op", NUMBERS)
+def test_an_operation_of_the_engine_is_that_of_python(op: str) -> None:
+    """Each of all pairs of odd numbers, to the last bit; what has no answer in 64 bits has none in C++ either.
+
+    Of the least integer, which has no opposite, it may have none where Python has one: then the planner is asked.
+    """
+    how = OPERATIONS[op]
+    kinds: list[tuple[Any, ...]] = [REALS if kind == "r" else INTEGERS for kind in how.takes]
+    if op == "round":
+        kinds[1] = (1, 2, 3)
+    if len(kinds) == 3:
+        kinds[0] = (0, 1, -1)
+    kernel = (LoadedKernel(1, True, None),)
+    for operands in itertools.product(*kinds):
+        try:
+            result = how.evaluate(*operands)
+            expected = struct.pack("<d" if how.gives == "r" else "<q", result)
+        except (UnansweredError, struct.error):
+            expected = None
+        count = len(operands)
+        registers = (*range(count), 0, 0)[:3]
+        code = ((NUMBERS[op], count, *registers), (ANSWER, 0, 0, 0, 0))
+        # The numbers of the launch are register 0's; its one parameter of 64 bits is the result.
+        answer = (0, *[count + 1] * 8, 0, 64, 1, count, 0, 0, 0)
+        words = (0, *(word for instruction in code for word in instruction), *answer)
+        tape = (
+            HEADER.pack(MAGIC, VERSION, 1, 0, count + 2, count + 2, len(code), len(answer), 1, 0)
+            + struct.pack(f"<{count + 2}q", *map(bits_of, operands), 0, 1)
+            + struct.pack(f"<{len(words)}I", *words)
+        )
+        found = bridge().evaluated(LaunchProgram(0, tape, kernel, (), no_rooms), ((),))
+        got = None if found is None else found["parameters"]
+        if got is None and LEAST in operands:
+            continue
+        if how.gives == "r" and got is not None and expected is not None:
+            (mine,), (theirs,) = struct.unpack("<d", got), struct.unpack("<d", expected)
+            if math.isnan(mine) and math.isnan(theirs):
+                continue
+        assert got == expected, f"{op} {operands}"
 
 
 # ---- sessions
