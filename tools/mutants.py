@@ -6,8 +6,9 @@ Each mutant is a fork of this process, in which the changed module is compiled i
 written, numpy, onnx and pytest are imported once, and the tests are those that name the module, nearest first.
 That is why it is not mutmut, which copies the tree and runs the whole suite on the copy, nor cosmic-ray, which writes
 the mutant into the work tree and has one test command for all modules. What a test starts in another process sees the
-module as it is. A change that no test can see is in mutants.toml beside this file, with the reason, and is not tried.
-Prints a line for each survivor; exit 1 where there are any.
+module as it is. What lives through a sample of the cases is tried with all of them. A change that no test can see is in
+mutants.toml beside this file, with the reason, and is not tried. Prints a line for each survivor; exit 1 where there
+are any.
 """
 
 import argparse
@@ -74,8 +75,11 @@ def equivalent(path: Path) -> set[tuple[str, str, str]]:
 def mutants(path: Path) -> Iterator[Mutant]:
     """Yield each change of a file, one at a time."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    # frozen=True and the like keep a programmer from a mistake, and decide nothing as the program runs.
+    classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    decorators = {id(n) for c in classes for d in c.decorator_list for n in ast.walk(d)}
     for number, node in enumerate(ast.walk(tree)):
-        for change in range(_changes(node)):
+        for change in range(_changes(node) if id(node) not in decorators else 0):
             made = copy.deepcopy(tree)
             changed = next(n for k, n in enumerate(ast.walk(made)) if k == number)
             _change(changed, change)
@@ -149,10 +153,10 @@ def nearest(path: Path) -> list[Path]:
     return [*found][:NEAREST] or sorted(own.glob("test_*.py"))[:NEAREST]
 
 
-def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: int = 0) -> bool:
+def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: int = 0, *, sample: bool = True) -> bool:
     """Return whether the tests pass with the mutant in the module's place; with None, whether they pass at all.
 
-    They are ended after so many seconds, if it is not 0.
+    They are ended after so many seconds, if it is not 0. `sample`: a part of the cases of those that have many.
     """
     child = os.fork()
     if not child:
@@ -165,7 +169,8 @@ def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: i
             sys.meta_path.insert(0, Changed(name, mutant))
         import pytest
 
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not gpu", "--sample", *map(str, tests)])
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not gpu", *(["--sample"] if sample else [])]
+        code = pytest.main([*options, *map(str, tests)])
         os._exit(int(code))
     _, status = os.waitpid(child, 0)
     return status == 0
@@ -203,7 +208,8 @@ def main() -> int:
         seconds = 10 + int(PATIENCE * (time.monotonic() - began))
         for mutant in sorted(found, key=lambda m: m.line):
             judged += 1
-            if survives(mutant, module_name(path), tests, seconds):
+            name = module_name(path)
+            if survives(mutant, name, tests, seconds) and survives(mutant, name, tests, sample=False):
                 survived += 1
                 print(f"{path}:{mutant.line}: {mutant.before}  ->  {mutant.after}", flush=True)
     print(f"{survived} of {judged} mutants survived")
