@@ -38,6 +38,7 @@ VOCABULARY = np.zeros((32, 100), np.float32)
         (LINEAR + "y = LpNormalization(n)", False),
         ("y = MatMul(x, w)", False),
         ("y = Relu(x)", False),
+        ("y = Identity(x)", False),
     ],
 )
 def test_scores_are_told_from_hidden_states(body: str, scores: bool) -> None:
