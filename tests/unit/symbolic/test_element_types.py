@@ -4,8 +4,9 @@ import ctypes
 import math
 import struct
 
+import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from onnxfuse.symbolic.element_types import TYPES, UnsupportedError, as_python, is_integer, is_real, literal, require
 
@@ -26,6 +27,8 @@ def test_kinds_of_types() -> None:
 def test_an_integer_is_one_that_the_type_has(dtype: int) -> None:
     """To both ends, and none beyond; no fraction, no infinity."""
     low, high = TYPES[dtype].low, TYPES[dtype].high
+    numpy = np.iinfo(helper.tensor_dtype_to_np_dtype(dtype))
+    assert (low, high, 8 * TYPES[dtype].size) == (numpy.min, numpy.max, numpy.bits)
     for value in (low, low + 1, 0, high - 1, high):
         assert as_python(value, dtype) == value
     for wrong in (low - 1, high + 1, 0.5, math.inf, math.nan):

@@ -11,7 +11,7 @@ from onnxfuse.verification.run import sessions
 HEAD = '<ir_version: 9, opset_import: ["" : 17]> g (float[8] x) => (float[8] y) '
 ORIGINAL = "{ r = Relu (x)  m = Add (r, r)  s = Sqrt (m)  y = Neg (s) }"
 FEEDS = {"x": np.linspace(0.5, 4, 8, dtype=np.float32)}
-CONTRACT = PrecisionRecord("float16", 1e-2, "float64", "", 4, (), (), "")
+CONTRACT = PrecisionRecord("float16", 1e-2, "", "float64", 4)
 
 
 def fused_with(wrong: str, right: str) -> onnx.ModelProto:
