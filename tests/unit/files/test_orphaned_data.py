@@ -40,6 +40,19 @@ def test_a_data_file_ends_with_the_last_weight(path: Path) -> None:
     assert orphaned_data.read_by(path) == ()
 
 
+def test_a_weight_without_an_offset_begins_with_the_file(path: Path) -> None:
+    light = onnx.load(path, load_external_data=False)
+    del light.graph.initializer[1]
+    (weight,) = light.graph.initializer
+    kept = [fact for fact in weight.external_data if fact.key == "location"]
+    del weight.external_data[:]
+    weight.external_data.extend(kept)
+    path.write_bytes(light.SerializeToString())
+    data = path.with_name("m.data")
+    data.write_bytes(bytes(8000))
+    assert orphaned_data.read_by(path) == (data,)
+
+
 def test_what_is_no_model_has_no_data(path: Path) -> None:
     """Nor has one whose weights are at no place."""
     assert orphaned_data.read_by(path.with_name("none.onnx")) == ()
