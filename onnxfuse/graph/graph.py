@@ -7,6 +7,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -397,6 +398,22 @@ class Graph:
         if count:
             self.nodes = [n for n in self.nodes if n.order >= 0]
         return count
+
+    def snapshot(self) -> "Graph":
+        """Return a graph of the same nodes, types and weights, which later changes of this one do not affect."""
+        twin = copy(self)
+        twin.types, twin.initializers = dict(self.types), dict(self.initializers)
+        twin.nodes = [copy(n) for n in self.nodes]
+        twin.producers, twin._readers, twin._names = {}, {}, Counter()
+        for node in twin.nodes:
+            twin._index(node)
+        twin._counts, twin._freed = dict(self._counts), {base: list(freed) for base, freed in self._freed.items()}
+        twin._constants, twin.queried, twin.reserved = dict(self._constants), set(), set(self.reserved)
+        return twin
+
+    def restore(self, snapshot: "Graph") -> None:
+        """Become what the snapshot holds, which is used up."""
+        vars(self).update(vars(snapshot))
 
     # ---- index maintenance
 

@@ -47,6 +47,7 @@ from onnxfuse.passes.views.cancel_split_concat import cancel_split_concat
 from onnxfuse.passes.views.elementwise_before_view import elementwise_before_view
 from onnxfuse.passes.views.scatter_to_concat import scatter_to_concat
 from onnxfuse.passes.views.unit_axes import keep_unit_axes, merge_unit_axes_into_reshapes
+from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.rewriting.normal_forms import normal_form
 
 
@@ -59,7 +60,11 @@ def keep_declared_extents(model: ModelProto, state: State) -> None:
 @rule_pass
 def channels_last(graph: Graph, state: State) -> bool:
     """Chooses channels-last regions by a minimal cut and rewrites them."""
-    return assign_layout(graph, rules=state.rules, report=state.report)
+
+    def fuse(trial: Graph) -> bool:
+        return grow(trial, state.rules, OptimizeReport(), dict(state.ops), state.choices)
+
+    return assign_layout(graph, state.rules, state.report, fuse)
 
 
 @rule_pass

@@ -33,15 +33,17 @@ def reduced_inputs(program: BodyProgram) -> frozenset[int]:
     return frozenset(v.index for i in seen if isinstance(v := program.values[i], Input))
 
 
+@lru_cache(maxsize=1024)
 def phases(program: BodyProgram) -> tuple[tuple[int, ...], ...]:
     """Return the reductions grouped by round: each depends only on those of earlier rounds."""
-    levels = program.levels()
+    levels = program.levels
     reductions = program.reductions()
     # Levels include dead reductions; only live ones form a round.
     rounds = sorted({levels[i] for i in reductions})
     return tuple(tuple(i for i in reductions if levels[i] == level) for level in rounds)
 
 
+@lru_cache(maxsize=256)
 def source(program: BodyProgram) -> str:
     """Return the C++ text of the program: `Element`, `Result`, `Reduced` and `Phase<P>` for rows, and `apply`."""
     rounds = phases(program)
@@ -242,6 +244,7 @@ def _done(program: BodyProgram) -> Iterator[tuple[int, str]]:
     yield from ((i, f"q{i}") for i in _divisors(program))
 
 
+@lru_cache(maxsize=1024)
 def _names(program: BodyProgram) -> frozenset[str]:
     return frozenset(name for _, name in _done(program))
 

@@ -25,7 +25,7 @@ def moments(program: BodyProgram) -> Moments | None:
 
     Both can be computed in one pass over the values, in float32 arithmetic.
     """
-    levels, reductions = program.levels(), program.reductions()
+    levels, reductions = program.levels, program.reductions()
     of = {i: v for i in reductions if isinstance(v := program.values[i], Reduce)}
     first = [i for i in reductions if levels[i] == 1]
     if any(v.kind != "mean" or element_types.computed(v.dtype) != "float" for v in of.values()) or len(first) != 1:

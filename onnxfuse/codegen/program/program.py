@@ -16,6 +16,7 @@ from onnxfuse.codegen.program.movement import Expanded, Movement
 from onnxfuse.codegen.program.window import Along, Resizing, Sliding
 from onnxfuse.ops.scalar import Function
 from onnxfuse.ops.shapes.products import reduced
+from onnxfuse.symbolic.branching import remembered
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
 
 Shape = tuple[int, ...]
@@ -216,14 +217,16 @@ class BodyProgram:
         """Return whether some output depends on moved data."""
         return any(isinstance(self.values[i], Move) for i in self.live())
 
+    @cached_property
     def levels(self) -> tuple[int, ...]:
-        """Return for each value the number of dependent reductions, in sequence, that precede it."""
+        """For each value the number of dependent reductions, in sequence, that precede it."""
         levels: list[int] = []
         for value in self.values:
             before = max((levels[a] for a in arguments(value)), default=0)
             levels.append(before + isinstance(value, Reduce))
         return tuple(levels)
 
+    @remembered(4096)
     def shapes(self, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
         """Return the shape of each value for these shapes of the op's inputs."""
         shapes: list[Shape] = []

@@ -132,17 +132,23 @@ def _is_template(section: Section) -> bool:
     return not section.file.endswith("(generated)") and template(section.file) == section
 
 
-def _tree(node: DecisionNode, nodes: _Nodes) -> Any:
-    children = [[value, _tree(child, nodes)] for value, child in node.children.items()]
-    answer = None if node.answer is None else asdict(mapped(node.answer, nodes.number))
-    return [None if node.condition is None else nodes.number(node.condition), node.chooses, children, answer]
+def _tree(root: DecisionNode, nodes: _Nodes) -> list[list[Any]]:
+    """Return the decisions, each with its children by index: a path may be longer than Python's stack."""
+    rows: list[list[Any]] = []
+    every = [root]
+    for node in every:
+        children = [[value, number] for number, value in enumerate(node.children, len(every))]
+        every.extend(node.children.values())
+        answer = None if node.answer is None else asdict(mapped(node.answer, nodes.number))
+        rows.append([None if node.condition is None else nodes.number(node.condition), node.chooses, children, answer])
+    return rows
 
 
 def loaded(data: bytes, key: Key, plan: Plan) -> Family:
     """Deserialize a family written by `dumped`."""
     content = json.loads(data)
     family = Family(key, plan)
-    family.root = _node(content["tree"], _restored(content["nodes"]))
+    family.root = _root(content["tree"], _restored(content["nodes"]))
     for entry, flags, sections in content["kernels"]:
         texts = (template(file) if text is None else Section(file, text) for file, text in sections)
         family.numbers[KernelSource(entry, tuple(texts), tuple(flags))] = len(family.kernels)
@@ -151,14 +157,19 @@ def loaded(data: bytes, key: Key, plan: Plan) -> Family:
     return family
 
 
-def _node(fields: Any, expressions: list[Expression]) -> DecisionNode:
-    condition, chooses, children, answer = fields
-    return DecisionNode(
-        None if condition is None else expressions[condition],
-        {v: _node(c, expressions) for v, c in children},
-        None if answer is None else mapped(_leaf(answer), expressions.__getitem__),
-        chooses,
-    )
+def _root(rows: list[list[Any]], expressions: list[Expression]) -> DecisionNode:
+    """Return the root of the tree that `_tree` wrote."""
+    every = [
+        DecisionNode(
+            None if condition is None else expressions[condition],
+            answer=None if answer is None else mapped(_leaf(answer), expressions.__getitem__),
+            chooses=chooses,
+        )
+        for condition, chooses, _, answer in rows
+    ]
+    for node, (_, _, children, _) in zip(every, rows, strict=True):
+        node.children.update({value: every[number] for value, number in children})
+    return every[0]
 
 
 def _leaf(fields: dict[str, Any]) -> Leaf:

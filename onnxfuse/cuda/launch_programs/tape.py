@@ -1,8 +1,8 @@
 """A family's tree as bytecode on 64-bit registers, evaluated by the engine in C++.
 
 Header, then the ranks of the inputs, their extents (-1: any), constants, instructions, answers. Registers hold the
-extents, the constants, then results. An instruction is five words: opcode, destination, three operands. Jumps are
-forward only.
+extents, the constants, then the results along one path of the tree: branches that exclude each other use the same ones.
+An instruction is five words: opcode, destination, three operands. Jumps are forward only.
 """
 
 from __future__ import annotations
@@ -33,20 +33,36 @@ NO_WINDOW, WINDOW = range(2)
 
 
 @dataclass
+class _Visit:
+    """A node whose children are being written."""
+
+    node: DecisionNode
+    left: list[tuple[Value, DecisionNode]]
+    """Children that are not written yet, the last one first."""
+    shared: int
+    """Number of registers that all children may read."""
+    jump: int | None = None
+    """Index of the jump over the child that was written last."""
+
+
+@dataclass
 class _TapeWriter:
     family: Family
-    constants: dict[Expression, int] = field(default_factory=dict)
-    """Index of each constant."""
     bits: list[int] = field(default_factory=list)
-    results: dict[Expression, int] = field(default_factory=dict)
+    """The constants."""
     code: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     words: list[int] = field(default_factory=list)
     registers: dict[Expression, int] = field(default_factory=dict)
-    """Registers of extents, constants and results."""
+    """Registers of extents, of constants, and of the results on the path to the current node, in this order."""
+    most: int = 0
+    """Number of registers that the longest path takes."""
+    outputs: int = 0
+    """Number of the op's outputs."""
 
-    def collect(self) -> None:
-        """Assign a register to each extent, each constant and each result of the tree."""
+    def assign_constants(self) -> None:
+        """Assign a register to each extent and each constant of the tree."""
         names = extents_of(range(len(self.family.key.fixed)))
+        constants: dict[Expression, int] = {}
         seen = set[Expression](names)
         waiting = [self.family.root]
         while waiting:
@@ -61,51 +77,67 @@ class _TapeWriter:
                 seen.add(value)
                 number = constant(value)
                 if number is not None:
-                    self.constants[value] = len(self.bits)
-                    self.bits.append(bits_of(number))
+                    constants[value] = bits_of(number)
                 elif not isinstance(value, int):
-                    self.results[value] = len(self.results)
                     wanted.extend(step(value)[1])
             waiting.extend(at.children.values())
-        for value in (*names, *self.constants, *self.results):
-            self.registers[value] = len(self.registers)
+        self.bits = list(constants.values())
+        for value in (*names, *constants):
+            self._assign(value)
 
     def register(self, value: Expression) -> int:
         return self.registers[plain(value)]
 
-    def compute(self, value: Expression, done: set[Expression]) -> None:
-        results = self.results
+    def compute(self, value: Expression) -> None:
         waiting = [plain(value)]
         while waiting:
             top = waiting[-1]
-            if top in done or top not in results or isinstance(top, int):
+            if top in self.registers or isinstance(top, int):
                 waiting.pop()
                 continue
             op, args = step(top)
-            missing = [a for a in args if a in results and a not in done]
-            if missing:
+            if missing := [a for a in args if a not in self.registers]:
                 waiting.extend(missing)
                 continue
             a, b, c = (*(self.registers[a] for a in args), 0, 0)[:3]
-            self.code.append((NUMBERS[op], self.registers[top], a, b, c))
-            done.add(top)
+            self.code.append((NUMBERS[op], self._assign(top), a, b, c))
             waiting.pop()
 
-    def write(self, node: DecisionNode, done: set[Expression]) -> None:
-        if node.answer is not None:
-            for number in node.answer.expressions():
-                self.compute(number, done)
-            self.code.append((ANSWER, 0, 0, 0, len(self.words)))
-            self.leaf(node.answer)
-            return
-        if node.condition is not None:
-            self.compute(node.condition, done)
-            for value, child in node.children.items():
-                start = len(self.code)
-                self.code.append((JUMP, 0, 0, 0, 0))
-                self.write(child, set(done))
-                self.code[start] = (JUMP, 0, self.register(node.condition), self.registers[int(value)], len(self.code))
-        self.code.append((MISS, 0, 0, 0, 0))
+    def write(self, root: DecisionNode) -> None:
+        """Write the tree, depth first: a path may be longer than Python's stack."""
+        path = self._entered(root)
+        while path:
+            visit = path[-1]
+            if visit.jump is not None:  # from one child to the next
+                self.code[visit.jump] = (*self.code[visit.jump][:4], len(self.code))
+                while len(self.registers) > visit.shared:
+                    self.registers.popitem()
+            if visit.node.condition is None or not visit.left:
+                self.code.append((MISS, 0, 0, 0, 0))
+                path.pop()
+                continue
+            value, child = visit.left.pop()
+            visit.jump = len(self.code)
+            self.code.append((JUMP, 0, self.register(visit.node.condition), self.registers[int(value)], 0))
+            path += self._entered(child)
+
+    def _entered(self, node: DecisionNode) -> list[_Visit]:
+        """Write an answer, or a decision's condition; return the visit of a node whose children are to be written."""
+        if node.answer is None:
+            if node.condition is not None:
+                self.compute(node.condition)
+            return [_Visit(node, [*node.children.items()][::-1], len(self.registers))]
+        for number in node.answer.expressions():
+            self.compute(number)
+        self.code.append((ANSWER, 0, 0, 0, len(self.words)))
+        self.leaf(node.answer)
+        self.outputs = len(node.answer.output_shapes)
+        return []
+
+    def _assign(self, value: Expression) -> int:
+        number = self.registers[value] = len(self.registers)
+        self.most = max(self.most, len(self.registers))
+        return number
 
     def several(self, values: Sequence[Expression]) -> list[int]:
         return [len(values), *map(self.register, values)]
@@ -141,15 +173,14 @@ def bits_of(value: Value) -> int:
 def written(family: Family) -> bytes | None:
     """Return the program of a family; None if it exceeds the evaluator's limits."""
     tape = _TapeWriter(family)
-    tape.collect()
-    tape.write(family.root, set())
-    dims, registers = len(family.key.fixed), len(tape.registers)
+    tape.assign_constants()
+    tape.write(family.root)
+    dims, registers = len(family.key.fixed), tape.most
     if registers > MOST_REGISTERS or len(tape.code) > MOST_INSTRUCTIONS or len(tape.words) > MOST_WORDS:
         return None
     ranks = family.key.ranks
-    outputs = tape.words and len(next(n.answer for n in _ends(family.root)).output_shapes)
     counts = (
-        len(ranks), dims, len(tape.bits), registers, len(tape.code), len(tape.words), len(family.kernels), outputs or 0
+        len(ranks), dims, len(tape.bits), registers, len(tape.code), len(tape.words), len(family.kernels), tape.outputs
     )  # fmt: skip
     words = [w for instruction in tape.code for w in instruction] + tape.words
     return b"".join((
@@ -159,7 +190,3 @@ def written(family: Family) -> bytes | None:
         struct.pack(f"<{len(ranks)}I", *ranks),
         struct.pack(f"<{len(words)}I", *words),
     ))  # fmt: skip
-
-
-def _ends(node: DecisionNode) -> list[DecisionNode]:
-    return [node] if node.answer is not None else [e for child in node.children.values() for e in _ends(child)]

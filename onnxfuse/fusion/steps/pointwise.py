@@ -47,16 +47,11 @@ def take_pointwise(attempt: Attempt) -> None:
         return  # the movement step absorbs pointwise nodes, too
     prologue, epilogue = how.wants(Growth.PROLOGUE), how.wants(Growth.EPILOGUE)
     kept = attempt.start.kept
-    values = [o for n in kept for o in n.outputs if o]
+    surroundings = _Surroundings(graph, region, [o for n in kept for o in n.outputs if o])
     while True:
-        candidates: dict[Node, None] = {}
-        if epilogue:
-            heads = [*values, *(o for n in region.nodes for o in n.outputs if o)]
-            candidates.update(dict.fromkeys(r for v in heads for r in graph.readers(v)))
+        candidates: dict[Node, None] = dict(surroundings.readers) if epilogue else {}
         if prologue:
-            candidates.update(
-                dict.fromkeys(p for v in graph.inputs_of(region.nodes) if (p := graph.producer(v)) is not None)
-            )
+            candidates.update(dict.fromkeys(surroundings.producers()))
         if region.axes is not None:
             # Parallel ones, too: the mean and the maximum of the same rows.
             of_rows = (v for v in graph.inputs_of(region.nodes) if _has_rows(graph.type(v), region.work, region.axes))
@@ -66,16 +61,82 @@ def take_pointwise(attempt: Attempt) -> None:
             return
         for node in fresh:
             way = _way_back(graph, region, node) if region.axes is not None and _is_reduction(node) else ()
-            reason = _computed_once_for_others(attempt, node) or refuse(graph, region, node, host, way)
+            reason = _computed_once_for_others(attempt, node) or _refuse(surroundings, node, host, way)
             if reason is None:
                 for joined in (node, *way):
-                    region.nodes[joined] = None
+                    surroundings.join(joined)
                     if _reshapes(region, joined) or _is_reduction(joined):
                         region.reduced.append(graph.type(joined.outputs[0]).shape)
                 # A node that did not fit alone may fit together with this one.
                 region.stops.clear()
                 break
             region.stops[node] = reason
+
+
+class _Surroundings:
+    """What surrounds a region, kept up to date as nodes join: each join costs what the node costs, not the region."""
+
+    def __init__(self, graph: Graph, region: Region, values: Collection[str]) -> None:
+        self.graph, self.region = graph, region
+        self.readers = dict.fromkeys(r for v in values for r in graph.readers(v))
+        """Nodes outside that read one of `values` or a value of the region, in the order in which these joined."""
+        self._inputs: set[str] = set()
+        self._tensors: set[str] = set()
+        """Inputs of more than one element."""
+        self._outputs: set[str] = set()
+        self._first, self._last = math.inf, -math.inf
+        """Least and greatest order of the region's nodes."""
+        self._convex = not region.nodes or convex(graph, region.nodes)
+        for node in region.nodes:
+            self._add(node)
+
+    def join(self, node: Node) -> None:
+        """Let a node join the region."""
+        self.region.nodes[node] = None
+        self._add(node)
+
+    def producers(self) -> list[Node]:
+        """Return the nodes outside that compute its inputs, in the order of their first use."""
+        makers = [m for v in self._inputs if (m := self.graph.producer(v)) is not None]
+        if len(makers) < 2:
+            return makers
+        return [m for v in self.graph.inputs_of(self.region.nodes) if (m := self.graph.producer(v)) is not None]
+
+    def with_nodes(self, nodes: Collection[Node]) -> tuple[int, int]:
+        """Return how many input tensors and outputs the region would have with these nodes, too."""
+        graph, inside = self.graph, self.region.nodes
+        made = {o for n in nodes for o in n.outputs if o}
+        read = {v for n in nodes for v in n.reads if v not in made and graph.producer(v) not in inside}
+        tensors = (self._tensors - made) | {v for v in read if graph.element_count(v) != 1}
+        together = {**inside, **dict.fromkeys(nodes)}
+        inner = {v for n in nodes for v in n.reads if v in self._outputs and not graph.is_read_outside(v, together)}
+        outer = [v for v in made if graph.is_read_outside(v, together)]
+        return len(tensors), len(self._outputs) - len(inner) + len(outer)
+
+    def is_convex_with(self, nodes: Collection[Node]) -> bool:
+        """Return whether no path leaves the region with these nodes and returns."""
+        graph, inside = self.graph, self.region.nodes
+        if self._convex and len(nodes) == 1:
+            (node,) = nodes
+            before = [m for v in node.reads if (m := graph.producer(v)) is not None and m not in inside]
+            after = [r for o in node.outputs if o for r in graph.readers(o) if r not in inside]
+            # A path into the node begins after the first one of the region, a path out of it ends before the last one.
+            if all(m.order < self._first for m in before) and all(r.order > self._last for r in after):
+                return True
+        return convex(graph, {**inside, **dict.fromkeys(nodes)})
+
+    def _add(self, node: Node) -> None:
+        graph, inside, outputs = self.graph, self.region.nodes, [o for o in node.outputs if o]
+        self._inputs.difference_update(outputs)
+        self._tensors.difference_update(outputs)
+        read = [v for v in node.reads if graph.producer(v) not in inside]
+        self._inputs.update(read)
+        self._tensors.update(v for v in read if graph.element_count(v) != 1)
+        self._outputs -= {v for v in node.reads if v in self._outputs and not graph.is_read_outside(v, inside)}
+        self._outputs.update(o for o in outputs if graph.is_read_outside(o, inside))
+        self._first, self._last = min(self._first, node.order), max(self._last, node.order)
+        self.readers.update(dict.fromkeys(r for o in outputs for r in graph.readers(o)))
+        self.readers.pop(node, None)
 
 
 def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
@@ -88,26 +149,28 @@ def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
     return None if other is None else f"is computed before the first run, and {other.op} {other.name} of it"
 
 
-def refuse(graph: Graph, region: Region, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:
-    """Return why `node` cannot join `region`, None if it can; `way` are nodes that join with it."""
+def _refuse(around: _Surroundings, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:
+    """Return why `node` cannot join the region, None if it can; `way` are nodes that join with it."""
+    graph, region = around.graph, around.region
     reason = region.left.get(node) or _cannot_do(graph, region, node, host)
     if reason is not None:
         return reason
-    together = {**region.nodes, node: None}
+    together = {**region.nodes, node: None} if way else {}
     for other in way:
         with_it = replace(region, nodes=together, reduced=[*region.reduced, graph.type(node.outputs[0]).shape])
         reason = region.left.get(other) or _cannot_do(graph, with_it, other, host)
         if reason is not None:
             return f"{other.op} between: {reason}"
         together = {**together, other: None}
-    if len(together) > MAX_NODES:
+    joining = (node, *way)
+    if len(region.nodes) + len(joining) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
-    if not convex(graph, together):
+    if not around.is_convex_with(joining):
         return "depends on a node outside that depends on the fused op"
-    tensors = [v for v in graph.inputs_of(together) if graph.element_count(v) != 1]
-    if len(tensors) > MAX_INPUTS * (1 + len(region.siblings)):
-        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS * (1 + len(region.siblings))}"
-    if len(graph.outputs_of(together)) > MAX_OUTPUTS * (1 + len(region.siblings)):
+    tensors, outputs = around.with_nodes(joining)
+    if tensors > MAX_INPUTS * (1 + len(region.siblings)):
+        return f"would be the {tensors}th input tensor, at most {MAX_INPUTS * (1 + len(region.siblings))}"
+    if outputs > MAX_OUTPUTS * (1 + len(region.siblings)):
         return f"would add an output, at most {MAX_OUTPUTS * (1 + len(region.siblings))}"
     return None
 
@@ -270,13 +333,12 @@ def _reduces_otherwise(graph: Graph, region: Region, node: Node, axes: frozenset
 
 def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
     """Return why the kernel cannot read the operands of `node`, None if it can."""
-    made = {o for n in region.nodes for o in n.outputs}
     tables = {n.inputs[0] for n in region.nodes if _is_gather(n)}
     work = region.work_of(graph.type(node.outputs[0]).shape) or region.work
     for value in node.reads:
         if value in tables:
             return f"'{value}' is read in two ways"
-        if value in made or graph.element_count(value) == 1:
+        if graph.producer(value) in region.nodes or graph.element_count(value) == 1:
             continue
         reason = cuda.unreadable(region.template, graph.type(value).shape, work.shape)
         if reason is not None:

@@ -5,7 +5,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import onnx
 
 from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import LAST, to_first, to_last, with_row
@@ -37,15 +36,9 @@ def _conv(graph: Graph, node: Node) -> Form | None:
     x = node.inputs[0] if pad is None else pad.inputs[0]
     if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
-    shape = graph.type(x).shape or ()
-    rank = len(shape)
+    rank = len(graph.type(x).shape or ())
     if pad is not None:
         attributes = {**attributes, "pads": pads}
-    # In bfloat16 the library has no channels-last op: kernels take images, of a known number of channels.
-    if graph.type(x).dtype == onnx.TensorProto.BFLOAT16 and not (
-        rank < 5 and (isinstance(shape[1], int) or _is_product(attributes, graph.type(w).shape or ()))
-    ):
-        return None
 
     def write(to: ChannelsLastWriter) -> None:
         weight, product = graph.constant(w), _product_name(to, node)
@@ -116,9 +109,8 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
     over_blocks = subpixel(graph, node)
-    # For volumes the library's own op supports channels first only, and none has bfloat16: nothing would be saved.
-    bfloat16 = graph.type(x).dtype == onnx.TensorProto.BFLOAT16
-    if over_blocks is not None or rank not in (3, 4) or bfloat16 or not pads_evenly(graph, node):
+    # For volumes the library's own op supports channels first only: nothing would be saved.
+    if over_blocks is not None or rank not in (3, 4) or not pads_evenly(graph, node):
         return over_blocks
 
     def write(to: ChannelsLastWriter) -> None:

@@ -9,7 +9,7 @@ The resulting file is plain ONNX, in which convolutions are channels first: a Co
 input, one of its weight and one of its output. Fused ops and the library's own op absorb all four.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 
 from onnxfuse import cuda, ops
@@ -29,10 +29,12 @@ from onnxfuse.passes.layout.all_axes import names_some_axes
 from onnxfuse.passes.layout.ops import form
 from onnxfuse.passes.layout.writer import ChannelsLast, ChannelsLastWriter, Form, stands_still
 from onnxfuse.rules.language import order
-from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.language.fuse_table import THROUGH_LIBRARY
+from onnxfuse.rules.language.rule_file import Rule, shipped
 from onnxfuse.rules.match.cause import Cause
-from onnxfuse.rules.match.match import Refusal
+from onnxfuse.rules.match.match import Match, Refusal
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
+from onnxfuse.rules.rewriting.rewrite import find
 from onnxfuse.shapes.extents import reshape_target
 from onnxfuse.shapes.types import Dim
 
@@ -43,45 +45,92 @@ RESHAPE = 1
 """Cost of a Reshape where a Transpose would move no data: it is free itself, but separates what could be one kernel."""
 
 
-def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport) -> bool:
+FuseGraph = Callable[[Graph], object]
+"""Fuses a graph as the pipeline does next."""
+
+
+def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport, fuse: FuseGraph) -> bool:
     """Convert convolutions of `graph`, and nodes between them, to channels last where a rule enables it.
 
-    Return whether any were converted.
+    A convolution is converted only if an op of ONNX Runtime computes it channels last, or a kernel: where there is no
+    such op, as for bfloat16, a copy of the graph is fused to see. Return whether any were converted.
     """
     rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
     if rule is None or rule.layout is None or any(n.has(Trait.QUANTIZES, Trait.QUANTIZED) for n in graph.nodes):
         return False
+
+    def refuse(node: Node, reason: str) -> None:
+        refusal = Refusal(node.name, Cause("layout", seen=reason), 1, 1)
+        report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
+
     blocking = next((n for n in graph.nodes if names_some_axes(graph, n)), None)
     if blocking is not None:
         reason = "names some axes alone: ONNX Runtime does not open the Transposes of channels-last regions beside it"
-        refusal = Refusal(blocking.name, Cause("layout", seen=reason), 1, 1)
-        report.stopped.append(Near(rule.name, f"{blocking.op} {blocking.name}", refusal))
+        refuse(blocking, reason)
         return False
+    absorbed, first, largest = _absorbed(rules), dict[str, None](), False
+    while True:
+        forms = _forms(graph, rule.layout.types, first)
+        saving = [n for n, f in forms.items() if f.saves]
+        cheapest = _cheapest(graph, forms, largest=largest) if saving else {}
+        chosen = {n: f for n, f in cheapest.items() if not _lies_last(graph, n, f, absorbed)}
+        if not chosen:
+            break
+        before, replaced = graph.snapshot(), names(list(chosen))
+        alone = _computed_by_none(graph, _write(graph, chosen), fuse)
+        if not alone:
+            report.applied.append(Applied(rule.name, "", replaced))
+            break
+        graph.restore(before)
+        # Kernels may need what follows a convolution: at equal costs it is converted, too.
+        first.update(dict.fromkeys(alone if largest else ()))
+        largest = True
+    for value in first:
+        if (maker := graph.producer(value)) is not None:
+            refuse(maker, "stays channels first: no op of ONNX Runtime computes it channels last, and no kernel does")
+    for node in saving:
+        if node not in cheapest:
+            refuse(
+                node, "stays channels first: its region would need as many Transposes at its edges as it saves inside"
+            )
+    return bool(chosen)
+
+
+def _forms(graph: Graph, types: Sequence[int], first: Collection[str]) -> dict[Node, Form]:
+    """Return the channels-last forms of the nodes, without those whose results stay channels first."""
     forms = {
         n: f
         for n in graph.nodes
-        if (f := form(graph, n, rule.layout.types)) is not None
+        if not any(o in first for o in n.outputs)
+        and (f := form(graph, n, types)) is not None
         # A Transpose of a constant, as of RAFT's first flow, is a constant: ONNX Runtime folds it on load.
         and not any(graph.is_constant(v) for v in f.reads)
     }
     inner = {i for f in forms.values() for i in f.inner}
-    forms = {n: f for n, f in forms.items() if n not in inner}
-    saving = [n for n, f in forms.items() if f.saves]
-    if not saving:
-        return False
-    chosen = _cheapest(graph, forms)
-    for node in saving:
-        if node not in chosen:
-            reason = "stays channels first: its region would need as many Transposes at its edges as it saves inside"
-            refusal = Refusal(node.name, Cause("layout", seen=reason), 1, 1)
-            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", refusal))
-    absorbed = _absorbed(rules)
-    chosen = {n: f for n, f in chosen.items() if not _lies_last(graph, n, f, absorbed)}
-    if chosen:
-        replaced = names(list(chosen))
-        _write(graph, chosen)
-        report.applied.append(Applied(rule.name, "", replaced))
-    return bool(chosen)
+    return {n: f for n, f in forms.items() if n not in inner}
+
+
+def _computed_by_none(graph: Graph, written: Mapping[str, Node], fuse: FuseGraph) -> list[str]:
+    """Return the results of convolutions between Transposes that no op of the library and no kernel computes."""
+    open_ = {result: node for result, node in written.items() if not _library_computes(graph, node)}
+    if not open_:
+        return []
+    trial = graph.snapshot()
+    fuse(trial)
+    makers = {result: trial.producer(node.outputs[0]) for result, node in open_.items()}
+    return [result for result, maker in makers.items() if maker is not None and maker.has(Trait.CONVOLUTION)]
+
+
+def _library_computes(graph: Graph, node: Node) -> bool:
+    """Return whether an op of ONNX Runtime computes a convolution between Transposes, as the shipped rules say."""
+    forms = [r.fuse for r in shipped() if r.fuse is not None and r.fuse.template == THROUGH_LIBRARY]
+    roots = graph.readers(node.outputs[0])
+    return any(
+        isinstance(find(graph, anchor.pattern, anchor.where, root), Match)
+        for root in roots
+        for how in forms
+        for anchor in how.anchors_at.get(root.op, ())
+    )
 
 
 # ---- choice of nodes
@@ -90,8 +139,8 @@ _LAST, _FIRST = "channels last", "channels first"
 """Source and sink of the flow network."""
 
 
-def _cheapest(graph: Graph, forms: Mapping[Node, Form]) -> dict[Node, Form]:
-    """Return the nodes whose channels-last form minimizes the graph's cost; of two equal choices the smaller."""
+def _cheapest(graph: Graph, forms: Mapping[Node, Form], *, largest: bool) -> dict[Node, Form]:
+    """Return the nodes whose channels-last form minimizes the cost; of equal choices the smallest, or the largest."""
     import networkx
 
     network = networkx.DiGraph()
@@ -119,7 +168,10 @@ def _cheapest(graph: Graph, forms: Mapping[Node, Form]) -> dict[Node, Form]:
         for reader in readers:
             charge(reader, to_first, None)
             charge(to_last, reader, None)
-    _, (_, last) = networkx.minimum_cut(network, _FIRST, _LAST)
+    if largest:
+        _, (last, _) = networkx.minimum_cut(network.reverse(), _LAST, _FIRST)
+    else:
+        _, (_, last) = networkx.minimum_cut(network, _FIRST, _LAST)
     return {n: f for n, f in forms.items() if n in last}
 
 
@@ -177,9 +229,12 @@ def _lies_last(graph: Graph, node: Node, its: Form, absorbed: Collection[str]) -
 # ---- rewriting
 
 
-def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
-    """Replace the chosen nodes by their channels-last forms, and convert values for their other readers."""
-    shared = ChannelsLast(graph)
+def _write(graph: Graph, chosen: Mapping[Node, Form]) -> dict[str, Node]:
+    """Replace the chosen nodes by their channels-last forms, and convert values for their other readers.
+
+    Return the convolutions between Transposes, by the results of those that they replace.
+    """
+    shared, convolutions = ChannelsLast(graph), dict[str, Node]()
     results = [v for f in chosen.values() for v in f.makes]
     for value in results:
         _take_over(shared, value)
@@ -202,8 +257,9 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> None:
         for value in its.makes:
             if _wanted_first(graph, chosen, outer, value):
                 _move_first(to, value)
-        to.finish()
+        convolutions.update((node.outputs[0], n) for n in to.finish() if n.has(Trait.CONVOLUTION))
     graph.eliminate_dead_code()
+    return convolutions
 
 
 def _take_over(shared: ChannelsLast, value: str) -> None:

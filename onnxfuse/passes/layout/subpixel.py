@@ -234,8 +234,12 @@ def _interleave(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) 
 
 def _target(to: ChannelsLastWriter, layer: _Layer, blocks: str, whole: str) -> str:
     """Compute the target that no constant states: the batch, which may be empty, and one of the extents are open."""
-    strides = [a.stride for a in layer.axes]
-    shape = to.add(ops.Shape, blocks, hint=f"{whole}.blocks")
-    pixels = to.add(ops.Mul, shape, to.constant(f"{whole}.strides", [1, *strides, 1]), hint=f"{whole}.pixels")
-    size = to.add(ops.Slice, pixels, starts=[0], ends=[len(strides) + 1], axes=[0], hint=f"{whole}.size")
+    strides = [1, *(a.stride for a in layer.axes)]
+    # [n, h, w] * [1, a, b] and c; these are operators through which ONNX's inference follows integers.
+    if to.graph.opset >= 15:
+        extents = to.add(ops.Shape, blocks, end=len(strides), hint=f"{whole}.blocks")
+    else:
+        shape = to.add(ops.Shape, blocks, hint=f"{whole}.shape")
+        extents = to.add(ops.Slice, shape, starts=[0], ends=[len(strides)], axes=[0], hint=f"{whole}.blocks")
+    size = to.add(ops.Mul, extents, to.constant(f"{whole}.strides", strides), hint=f"{whole}.size")
     return to.add(ops.Concat, size, to.constant(f"{whole}.filters", [layer.filters]), axis=0, hint=f"{whole}.target")

@@ -107,7 +107,7 @@ def plan(work: Reduced) -> LaunchPlan:
     # Full-size outputs, and those as big along part of the reduced axis. If none depends on a reduction, all are
     # written in the first pass, which avoids a second read.
     whole = frozenset(p.operand.name for p in placed if p.operand.is_output and any(spaces.reduced.strides[p.slot]))
-    levels = program.levels()
+    levels = program.levels
     early = bool(whole) and all(not levels[o.value] for n, o in enumerate(program.outputs) if f"out{n}" in whole)
     again = (bool(whole) and not early) or len(expressions.phases(program)) > 1
     results = Results(expressions.accumulator_bytes(program, bits), expressions.reduced_bytes(program))

@@ -466,8 +466,8 @@ OTHER = {
 
 @pytest.mark.parametrize("case", OTHER)
 def test_other_convolutions_stay_as_they_are(case: str) -> None:
-    """The library's channels-last op takes weights that are known, 16 or 32 bit, and nothing of bfloat16; kernels take
-    images of bfloat16, of a known number of channels."""
+    """The library's channels-last op takes weights that are known, 16 or 32 bit, and nothing of bfloat16, for which no
+    kernel is asked here."""
     image, out, weight = OTHER[case]
     weight = f"<{weight}>" if weight else ""
     op = "ConvTranspose" if case.startswith("transposed") else "Conv"

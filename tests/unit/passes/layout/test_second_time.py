@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
-from tests.support.small import assert_same_numbers, parse
+from tests.support.small import assert_same_numbers, optimize, parse
 
 N = helper.make_node
 ENDS = {
@@ -84,6 +84,11 @@ TAKEN_BY_NONE = {
         "bfloat16[10,1,2,1] w",
         "Conv <group = 5, dilations = [2,1]> (x, w)",
     ),
+    "Convs of many channels alone": (
+        "bfloat16[2,72,8,8]",
+        "bfloat16[72,72,3,3] w",
+        "Conv (x, w) b = Conv (c, w) d = Conv (b, w)",
+    ),
 }
 
 
@@ -95,9 +100,25 @@ def test_a_convolution_that_no_kernel_takes_is_laid_out_once(case: str) -> None:
     values = ",".join(["15744"] * int(np.prod(dims)))  # 0.0625
     model = parse(
         f"g ({image} x) => (bfloat16[A,B,C2,D] y) <{weight} = {{{values}}}> "
-        f"{{ c = {node} y = Transpose <perm = [0,2,3,1]> (c) }}",
+        f"{{ c = {node} y = Transpose <perm = [0,2,3,1]> ({'d' if 'd =' in node else 'c'}) }}",
         22,
     )
     made = onnxfuse.optimize(model)
     assert [n.op_type for n in made.graph.node] == [n.op_type for n in model.graph.node]
     assert onnxfuse.optimize(made).SerializeToString(deterministic=True) == made.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("extents", [(8, 8), (4, 8, 8)])
+def test_a_convolution_is_laid_out_where_a_kernel_takes_it(extents: tuple[int, ...]) -> None:
+    """Of bfloat16 that is decided by fusing: with what follows a kernel takes it, alone none does."""
+    shape, size = ["n", 72, *extents], (72, 72, *(3 for _ in extents))
+    one = np.uint16(15744).tobytes()  # 0.0625
+    weight = TensorProto(name="w", data_type=TensorProto.BFLOAT16, dims=size, raw_data=one * int(np.prod(size)))
+    pads = [1] * 2 * len(extents)
+    nodes = [N("Conv", ["x", "w"], ["a"], pads=pads), N("Relu", ["a"], ["b"]), N("Conv", ["b", "w"], ["c"], pads=pads)]
+    nodes.append(N("Relu", ["c"], ["y"]))
+    values = [helper.make_tensor_value_info(name, TensorProto.BFLOAT16, shape) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [weight])
+    made, report = optimize(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10))
+    assert report.by_rule()["implicit_gemm"] == 2
+    assert "Conv" not in [n.op_type for n in made.graph.node]

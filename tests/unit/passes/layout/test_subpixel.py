@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from onnxfuse.fusion.steps.pointwise import host_values
+from onnxfuse.graph import concrete_shapes
 from onnxfuse.passes import pipeline
 from onnxfuse.runtime.sessions.opening import refusal
-from tests.support.small import ops, run
+from onnxfuse.shapes.inference import infer
+from tests.support.small import graph_of, ops, run
 
 OPSETS = (7, 8, 10, 11, 13, 17, 18, 21, 23)
 
@@ -196,3 +199,20 @@ def test_the_work_after_it_and_the_crop_are_one_kernel() -> None:
     found = ops(made)
     assert "{Transpose Transpose Conv Transpose Add}" in found
     assert "{Slice LeakyRelu}" in found
+
+
+@pytest.mark.parametrize(("opset", "nodes"), [(14, 4), (15, 3)])
+def test_the_target_of_open_extents_takes_few_nodes_on_the_host(opset: int, nodes: int) -> None:
+    """Whatever the batch is, none included; and what is behind keeps its extents: ONNX's inference reads the target."""
+    before = model(1, [8], ["L"], strides=[4], pads=[2, 2], opset=opset)
+    behind, window = before.graph.node[3], np.ones((2, 8, 3), np.float32)
+    behind.attribute.append(helper.make_attribute("pads", [1, 1]))
+    before.graph.initializer[3].CopyFrom(numpy_helper.from_array(window, "v"))
+    for batch in (3, 0):
+        made = same(before, image(before, [batch, 2, 9]))
+    graph = graph_of(made)
+    host = host_values(graph)
+    assert sum(not host.isdisjoint(n.outputs) for n in graph.nodes) == nodes
+    sized, _ = concrete_shapes.with_sizes(made, dict.fromkeys(concrete_shapes.open_dims(made), 9))
+    types = concrete_shapes.every_type(infer(sized).graph)
+    assert all(isinstance(d, int) for n in made.graph.node for o in n.output for d in types[o].shape or (None,))

@@ -1,0 +1,75 @@
+"""Programs as the engine reads them: long paths are written, and branches that exclude each other share registers."""
+
+import struct
+import sys
+from dataclasses import replace
+
+import pytest
+
+from bench.cases import ops
+from bench.cases.ops import FLOAT
+from onnxfuse import cuda
+from onnxfuse.cuda.launch_programs import stored, tape
+from onnxfuse.cuda.launch_programs.family import Family, Key
+from onnxfuse.cuda.launch_programs.tape import HEADER, written
+from onnxfuse.cuda.planning.arch import H200
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.symbolic.branching import settled
+from tests.support.kernels.tape_evaluator import Tape
+
+NEGATE = ops.op("(x) => (y) { y = Neg(x) }", (FLOAT,), (FLOAT,), "pointwise")
+
+
+def recorded(grid, sizes) -> Family:
+    """Return a program of a planner whose grid is computed by `grid`."""
+    launch = cuda.plan(NEGATE, ((8,),), True, H200)
+
+    def plan(shapes) -> LaunchPlan:
+        return replace(launch, grid=(grid(shapes[0][0]), 1, 1))
+
+    made = Family(Key((1,), (None,)), plan)
+    for size in sizes:
+        made.record(((size,),))
+    return made
+
+
+def test_a_path_may_be_longer_than_the_stack() -> None:
+    """Forty products of one input compare hundreds of extents."""
+    sizes = (100_000, 7)
+    made = recorded(lambda n: 1 + sum(n > 10 * k for k in range(sys.getrecursionlimit())), sizes)
+    data = written(made)
+    assert data is not None
+    again = stored.loaded(stored.dumped(made), made.key, made.plan)
+    assert stored.dumped(again) == stored.dumped(made)
+    for size in sizes:
+        expected = made.answer(((size,),))
+        assert Tape(data).answer(((size,),), made.kernels) == again.answer(((size,),)) == expected
+
+
+@pytest.mark.parametrize("answers", [2, 12])
+def test_answers_share_registers(answers: int) -> None:
+    """As many as the longest path takes, however many paths there are."""
+
+    def grid(n: int) -> int:
+        way = settled(n % answers)
+        for k in range(2, 50):
+            n = n * n % (1000 * way + k) + 1
+        return n
+
+    made = recorded(grid, range(1000, 1000 + answers))
+    data = written(made)
+    assert data is not None
+    registers = struct.unpack_from(HEADER.format, data)[5]
+    constants = struct.unpack_from(HEADER.format, data)[4]
+    assert made.answers == answers
+    assert registers - constants <= 4 * 50
+    for size in range(1000, 1000 + answers):
+        assert Tape(data).answer(((size,),), made.kernels) == made.answer(((size,),))
+
+
+def test_a_program_beyond_the_limit_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner answers then."""
+    made = recorded(lambda n: n * n % 7 + 1, [1000])
+    assert written(made) is not None
+    monkeypatch.setattr(tape, "MOST_REGISTERS", 1)
+    assert written(made) is None
