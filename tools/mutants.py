@@ -6,7 +6,9 @@ Each mutant is a fork of this process, in which the changed module is compiled i
 written, numpy, onnx and pytest are imported once, and the tests are those that name the module, nearest first.
 That is why it is not mutmut, which copies the tree and runs the whole suite on the copy, nor cosmic-ray, which writes
 the mutant into the work tree and has one test command for all modules. What a test starts in another process sees the
-module as it is. Prints a line for each survivor; exit 1 where there are any.
+module as it is. What lives through a sample of the cases is tried with all of them. A change that no test can see is in
+mutants.toml beside this file, with the reason, and is not tried. Prints a line for each survivor; exit 1 where there
+are any.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import re
 import signal
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +37,8 @@ OPERATORS: Mapping[type[ast.AST], Any] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult,
 }  # fmt: skip
 """What becomes of each operator."""
+EQUIVALENT = Path(__file__).with_suffix(".toml")
+"""Changes that no test can see, each with its reason."""
 IMPORTED = ("numpy", "onnx.reference", "onnxruntime", "hypothesis", "pytest")
 PATIENCE = 5
 """Times as long as without a mutant: then it hangs, which the tests have noticed."""
@@ -52,11 +57,29 @@ class Mutant:
     tree: ast.Module
 
 
+def equivalent(path: Path) -> set[tuple[str, str, str]]:
+    """Return a file's changes that no test can see: line, before, after. ValueError for a line that is gone.
+
+    Lines are known by their text, not by their number, which moves.
+    """
+    own, source = path.resolve().relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+    found = set()
+    for entry in tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", ()):
+        if entry["module"] == own:
+            if entry["line"] not in map(str.strip, source.splitlines()):
+                raise ValueError(f"{EQUIVALENT.name}: {own} has no line {entry['line']!r}")
+            found.add((entry["line"], entry["before"], entry["after"]))
+    return found
+
+
 def mutants(path: Path) -> Iterator[Mutant]:
     """Yield each change of a file, one at a time."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
+    # frozen=True and the like keep a programmer from a mistake, and decide nothing as the program runs.
+    classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    decorators = {id(n) for c in classes for d in c.decorator_list for n in ast.walk(d)}
     for number, node in enumerate(ast.walk(tree)):
-        for change in range(_changes(node)):
+        for change in range(_changes(node) if id(node) not in decorators else 0):
             made = copy.deepcopy(tree)
             changed = next(n for k, n in enumerate(ast.walk(made)) if k == number)
             _change(changed, change)
@@ -130,10 +153,10 @@ def nearest(path: Path) -> list[Path]:
     return [*found][:NEAREST] or sorted(own.glob("test_*.py"))[:NEAREST]
 
 
-def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: int = 0) -> bool:
+def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: int = 0, *, sample: bool = True) -> bool:
     """Return whether the tests pass with the mutant in the module's place; with None, whether they pass at all.
 
-    They are ended after so many seconds, if it is not 0.
+    They are ended after so many seconds, if it is not 0. `sample`: a part of the cases of those that have many.
     """
     child = os.fork()
     if not child:
@@ -146,7 +169,8 @@ def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: i
             sys.meta_path.insert(0, Changed(name, mutant))
         import pytest
 
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not gpu", "--sample", *map(str, tests)])
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not gpu", *(["--sample"] if sample else [])]
+        code = pytest.main([*options, *map(str, tests)])
         os._exit(int(code))
     _, status = os.waitpid(child, 0)
     return status == 0
@@ -157,6 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--count", type=int, help="so many of each module at most, the same ones each time")
+    parser.add_argument("--seed", type=int, default=0, help="of what --count takes")
     parser.add_argument("--line", type=int, help="those of this line alone")
     parser.add_argument("--tests", nargs="*", type=Path, help="instead of the nearest")
     arguments = parser.parse_args()
@@ -165,9 +190,14 @@ def main() -> int:
     judged = survived = 0
     for path in [f for p in arguments.paths for f in (sorted(p.rglob("*.py")) if p.is_dir() else [p])]:
         tests = arguments.tests or nearest(path)
-        found = [m for m in mutants(path) if arguments.line in (None, m.line)]
+        explained, lines = equivalent(path), path.read_text(encoding="utf-8").splitlines()
+        found = [
+            m
+            for m in mutants(path)
+            if arguments.line in (None, m.line) and (lines[m.line - 1].strip(), m.before, m.after) not in explained
+        ]
         if arguments.count is not None and len(found) > arguments.count:
-            found = random.Random(0).sample(found, arguments.count)
+            found = random.Random(arguments.seed).sample(found, arguments.count)
         if not found:
             continue
         began = time.monotonic()
@@ -178,7 +208,8 @@ def main() -> int:
         seconds = 10 + int(PATIENCE * (time.monotonic() - began))
         for mutant in sorted(found, key=lambda m: m.line):
             judged += 1
-            if survives(mutant, module_name(path), tests, seconds):
+            name = module_name(path)
+            if survives(mutant, name, tests, seconds) and survives(mutant, name, tests, sample=False):
                 survived += 1
                 print(f"{path}:{mutant.line}: {mutant.before}  ->  {mutant.after}", flush=True)
     print(f"{survived} of {judged} mutants survived")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse import runtime
@@ -60,9 +61,10 @@ def install_setting(how: str, who: str, setting: str) -> None:
     name, _, shape = setting.partition(" on ")
     warm = compare._warm
     device.cores = lambda: 2  # the settings are: default, 1 thread, 2 threads
-    compare.measured = lambda types, providers, setting: Ceilings(1e9, {})  # each attempt would measure anew
+    # Each attempt would measure anew.
+    pytest.MonkeyPatch().setattr(compare, "measured", lambda types, providers, setting: Ceilings(1e9, {}))
 
-    def dying(contender: compare.Contender, providers: Any, inputs: Any, outputs: Any) -> Any:
+    def dying(contender: Any, providers: Any, inputs: Any, outputs: Any) -> Any:
         shapes = ["x".join(map(str, value.shape())) for value in inputs.values()]
         if (contender.name, contender.setting.name) == (who, name) and (not shape or shape in shapes):
             crash(how)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -23,7 +24,7 @@ EVIL = "\x1b[31mred\x07 \u202eright"
 ORDER = "::error file=a::b"
 
 
-def _fail(*_: object, **__: object) -> None:
+def _fail(*_: object, **__: Any) -> None:
     raise KeyError(f"what is not there{EVIL}")
 
 
@@ -62,7 +63,7 @@ def test_a_signal_is_no_fault(
 ) -> None:
     """Also where it comes while what is compiled runs, which makes an error of its own of it."""
 
-    def interrupted(*_: object, **__: object) -> None:
+    def interrupted(*_: object, **__: Any) -> None:
         try:
             signal.raise_signal(number)
         except BaseException:
@@ -103,7 +104,7 @@ def test_what_is_not_installed_is_told_and_hides_no_fault(
 def test_memory_that_runs_out_is_the_machines(onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit 5."""
 
-    def hungry(*_: object, **__: object) -> None:
+    def hungry(*_: object, **__: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr(pipeline, "run", hungry)
@@ -119,7 +120,7 @@ def test_what_the_system_has_run_out_of_is_the_machines(
 ) -> None:
     """Exit 5 in its words, wherever it is met."""
 
-    def short(*_: object, **__: object) -> None:
+    def short(*_: object, **__: Any) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(pipeline, "run", short)

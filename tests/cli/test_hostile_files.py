@@ -129,7 +129,7 @@ def test_more_axes_than_numpy_has_are_refused(
     assert onnxfuse_command("optimize", "m.onnx", "o.onnx").code == 0
 
 
-def branches(depth: int, name: str) -> helper.GraphProto:
+def branches(depth: int, name: str) -> onnx.GraphProto:
     """Return a graph of Ifs in one another."""
     body = helper.make_graph([helper.make_node("Relu", ["x"], [f"{name}{depth}"])], "b", [], [])
     for i in range(depth - 1, -1, -1):

@@ -29,7 +29,11 @@ from tests.cli.test_ci import CONFIG
 FUNCTIONS = [g for g in vars(functions).values() if isinstance(g, type) and hasattr(g, "__total__")]
 ALL = [*GROUPS.values(), *FUNCTIONS]
 FILLED = Annotated[tuple[int, ...], Limits(items=1)]
-COUNT, RELATION = Annotated[int, Limits(least=0)], Annotated[str, Limits(pattern=toml.RELATION)]
+# Each a form of its own to mypy, and none a type that a value could have.
+COUNT: Any = Annotated[int, Limits(least=0)]
+RELATION: Any = Annotated[str, Limits(pattern=toml.RELATION)]
+COUNTS: Any = tuple[Annotated[int, Limits(least=0)], ...]
+PAIR: Any = tuple[Annotated[int, Limits(least=0)], Annotated[int, Limits(least=0)]]
 
 
 @pytest.mark.parametrize("group", ALL, ids=lambda g: g.__name__)
@@ -95,10 +99,10 @@ def test_words_of_types_are_the_models() -> None:
     ("value", "kind", "expected"),
     [
         (np.int64(3), COUNT, 3), (np.float32(0.5), float, 0.5), (3, float, 3.0), ("a/b", Path, Path("a/b")),
-        ([1, np.int8(2)], tuple[COUNT, ...], (1, 2)), (range(2), tuple[COUNT, ...], (0, 1)), ("x", Literal["x"], "x"),
-        ([3], COUNT | tuple[COUNT, ...], (3,)), (">= 3", RELATION, ">= 3"), (True, COUNT, None), (-1, COUNT, None),
+        ([1, np.int8(2)], COUNTS, (1, 2)), (range(2), COUNTS, (0, 1)), ("x", Literal["x"], "x"),
+        ([3], COUNT | COUNTS, (3,)), (">= 3", RELATION, ">= 3"), (True, COUNT, None), (-1, COUNT, None),
         (2.0, int, None), (float("nan"), float, None), (float("inf"), float, None), (10**400, float, None),
-        ("x", tuple[str, ...], None), ([1, 2, 3], COUNT | tuple[COUNT, COUNT], None), ("z", Literal["x"], None),
+        ("x", tuple[str, ...], None), ([1, 2, 3], COUNT | PAIR, None), ("z", Literal["x"], None),
         ((), FILLED, None), ([1], FILLED, (1,)), ({1: 2}, dict, None), (3, Path, None), ("=>3", RELATION, None),
     ],
 )  # fmt: skip

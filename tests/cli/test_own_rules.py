@@ -37,9 +37,9 @@ def test_the_session_is_opened_with_the_rules(
     asked: list[Sequence[str | Path]] = []
     session = runtime.session
 
-    def opened(*arguments: Any, rules: Sequence[str | Path] = (), **options: Any) -> Any:
-        asked.append(tuple(rules))
-        return session(*arguments, rules=rules, **options)
+    def opened(*arguments: Any, **options: Any) -> Any:
+        asked.append(tuple(options.get("rules", ())))
+        return session(*arguments, **options)
 
     monkeypatch.setattr(runtime, "session", opened)
     name, *options = command

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -158,7 +159,7 @@ def test_what_onnx_runtime_itself_computes_otherwise_on_a_gpu_is_no_fault(monkey
     right = running.verify(given, given, providers=CPU)
     asked = []
 
-    def verify(*_: object, providers: list[str], fused_providers: list[str], **__: object) -> VerifyReport:
+    def verify(*_: object, providers: list[str], fused_providers: list[str], **__: Any) -> VerifyReport:
         asked.append((providers[0], fused_providers[0]))
         return replace(right, problems=() if providers[0] in agree else ("y: nan",))
 

@@ -15,6 +15,7 @@ from onnxfuse.cuda.dispatch.measurements import Machine
 from onnxfuse.measure import tune as tuning
 from onnxfuse.measure.tune import Stopwatch
 from onnxfuse.measure.tune.work import TuningTask
+from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 from tests.cli.conftest import Command
 from tests.cli.test_report_files import FORM
 from tests.support.tuning import H200, Times, block, by_kind, short_attention, stopwatch
@@ -154,9 +155,9 @@ def test_the_librarys_op_is_told_beside_the_kernel(folder: Path, onnxfuse_comman
     told = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune")
     assert (told.code, fused(folder / "out.onnx")) == (0, ["attention"]), told.err
     assert "1 runs as the library's op" in told.out
-    told = onnxfuse_command("explain", "in.onnx", "--tuning", "out.tuning.json").out
-    assert "library's op" in told
-    assert told.index("10.0 library") < told.index("20.0 fused") < told.index("30.0 split")
+    page = onnxfuse_command("explain", "in.onnx", "--tuning", "out.tuning.json").out
+    assert "library's op" in page
+    assert page.index("10.0 library") < page.index("20.0 fused") < page.index("30.0 split")
     found = facts(onnxfuse_command("explain", "in.onnx", "--tuning", "out.tuning.json", "--json"))
     assert "library" in {d["verdict"] for d in found["tuning"]["decisions"]}
 
@@ -213,7 +214,7 @@ def test_dynamic_dimensions_need_a_size(folder: Path, onnxfuse_command: Command,
 
 def test_without_a_gpu_nothing_is_tuned(folder: Path, onnxfuse_command: Command) -> None:
     """Exit code 5, as wherever CUDA is asked for and is not there."""
-    if tuning.candidate_times.cuda_unusable() is None:
+    if cuda_unusable() is None:
         pytest.skip("there is a GPU here")
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--tune")
     assert result.code == 5

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
 from onnxfuse.cuda.isa.factors import FACTORS
@@ -132,8 +134,8 @@ class Buffer:
 
 def run(
     plan: LaunchPlan,
-    inputs: list[np.ndarray],
-    output_types: list[np.dtype],
+    inputs: Sequence[np.ndarray],
+    output_types: Sequence[npt.DTypeLike],
     aligned: bool = True,
     over: int | None = None,
 ) -> list[np.ndarray]:
@@ -145,7 +147,7 @@ def run(
     results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]
     if over is not None:
         results[0] = sources[over]
-    left = np.uint8(POISON if plan.passing else 0)
+    left = np.array(POISON if plan.passing else 0, np.uint8)
     scratch = [Buffer((plan.scratch_bytes,), np.dtype(np.uint8), True, left)] if plan.scratch_bytes else []
     buffers = [*sources, *results, *scratch]
     written = 0

@@ -16,7 +16,7 @@ A100 = Arch("sm_80", 108)
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_the_parts_write_the_whole_output_once(dtype):
+def test_the_parts_write_the_whole_output_once(dtype: int) -> None:
     """By the kernels of sm_80 and later, which all have a twin on the host."""
     op, shapes = joined.case(dtype)
     given = joined.inputs(op, shapes, np.random.default_rng(0))
@@ -28,7 +28,7 @@ def test_the_parts_write_the_whole_output_once(dtype):
     ops.within_budget(op, given, emulate.run(plan, given, [ops.NUMPY[dtype]]), cuts)
 
 
-def test_the_copy_engine_is_told_where_a_parts_channels_lie():
+def test_the_copy_engine_is_told_where_a_parts_channels_lie() -> None:
     """On Hopper: the rows of the whole output, from the part's first channel on."""
     op, shapes = joined.case(HALF)
     plan = cuda.plan(op, tuple(shapes), True, H200)
@@ -36,7 +36,7 @@ def test_the_copy_engine_is_told_where_a_parts_channels_lie():
     assert [(m.extents[0], m.strides, m.offset) for m in put] == [(24, (224,), 0), (40, (224,), 48)]
 
 
-def test_groups_of_many_channels_lie_in_a_part():
+def test_groups_of_many_channels_lie_in_a_part() -> None:
     """Each group's columns beside the one before; of few channels the template direct writes them."""
     op, shapes = joined.case(HALF, 1, (3, 4), 64)
     given = joined.inputs(op, shapes, np.random.default_rng(0))
@@ -56,17 +56,17 @@ def test_groups_of_many_channels_lie_in_a_part():
         ("(x, w) => (y) { m = Relu(x) y = Concat <axis = 3> (m, x) }", "no matrix product in the body"),
     ],
 )
-def test_what_has_no_parts_is_refused_with_the_reason(text, reason):
+def test_what_has_no_parts_is_refused_with_the_reason(text: str, reason: str) -> None:
     assert reason in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "concat")))
 
 
-def test_a_gpu_without_a_kernel_for_a_part_keeps_the_body():
+def test_a_gpu_without_a_kernel_for_a_part_keeps_the_body() -> None:
     op, _ = joined.case(HALF)
     assert cuda.supports(op, lambda: H200) is None
     assert "sm_75" in str(cuda.supports(op, lambda: Arch("sm_75", 40)))
 
 
-def test_parts_of_other_sizes_are_refused():
+def test_parts_of_other_sizes_are_refused() -> None:
     text = "(x, w, z) => (y) { m = MatMul(x, w) y = Concat <axis = 3> (m, z) }"
     op = ops.op(text, (HALF,) * 3, (HALF,), "concat")
     for z in ((2, 7, 5, 8), (2, 7, 6, 4)):

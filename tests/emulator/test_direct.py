@@ -20,6 +20,7 @@ from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
+from tests.support.arches import on
 from tests.support.kernels.windows import TEXTS, Case, cases
 
 STEM = Case(SILU, HALF, False, 2, 3, 64, (19, 21), (7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
@@ -47,7 +48,7 @@ def check(case: Case, tuning: Variant | None = None, aligned: bool = True) -> La
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("case", [STEM, GROUPS], ids=["stem", "groups"])
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_the_kernel_gives_the_body(text, case, dtype):
+def test_the_kernel_gives_the_body(text: str, case: Case, dtype: int) -> None:
     check(replace(case, text=text, dtype=dtype))
 
 
@@ -61,13 +62,13 @@ def test_the_kernel_gives_the_body(text, case, dtype):
     ],
     ids=["a resampling", "a wide window", "one filter"],
 )
-def test_large_windows_of_few_channels_and_filters(case, dtype):
+def test_large_windows_of_few_channels_and_filters(case: Case, dtype: int) -> None:
     check(replace(case, dtype=dtype))
 
 
 @settings(max_examples=8, deadline=None)
 @given(case=cases(largest=12), aligned=st.booleans())
-def test_any_convolution(case, aligned):
+def test_any_convolution(case: Case, aligned: bool) -> None:
     """Kernels, strides, pads, dilations, groups, odd channels and filters, any alignment, any type and layout."""
     check(case, aligned=aligned)
 
@@ -76,7 +77,7 @@ def test_any_convolution(case, aligned):
     "area", [Area(2, 8, 1, 64, 1), Area(4, 16, 1, 32, 2), Area(8, 8, 1, 64, 2), Area(2, 32, 1, 96, 4)]
 )
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_any_area_gives_the_same(area, stride):
+def test_any_area_gives_the_same(area: Area, stride: int) -> None:
     """Smaller and larger than the image, all filters at once or a few."""
     check(replace(STEM, filters=64 if area.filters < 96 else 96, strides=(2, stride)), DirectVariant(area=area))
 
@@ -87,7 +88,7 @@ def test_any_area_gives_the_same(area, stride):
 @pytest.mark.parametrize("images_last", [True, False])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_signals_in_tiles_of_one_row(area, images_last, stride, dtype):
+def test_signals_in_tiles_of_one_row(area: Area, images_last: bool, stride: int, dtype: int) -> None:
     """Smaller and larger than the signal, of planes and of pixels, an odd stride among them."""
     dilations = (1, 3 if images_last else 1)
     case = replace(SIGNAL, images_last=images_last, dtype=dtype, strides=(1, stride), dilations=dilations)
@@ -95,7 +96,7 @@ def test_signals_in_tiles_of_one_row(area, images_last, stride, dtype):
 
 
 @pytest.mark.parametrize("case", [SIGNAL, replace(SIGNAL, groups=3, channels=4, filters=6), replace(SIGNAL, filters=1)])
-def test_a_signal_leaves_no_row_of_a_product_idle(case):
+def test_a_signal_leaves_no_row_of_a_product_idle(case: Case) -> None:
     """A tile of two rows would compute one of them for nothing."""
     assert "constexpr int TILE_ROWS = 1;" in check(case).kernel.text
     assert "constexpr int TILE_ROWS = 2;" in planned(replace(case, size=(2, 77))).kernel.text
@@ -103,14 +104,14 @@ def test_a_signal_leaves_no_row_of_a_product_idle(case):
 
 @pytest.mark.parametrize("channels", [1, 3, 4, 6, 8, 40])
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_any_number_of_groups_in_a_block(channels, groups):
+def test_any_number_of_groups_in_a_block(channels: int, groups: int) -> None:
     """The last block has fewer groups than the others."""
     check(replace(GROUPS, channels=channels, groups=5, filters=24), DirectVariant(area=Area(4, 8, groups, 24, 1)))
 
 
 @pytest.mark.parametrize("case", [STEM, replace(STEM, strides=(1, 1), kernel=(3, 3)), GROUPS], ids=["7", "3", "groups"])
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_infinities_stay_where_they_are_seen(case, dtype):
+def test_infinities_stay_where_they_are_seen(case: Case, dtype: int) -> None:
     """An infinity reaches the outputs whose windows hold it, and makes no neighbour NaN."""
     made = replace(case, text=PLAIN, dtype=dtype)
     inputs = made.inputs(np.random.default_rng(0))
@@ -125,7 +126,7 @@ def test_infinities_stay_where_they_are_seen(case, dtype):
 
 @pytest.mark.parametrize("case", [STEM, GROUPS], ids=["planes", "pixels"])
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_windows_that_do_not_fit_are_computed_plainly(case, dtype):
+def test_windows_that_do_not_fit_are_computed_plainly(case: Case, dtype: int) -> None:
     """Far apart or many channels: whatever the rule lets through has a kernel."""
     far = replace(case, dtype=dtype, size=(141, 3), kernel=(2, 2), dilations=(140, 1), pads=(0, 0, 0, 0))
     plan = check(
@@ -138,7 +139,7 @@ def test_windows_that_do_not_fit_are_computed_plainly(case, dtype):
 
 
 @pytest.mark.parametrize(("images", "size", "filters"), [(0, (9, 9), 8), (2, (0, 9), 8), (2, (9, 9), 8)])
-def test_nothing_to_compute_launches_nothing(images, size, filters):
+def test_nothing_to_compute_launches_nothing(images: int, size: tuple[int, int], filters: int) -> None:
     """No images, or windows that fit nowhere."""
     case = replace(STEM, images=images, size=size, filters=filters, kernel=(12, 3), pads=(1, 1, 1, 1), strides=(1, 1))
     shapes = [tuple(max(n, 0) for n in shape) for shape in case.shapes()]
@@ -147,14 +148,14 @@ def test_nothing_to_compute_launches_nothing(images, size, filters):
     assert math.prod(plan.output_shapes[0]) == 0
 
 
-def test_another_batch_is_the_same_kernel():
+def test_another_batch_is_the_same_kernel() -> None:
     """What depends on the batch is passed by value: a model with a dynamic batch compiles once it is large."""
     few, many = (planned(replace(STEM, images=n, size=(224, 224))) for n in (32, 64))
     assert few.kernel == many.kernel
     assert few.parameters != many.parameters
 
 
-def test_few_outputs_take_small_areas():
+def test_few_outputs_take_small_areas() -> None:
     """So that each multiprocessor has one."""
     grids = {n: planned(replace(STEM, images=n, size=(224, 224))).grid[0] for n in (1, 32)}
     assert grids[1] > 90
@@ -162,7 +163,7 @@ def test_few_outputs_take_small_areas():
 
 
 @pytest.mark.parametrize("case", [STEM, GROUPS, replace(GROUPS, channels=56, filters=56, groups=2), SIGNAL])
-def test_candidates_are_different_and_have_plans(case):
+def test_candidates_are_different_and_have_plans(case: Case) -> None:
     """The plan's own choice is among them."""
     shapes = tuple(case.shapes())
     found = cuda.candidates(case.op(), shapes, H200)
@@ -186,16 +187,16 @@ TO, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "Transpose <perm = [0,2,3,1]>
          "weights that lie as those of depthwise"),
     ],
 )  # fmt: skip
-def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
+def test_what_no_kernel_fits_is_refused_with_the_reason(text: str, reason: str) -> None:
     assert reason in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "direct")))
 
 
-def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_pixel():
+def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_pixel() -> None:
     assert cuda.supports(STEM.op(), lambda: H200) is None
     assert cuda.supports(STEM.op(), lambda: Arch("sm_80", 108)) is None
     for other in ("sm_75", "sm_89", "sm_100"):
         refusal = f"is made for sm_80, sm_87 and sm_90, this GPU is {other}"
-        assert refusal in str(cuda.supports(STEM.op(), lambda other=other: Arch(other, 108)))
+        assert refusal in str(cuda.supports(STEM.op(), on(Arch(other, 108))))
     assert cuda.supports(replace(STEM.op(), tf32=False), lambda: H200) is None
     exact = replace(replace(STEM, dtype=FLOAT).op(), tf32=False)
     assert cuda.supports(exact, lambda: H200) is None
@@ -203,7 +204,7 @@ def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_p
     assert "use_tf32 is 0" in str(cuda.supports(replace(sliding.op(), tf32=False), lambda: H200))
 
 
-def test_an_area_that_does_not_fit_is_refused_with_the_reason():
+def test_an_area_that_does_not_fit_is_refused_with_the_reason() -> None:
     with pytest.raises(KernelError, match="bytes of shared memory, expected at most"):
         planned(replace(GROUPS, channels=400, filters=64, groups=1), DirectVariant(area=Area(16, 32, 1, 64, 1)))
 
@@ -216,14 +217,14 @@ def test_an_area_that_does_not_fit_is_refused_with_the_reason():
     "case",
     [STEM, replace(STEM, kernel=(3, 3), filters=32), GROUPS, replace(GROUPS, text=RESIDUAL, channels=4, filters=4)],
 )
-def test_kernels_compile_without_spills(dtype, case):
+def test_kernels_compile_without_spills(dtype: int, case: Case) -> None:
     """Of large images, as they are planned for."""
     compiles_without_spills(planned(replace(case, dtype=dtype, images=32, size=(112, 112))))
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("taps", [3, 7, 11])
-def test_kernels_of_signals_compile_without_spills(dtype, taps):
+def test_kernels_of_signals_compile_without_spills(dtype: int, taps: int) -> None:
     """Of a vocoder's layers: channels that go on for tens of thousands of places."""
     case = replace(SIGNAL, text=RESIDUAL, dtype=dtype, images=8, size=(1, 32768), kernel=(1, taps))
     compiles_without_spills(planned(case))

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +16,14 @@ from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
-from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import few
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
-from tests.emulator.test_attention import H200, assert_in_budget, check
+from tests.emulator.test_attention import assert_in_budget, check
+from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels import programs
 
 TYPES = [HALF, BRAIN, FLOAT]
@@ -34,7 +36,7 @@ def way(parts: int = 3, warps: int = 2) -> AttentionVariant:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 31), (1, 33), (3, 160), (17, 100)])
 @pytest.mark.parametrize("parts", [1, 3])
-def test_the_kernel_gives_attention(dtype, queries, keys, parts):
+def test_the_kernel_gives_attention(dtype: int, queries: int, keys: int, parts: int) -> None:
     """Blocks without a key for each warp, steps cut short, more rows than a tile has."""
     check(Case(1, 2, queries, keys, 16, dtype), way(parts))
 
@@ -42,14 +44,14 @@ def test_the_kernel_gives_attention(dtype, queries, keys, parts):
 @pytest.mark.parametrize("group", [1, 2, 4, 8])
 @pytest.mark.parametrize("heads_first", ["", "kv", "qkvy"])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_a_group_of_heads_reads_one_head_of_keys(group, heads_first, queries):
+def test_a_group_of_heads_reads_one_head_of_keys(group: int, heads_first: str, queries: int) -> None:
     check(Case(2, 8, queries, 70, 16, group=group, heads_first=heads_first), way())
 
 
 @pytest.mark.parametrize("size", [16, 48, 64, 128, 256])
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_every_size_of_a_head(size, aligned, dtype):
+def test_every_size_of_a_head(size: int, aligned: bool, dtype: int) -> None:
     if dtype == FLOAT and size > 128:
         with pytest.raises(KernelError, match="wide heads"):
             cuda.plan(Case(1, 2, 1, 40, size, dtype).op(), Case(1, 2, 1, 40, size, dtype).shapes(), True, H200, way())
@@ -59,7 +61,7 @@ def test_every_size_of_a_head(size, aligned, dtype):
 
 @pytest.mark.parametrize("size", [8, 40, 72, 248])
 @pytest.mark.parametrize("aligned", [True, False])
-def test_a_product_may_end_behind_a_head(size, aligned):
+def test_a_product_may_end_behind_a_head(size: int, aligned: bool) -> None:
     """The rest of it is zeros; what caches get is rows of a head without them."""
     check(Case(2, 4, 2, 90, size, group=2), way(), aligned)
     grow(Case(2, 4, 2, 90, size, heads_first="kv", group=2, past=87), way(), aligned)
@@ -67,19 +69,19 @@ def test_a_product_may_end_behind_a_head(size, aligned):
 
 @pytest.mark.parametrize("bias", [(2, 4, 3, 70), (1, 4, 3, 70), (3, 70), (70,), (1,), (2, 1, 3, 1), (2, 4, 1, 70), ()])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_a_bias_is_broadcast(bias, dtype):
+def test_a_bias_is_broadcast(bias: tuple[int, ...], dtype: int) -> None:
     check(Case(2, 4, 3, 70, 16, dtype, bias=bias, group=2), way())
 
 
 @pytest.mark.parametrize("scale", [0.7, -0.7])
 @pytest.mark.parametrize("bias", [None, (70,)])
-def test_the_scale_may_turn_the_order_of_the_scores(scale, bias):
+def test_the_scale_may_turn_the_order_of_the_scores(scale: float, bias: tuple[int] | None) -> None:
     check(Case(1, 2, 1, 70, 16, scale=scale, bias=bias), way())
 
 
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_blocks_and_warps_whose_keys_are_masked_leave_no_trace(safe, dtype):
+def test_blocks_and_warps_whose_keys_are_masked_leave_no_trace(safe: bool, dtype: int) -> None:
     """A row of nothing else is no number, or 0."""
     case = Case(2, 2, 2, 200, 16, dtype, bias=(2, 1, 1, 200), safe=safe)
     q, k, v, bias = case.inputs(np.random.default_rng(0))
@@ -91,7 +93,7 @@ def test_blocks_and_warps_whose_keys_are_masked_leave_no_trace(safe, dtype):
 
 
 @pytest.mark.parametrize("dtype", [BRAIN, FLOAT])
-def test_a_row_masked_by_the_lowest_number_is_a_mean(dtype):
+def test_a_row_masked_by_the_lowest_number_is_a_mean(dtype: int) -> None:
     case = Case(1, 2, 1, 150, 16, dtype, bias=(150,))
     q, k, v, added = case.inputs(np.random.default_rng(0))
     added[...] = -3.38e38
@@ -100,20 +102,20 @@ def test_a_row_masked_by_the_lowest_number_is_a_mean(dtype):
     np.testing.assert_allclose(got, np.broadcast_to(mean, got.shape), atol=0.01)
 
 
-def test_without_a_key_the_result_is_zero():
+def test_without_a_key_the_result_is_zero() -> None:
     case = Case(2, 2, 1, 0, 16)
     assert not assert_in_budget(case, case.inputs(np.random.default_rng(0)), way()).any()
 
 
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
-def test_nothing_to_compute_launches_nothing(empty):
+def test_nothing_to_compute_launches_nothing(empty: dict[str, Any]) -> None:
     case = replace(Case(2, 2, 1, 210, 16), **empty)
     assert cuda.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize(("queries", "keys", "warps"), [(1, 1024, 8), (5, 100, 2), (1, 1300, 4), (16, 7, 1)])
-def test_the_blocks_of_a_cluster_share_what_they_have_found(queries, keys, warps, dtype):
+def test_the_blocks_of_a_cluster_share_what_they_have_found(queries: int, keys: int, warps: int, dtype: int) -> None:
     """Blocks without a key, steps cut short; rows that each of eight gives a share of."""
     case = Case(1, 8, queries, keys, 64, dtype, heads_first="kv", group=4)
     tuning = way(few.TOGETHER, warps)
@@ -127,12 +129,14 @@ def test_the_blocks_of_a_cluster_share_what_they_have_found(queries, keys, warps
     queries=st.integers(1, 16), keys=st.integers(1, 300), warps=st.sampled_from([1, 2, 4]), parts=st.integers(1, 9),
     group=st.sampled_from([1, 2, 4]), bias=st.booleans(), aligned=st.booleans(), dtype=st.sampled_from(TYPES),
 )  # fmt: skip
-def test_the_keys_may_be_shared_in_any_way(queries, keys, warps, parts, group, bias, aligned, dtype):
+def test_the_keys_may_be_shared_in_any_way(
+    queries: int, keys: int, warps: int, parts: int, group: int, bias: bool, aligned: bool, dtype: int
+) -> None:
     case = Case(1, 4, queries, keys, 16, dtype, bias=(1, 1, 1, keys) if bias else None, group=group)
     check(case, way(parts, warps), aligned)
 
 
-def test_a_step_of_decoding_fills_the_gpu_and_reads_its_keys_once():
+def test_a_step_of_decoding_fills_the_gpu_and_reads_its_keys_once() -> None:
     """16 heads on 4 of keys, 1024 keys: a row of blocks for each of those, whose keys are shared as there is room."""
     for batch, parts, span in ((1, 8, 128), (8, 4, 256), (64, 1, 1024)):
         case = Case(batch, 16, 1, 1024, 128, heads_first="kv", group=4)
@@ -143,7 +147,7 @@ def test_a_step_of_decoding_fills_the_gpu_and_reads_its_keys_once():
         assert f"CLUSTER = {8 if parts == 8 else 1};" in plan.kernel.text
 
 
-def test_one_program_answers_for_every_length():
+def test_one_program_answers_for_every_length() -> None:
     case = Case(8, 16, 1, 1024, 128, heads_first="kv", group=4)
     op = replace(case.op(), open_length=True)
     made = dispatch.family(op, Key((3, 4, 4), (None, None, 2048, None, 4, None, 128, None, 4, None, 128)), True, H200)
@@ -171,19 +175,19 @@ def grow(case: Case, tuning: Variant | None = None, aligned: bool = True) -> Non
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("past", "keys"), [(0, 1), (1, 2), (31, 32), (100, 103), (199, 200), (60, 60)])
 @pytest.mark.parametrize("aligned", [True, False])
-def test_a_cache_is_written_as_it_is_read(past, keys, dtype, aligned):
+def test_a_cache_is_written_as_it_is_read(past: int, keys: int, dtype: int, aligned: bool) -> None:
     """One new key, several, none; before the first one."""
     grow(Case(2, 4, 1, keys, 16, dtype, heads_first="kv", group=2, past=past), None, aligned)
 
 
 @pytest.mark.parametrize("queries", [1, 9])
 @pytest.mark.parametrize("layout", [{"heads_first": "kv"}, {"heads_first": "qkvy"}, {"apart": "kv"}])
-def test_caches_of_any_layout_beside_more_rows_than_a_tile_has(queries, layout):
+def test_caches_of_any_layout_beside_more_rows_than_a_tile_has(queries: int, layout: dict[str, Any]) -> None:
     """The first tile alone writes them."""
     grow(Case(2, 4, queries, 150, 16, group=4, past=141, bias=(2, 1, queries, 150), **layout), way())
 
 
-def test_caches_beside_many_queries_are_left_to_others():
+def test_caches_beside_many_queries_are_left_to_others() -> None:
     case = Case(2, 4, 17, 150, 16, heads_first="kv", past=133)
     with pytest.raises(KernelError, match="expected 1 to 16"):
         cuda.plan(case.op(), case.shapes(), True, H200)
@@ -198,7 +202,7 @@ COMPILED = [
 
 @pytest.mark.parametrize("arch", SUPPORTED, ids=lambda arch: arch.name)
 @pytest.mark.parametrize("case", COMPILED, ids=str)
-def test_registers_and_shared_memory_suffice_on_every_gpu(arch, case):
+def test_registers_and_shared_memory_suffice_on_every_gpu(arch: Arch, case: Case) -> None:
     for tuning in (None, way(1, 2)):
         plan = cuda.plan(case.op(), case.shapes(), True, arch, tuning)
         assert plan.shared_bytes <= arch.shared_bytes

@@ -1,6 +1,7 @@
 """The gemm template's kernel for few rows: the host's compiler runs it, NVRTC compiles it, the plan takes it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,11 @@ from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.templates.gemm import few
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmVariant, Strip
-from onnxfuse.model.fused import fused_ops, write
+from onnxfuse.model.fused import FusedOp, fused_ops, write
 from tests.emulator import emulate
 from tests.emulator.test_gemm import A100
 from tests.emulator.test_whole_kernels import H200
@@ -26,7 +28,7 @@ from tests.support.kernels import programs
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 
 
-def emulated(fused, shapes, strip=None):
+def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], strip: Strip | None = None) -> None:
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(strip=strip))
@@ -39,14 +41,14 @@ def emulated(fused, shapes, strip=None):
 @pytest.mark.parametrize(("strip", "rows", "n", "k"), [
     (Strip(16), 1, 8, 8), (Strip(16, 4, 16), 8, 40, 1288), (Strip(32), 7, 72, 520), (Strip(32), 8, 136, 2056),
 ])  # fmt: skip
-def test_every_strip_gives_the_body(text, strip, rows, n, k):
+def test_every_strip_gives_the_body(text: str, strip: Strip, rows: int, n: int, k: int) -> None:
     """Strips that stick out of the columns, steps out of the terms; fewer steps than stages, and a ring gone round."""
     fused, shapes = products.case(text, BRAIN if rows == 7 else HALF, (rows,), n, k)
     emulated(fused, shapes, strip)
     emulated(replace(fused, constants=frozenset(range(1, len(shapes)))), shapes, strip)
 
 
-def test_leading_dimensions_are_rows_and_cells_go_where_they_belong():
+def test_leading_dimensions_are_rows_and_cells_go_where_they_belong() -> None:
     text = """(x, v, w) => (y, z) { m = MatMul(x, v) n = MatMul(x, w) s = Constant <value = int64[4] {0, 0, 4, 18}> ()
       q = Reshape(m, s) r = Reshape(n, s)
       y = Transpose <perm = [0, 2, 1, 3]> (q) z = Transpose <perm = [0, 2, 3, 1]> (r) }"""
@@ -55,22 +57,24 @@ def test_leading_dimensions_are_rows_and_cells_go_where_they_belong():
 
 
 @pytest.mark.parametrize("strip", few.STRIPS)
-def test_products_side_by_side_may_have_different_columns(strip):
+def test_products_side_by_side_may_have_different_columns(strip: Strip) -> None:
     fused, shapes = products.table("of different columns", HALF)
     emulated(fused, [(7, 40), *shapes[1:4], (7, 200), (7, 8), (7, 72)], strip)
 
 
-def test_lines_of_the_left_factor_may_hold_more():
+def test_lines_of_the_left_factor_may_hold_more() -> None:
     fused = ops.op(products.TOKENS.replace("TERMS", "40"), (HALF,) * 4, (HALF,), "gemm")
     emulated(fused, [(7, 48), (40, 24), (7, 1), (7, 24)])
 
 
-def plans(text, dtype, rows, n, k, arch=H200, aligned=True):
+def plans(
+    text: str, dtype: int, rows: tuple[int, ...], n: int, k: int, arch: Arch = H200, aligned: bool = True
+) -> bool:
     fused, shapes = products.case(text, dtype, rows, n, k)
     return "COLUMNS = " in cuda.plan(fused, tuple(shapes), aligned, arch).kernel.text
 
 
-def test_where_the_kernel_runs():
+def test_where_the_kernel_runs() -> None:
     """Up to eight rows of half types, lines on a boundary of 16 bytes; the others stay with the kernels there are."""
     assert plans(PLAIN, HALF, (8,), 2048, 2048)
     assert plans(PLAIN, HALF, (2, 4), 2048, 2048)
@@ -89,7 +93,7 @@ def test_where_the_kernel_runs():
     ("text", "n", "columns"),
     [(PLAIN, 768, 16), (PLAIN, 2048, 32), (SWIGLU, 4096, 32), (QKV, 512, 16), (PLAIN, 32000, 32)],
 )
-def test_the_widest_strip_that_enough_multiprocessors_have(text, n, columns):
+def test_the_widest_strip_that_enough_multiprocessors_have(text: str, n: int, columns: int) -> None:
     fused, shapes = products.case(text, HALF, (1,), n, 2048)
     assert gemm.chosen(fused, tuple(shapes), H200) == Strip(columns)
     assert cuda.plan(fused, tuple(shapes), True, H200).grid[0] == -(-n // columns) * (3 if text == QKV else 1)
@@ -97,7 +101,7 @@ def test_the_widest_strip_that_enough_multiprocessors_have(text, n, columns):
 
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("strip", few.STRIPS, ids=str)
-def test_every_strip_compiles_without_spilling_much(text, strip):
+def test_every_strip_compiles_without_spilling_much(text: str, strip: Strip) -> None:
     """Two blocks share the registers of a multiprocessor, so that the kernel behind begins beside this one."""
     fused, shapes = products.case(text, HALF, (1,), 2048, 2048)
     if GemmVariant(strip=strip) not in gemm.candidates(fused, tuple(shapes), H200):
@@ -109,7 +113,7 @@ def test_every_strip_compiles_without_spilling_much(text, strip):
     assert plan.shared_bytes <= H200.shared_bytes
 
 
-def model(weights, nodes):
+def model(weights: Sequence[str], nodes: Sequence[tuple[str, str, str]]) -> tuple[onnx.ModelProto, str]:
     """Return a model of nodes of one op, `weights` among its initializers."""
     fused, _ = products.case(PLAIN, HALF, (1,), 8, 8)
     calls = " ".join(f"{y} = onnxfuse.{fused.name} ({x}, {w})" for y, x, w in nodes)
@@ -123,7 +127,7 @@ def model(weights, nodes):
     return made, fused.name
 
 
-def test_what_is_a_weight_wherever_the_op_stands_is_known_to_its_plan():
+def test_what_is_a_weight_wherever_the_op_stands_is_known_to_its_plan() -> None:
     """One that a caller may bring, or that a node computes, is none: the kernel ahead may write it."""
     made, name = model(["w", "u"], [("t", "x", "w"), ("y", "t", "u")])
     assert fused_ops(made)[name].constants == {1}
@@ -133,7 +137,7 @@ def test_what_is_a_weight_wherever_the_op_stands_is_known_to_its_plan():
     assert fused_ops(made)[name].constants == set()
 
 
-def test_only_weights_are_fetched_before_the_kernel_ahead_has_ended():
+def test_only_weights_are_fetched_before_the_kernel_ahead_has_ended() -> None:
     fused, shapes = products.case(SWIGLU, HALF, (1,), 64, 64)
     for constants, early in [({1, 2}, True), ({1}, False), (set(), False)]:
         plan = cuda.plan(replace(fused, constants=frozenset(constants)), tuple(shapes), True, H200)
@@ -141,7 +145,7 @@ def test_only_weights_are_fetched_before_the_kernel_ahead_has_ended():
 
 
 @pytest.mark.parametrize(("text", "n", "k"), [(PLAIN, 2048, 2048), (SWIGLU, 4096, 2048), (TRANSPOSED, 1000, 2048)])
-def test_one_program_answers_for_every_number_of_rows(text, n, k):
+def test_one_program_answers_for_every_number_of_rows(text: str, n: int, k: int) -> None:
     """The weights' sizes are known to it, the rows are not: up to eight, and more by the other kernels."""
     fused, shapes = products.case(text, HALF, (1,), n, k)
     fixed = (None, k, *(d for s in shapes[1:] for d in s))

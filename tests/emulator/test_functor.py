@@ -1,7 +1,9 @@
 """Generated functors, built by the host's compiler, against onnx.reference in float64: every pointwise op."""
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from onnxfuse import cuda
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.source import template
 from onnxfuse.cuda.templates.memory_bound import schedule
+from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
 
 ANY = np.concatenate([np.linspace(-9, 9, 181), [1e-3, -1e-3, 30, -30, 90, -90, 1e4, -1e4, 3e8, -3e8, 1e-30, -1e-30]])
@@ -86,7 +89,9 @@ BODIES = {
 
 
 @cache
-def compiled(text, inputs, outputs, opset=23):
+def compiled(
+    text: str, inputs: tuple[int, ...], outputs: tuple[int, ...], opset: int = 23
+) -> tuple[FusedOp, Callable[..., list[np.ndarray]]]:
     """Return (op, function) where function maps input arrays to output arrays through the functor."""
     fused = ops.op(text, inputs, outputs, opset=opset)
     program = schedule.program(fused)
@@ -108,7 +113,7 @@ def compiled(text, inputs, outputs, opset=23):
     emulate.folder()
     run = emulate.library(source).run
 
-    def function(*arrays):
+    def function(*arrays: np.ndarray) -> list[np.ndarray]:
         given = [np.ascontiguousarray(arrays[i], computed_type(inputs[i])) for i in live]
         results = [np.empty(arrays[0].shape, computed_type(t)) for t in outputs]
         pointers = (ctypes.c_void_p * (len(given) + len(results)))(*(a.ctypes.data for a in (*given, *results)))
@@ -118,18 +123,18 @@ def compiled(text, inputs, outputs, opset=23):
     return fused, function
 
 
-def kernels_type(dtype):
+def kernels_type(dtype: int) -> str:
     from onnxfuse.symbolic import element_types
 
     return element_types.computed(dtype)
 
 
-def computed_type(dtype):
+def computed_type(dtype: int) -> Any:
     """Functors see 16-bit floats as float."""
     return np.float32 if dtype in (HALF, ops.BRAIN) else ops.NUMPY[dtype]
 
 
-def assert_close(got, exact, plain, ulps):
+def assert_close(got: np.ndarray, exact: np.ndarray, plain: np.ndarray, ulps: float) -> None:
     """At most twice the unfused error plus `ulps` units in the last place; NaN and infinities as in the truth."""
     exact = np.asarray(exact, np.float64)
     with np.errstate(all="ignore"):
@@ -148,7 +153,7 @@ def assert_close(got, exact, plain, ulps):
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_functor_computes_what_the_body_says(name):
+def test_functor_computes_what_the_body_says(name: str) -> None:
     """Signed, wide-range and edge inputs; float32 against float64."""
     text, values, ulps = BODIES[name]
     fused, function = compiled(text, (FLOAT,), (FLOAT,))
@@ -158,7 +163,7 @@ def test_functor_computes_what_the_body_says(name):
 
 @pytest.mark.parametrize("activation", ["Exp", "Sigmoid", "Mish", "Gelu", 'Gelu <approximate = "tanh">'])
 @pytest.mark.parametrize("dtype", [HALF, ops.BRAIN])
-def test_shorter_forms_for_16_bits_lose_less_than_half_a_rounding(activation, dtype):
+def test_shorter_forms_for_16_bits_lose_less_than_half_a_rounding(activation: str, dtype: int) -> None:
     """The relative error is below 2^-13, also left of 0, where 1 + erf has few digits left; where the value is less
     than a normal float16, the absolute one is below an eighth of the least float16."""
     fused, function = compiled(f"(x) => (y) {{ y = {activation}(x) }}", (dtype,), (dtype,))
@@ -181,7 +186,7 @@ BINARY = {
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_binary_functors_on_all_pairs_of_edges(name):
+def test_binary_functors_on_all_pairs_of_edges(name: str) -> None:
     """Every edge value against every other one: NaN, infinities, signed zeros, the denormal."""
     dtype, result = BINARY[name]
     fused, function = compiled(f"(a, b) => (y) {{ y = {name}(a, b) }}", (dtype, dtype), (result,))
@@ -204,14 +209,14 @@ def test_binary_functors_on_all_pairs_of_edges(name):
         ("Mod <fmod = 1> (a, b)", [1, -1, 1, -1, 0, 1]),
     ],
 )
-def test_integer_division_truncates_and_mod_follows_its_rule(text, expected):
+def test_integer_division_truncates_and_mod_follows_its_rule(text: str, expected: list[int]) -> None:
     """Div goes towards 0; Mod takes the sign of the divisor, with fmod=1 that of the dividend."""
     _, function = compiled(f"(a, b) => (y) {{ y = {text} }}", (INT32, INT32), (INT32,))
     a, b = np.array([7, -7, 7, -7, 0, 5], np.int32), np.array([2, 2, -2, -2, 3, 2], np.int32)
     np.testing.assert_array_equal(function(a, b)[0], expected)
 
 
-def test_a_cast_to_half_rounds_to_even_and_overflows_to_infinity():
+def test_a_cast_to_half_rounds_to_even_and_overflows_to_infinity() -> None:
     """Just as numpy does; the bound is 65520, half a step above the greatest finite value."""
     _, function = compiled("(x) => (y) { h = Cast <to = 10> (x) y = Cast <to = 1> (h) }", (FLOAT,), (FLOAT,))
     x = np.array([2049, 2051, 65519.9, 65520, -65521, 3e-8, 2e-8, 6.1e-5, np.inf, np.nan, 0.1], np.float32)
@@ -219,26 +224,26 @@ def test_a_cast_to_half_rounds_to_even_and_overflows_to_infinity():
         np.testing.assert_array_equal(function(x)[0], x.astype(np.float16).astype(np.float32))
 
 
-def test_small_integers_wrap_around_in_their_own_type():
+def test_small_integers_wrap_around_in_their_own_type() -> None:
     """200 + 100 is 44 in uint8, although C++ adds in int."""
     uint8 = 2
     _, function = compiled("(a, b) => (y) { y = Add(a, b) }", (uint8, uint8), (uint8,))
     np.testing.assert_array_equal(function(np.array([200], np.uint8), np.array([100], np.uint8))[0], [44])
 
 
-def test_power_of_unlike_types_has_the_type_of_the_base():
+def test_power_of_unlike_types_has_the_type_of_the_base() -> None:
     _, real = compiled("(a, b) => (y) { y = Pow(a, b) }", (FLOAT, INT64), (FLOAT,))
     np.testing.assert_allclose(real(np.array([2.0, -3.0], np.float32), np.array([-2, 3]))[0], [0.25, -27], rtol=1e-6)
     _, whole = compiled("(a, b) => (y) { y = Pow(a, b) }", (INT32, INT32), (INT32,))
     np.testing.assert_array_equal(whole(np.array([-3, 7], np.int32), np.array([3, 4], np.int32))[0], [-27, 2401])
 
 
-def test_clip_of_old_opsets_takes_attributes():
+def test_clip_of_old_opsets_takes_attributes() -> None:
     _, function = compiled("(x) => (y) { y = Clip <max = 6.0, min = 0.0> (x) }", (FLOAT,), (FLOAT,), 9)
     np.testing.assert_array_equal(function(np.array([-1, 3, 7, np.nan], np.float32))[0], [0, 3, 6, np.nan])
 
 
-def test_shifts_and_complements():
+def test_shifts_and_complements() -> None:
     uint8 = 2
     text = """(a, b) => (l, r, n, t) { l = BitShift <direction = "LEFT"> (a, b)
       r = BitShift <direction = "RIGHT"> (a, b) n = BitwiseNot(a) z = Equal(a, b) t = Not(z) }"""
@@ -250,13 +255,13 @@ def test_shifts_and_complements():
     np.testing.assert_array_equal(unlike, [True, False])
 
 
-def test_double_is_computed_in_double():
+def test_double_is_computed_in_double() -> None:
     fused, function = compiled("(x) => (y) { g = Gelu(x) y = Tanh(g) }", (DOUBLE,), (DOUBLE,))
     x = np.linspace(-5, 5, 101)
     np.testing.assert_allclose(function(x)[0], ops.truth(fused, [x])[0], rtol=1e-10)
 
 
-def test_microsoft_activations():
+def test_microsoft_activations() -> None:
     """BiasGelu, FastGelu, QuickGelu and ScaledSiLU by their own formulas."""
     from math import erf, tanh
 
@@ -275,7 +280,7 @@ def test_microsoft_activations():
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_every_pointwise_op_is_tested_here():
+def test_every_pointwise_op_is_tested_here() -> None:
     """An op that joins the language without a test turns this red."""
     tested = " ".join((*(t for t, _, _ in BODIES.values()), *BINARY, "BitShift( BitwiseNot( Not( "))
     elsewhere = {"CastLike", "Swish"}  # test_emulated.py: onnx.reference does not know them in this opset

@@ -1,7 +1,9 @@
 """The gemm template: a body taken apart, the plan for each size, and the kernels that the host's compiler can run."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +20,11 @@ from onnxfuse.cuda.templates.gemm import costs, sm80, sm90
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from tests.emulator import copy_engine, emulate
 from tests.emulator.test_whole_kernels import H200, check
+from tests.support.arches import on
 from tests.support.kernels import programs, split_sums
 
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
@@ -32,7 +36,7 @@ A100, A10, L4, B200, RTX5090 = (
 )  # fmt: skip
 
 
-def test_what_has_no_tensor_core_kernel_is_left_to_the_general_kernel():
+def test_what_has_no_tensor_core_kernel_is_left_to_the_general_kernel() -> None:
     """GPUs without the instruction, images whose elements 32 bits do not count."""
     fused, shapes = products.window(HALF, (2**16, 64, 64, 8), 8, (3, 3))
     with pytest.raises(KernelError, match="images of 2147483648 elements or more"):
@@ -44,7 +48,7 @@ def test_what_has_no_tensor_core_kernel_is_left_to_the_general_kernel():
 
 
 @pytest.mark.parametrize("count", [3, 4])
-def test_three_and_four_products_of_one_output_fit_99_kb(count):
+def test_three_and_four_products_of_one_output_fit_99_kb(count: int) -> None:
     """Blocks that are made for two are too large for them on an A10."""
     weights = [f"w{i}" for i in range(count)]
     nodes = [f"m{i} = MatMul(x, w{i})" for i in range(count)]
@@ -55,13 +59,13 @@ def test_three_and_four_products_of_one_output_fit_99_kb(count):
     assert plan.shared_bytes <= A10.shared_bytes
 
 
-def test_leading_dimensions_are_rows():
+def test_leading_dimensions_are_rows() -> None:
     fused, shapes = products.case(RESIDUAL, HALF, (2, 3), 5, 4)
     check(fused, shapes, aligned=False, arch=A100)
 
 
 @pytest.mark.parametrize("rows", [(0,), (3, 0)])
-def test_no_rows_launch_nothing(rows):
+def test_no_rows_launch_nothing(rows: tuple[int, ...]) -> None:
     fused, shapes = products.case(GELU, HALF, rows, 64, 64)
     for aligned in (True, False):
         plan = cuda.plan(fused, tuple(shapes), aligned, H200)
@@ -70,13 +74,13 @@ def test_no_rows_launch_nothing(rows):
 
 
 @pytest.mark.parametrize("arch", [A100, H200])
-def test_products_of_no_terms_are_zero(arch):
+def test_products_of_no_terms_are_zero(arch: Arch) -> None:
     fused, shapes = products.case(GELU, HALF, (3,), 8, 0)
     check(fused, shapes, arch=arch)
 
 
 @pytest.mark.parametrize("arch", [A100, H200])
-def test_products_of_no_columns_launch_nothing(arch):
+def test_products_of_no_columns_launch_nothing(arch: Arch) -> None:
     fused, shapes = products.case(QKV, HALF, (3,), 0, 8)
     plan = cuda.plan(fused, tuple(shapes), True, arch)
     assert (plan.grid[0], plan.output_shapes) == (0, ((3, 0),) * 3)
@@ -98,12 +102,12 @@ def test_products_of_no_columns_launch_nothing(arch):
         ("(x, w) => (y) { m = MatMul(x, w) n = MatMul(w, x) y = Add(m, n) }", "different left factors"),
     ],
 )
-def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
+def test_what_no_kernel_fits_is_refused_with_the_reason(text: str, reason: str) -> None:
     function = ops.op(text, (HALF, HALF), (HALF,) * text.split("=>")[1].split(")")[0].count(",") + (HALF,), "gemm")
     assert reason in str(cuda.supports(function))
 
 
-def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side():
+def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side() -> None:
     """Elsewhere the kernel of sm_80 and later: its fragments are loaded element by element."""
     for text, body in ((GELU, "mma.sync"), (TRANSPOSED, "wgmma")):
         fused, shapes = products.case(text, FLOAT, (4096,), 768, 64)
@@ -112,7 +116,7 @@ def test_float32_products_take_hoppers_kernel_where_their_terms_lie_side_by_side
     assert cuda.supports(products.case(TRANSPOSED, DOUBLE, (8,), 8, 8)[0]) == "products of DOUBLE"
 
 
-def test_float32_takes_half_as_many_terms_at_once():
+def test_float32_takes_half_as_many_terms_at_once() -> None:
     """The rows of the factors' tiles are 128 bytes, whatever the type."""
     fused, shapes = products.case(TRANSPOSED, FLOAT, (100,), 72, 40)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 128, 1)))
@@ -120,13 +124,13 @@ def test_float32_takes_half_as_many_terms_at_once():
     assert "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32" in plan.kernel.text
 
 
-def test_tensor_cores_begin_with_ampere():
+def test_tensor_cores_begin_with_ampere() -> None:
     """Before, the body runs."""
     fused, _ = products.case(GELU, HALF, (8,), 8, 8)
     convolution, _ = products.window(HALF, (2, 6, 5, 8), 8, (3, 3))
     for arch in (A100, A10, L4, H200, RTX5090):
-        assert cuda.supports(fused, lambda arch=arch: arch) is None
-        assert cuda.supports(convolution, lambda arch=arch: arch) is None
+        assert cuda.supports(fused, on(arch)) is None
+        assert cuda.supports(convolution, on(arch)) is None
     refusal = "the library multiplies by instructions of sm_100 that the product's kernels do not use"
     assert cuda.supports(fused, lambda: B200) == refusal
     refusal = "the product's kernels are made for sm_80 and later, this GPU is sm_75"
@@ -136,7 +140,9 @@ def test_tensor_cores_begin_with_ampere():
 # ---- sm_80 and later
 
 
-def emulated(fused, shapes, aligned, arch, block=None):
+def emulated(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch, block: Block | None = None
+) -> None:
     """Run the kernel against the body; float32 keeps the bits that the tensor cores read, which cut off its sums."""
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
@@ -152,7 +158,7 @@ def emulated(fused, shapes, aligned, arch, block=None):
 
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_tensor_cores_give_the_body(text, dtype):
+def test_tensor_cores_give_the_body(text: str, dtype: int) -> None:
     """Sizes that stick out of the block, more steps than the ring has stages, pieces down to one element."""
     emulated(*products.case(text, dtype, (70,), 72, 200), True, A100, Block(64, 64, 2, 2))
     emulated(*products.case(text, dtype, (5,), 33, 27), False, A100, Block(64, 64, 2, 2))
@@ -160,7 +166,7 @@ def test_tensor_cores_give_the_body(text, dtype):
 
 @pytest.mark.parametrize("block", costs.mma(H200).rounded)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_every_block_gives_the_body(block, dtype):
+def test_every_block_gives_the_body(block: Block, dtype: int) -> None:
     text = GELU if dtype == HALF else TRANSPOSED
     emulated(*products.case(text, dtype, (140,), 264, 130), True, H200, block)
 
@@ -168,7 +174,7 @@ def test_every_block_gives_the_body(block, dtype):
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 @pytest.mark.parametrize("pitch", [48, 46, 45])
 @pytest.mark.parametrize("aligned", [True, False])
-def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch, aligned):
+def test_what_lies_behind_the_terms_is_not_multiplied(dtype: int, pitch: int, aligned: bool) -> None:
     """NaN there would be NaN in the sums."""
     fused, shapes = products.tokens(dtype, (2,), 20, 24, 43, pitch)
     rng = np.random.default_rng(0)
@@ -183,7 +189,7 @@ def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch, aligned):
 
 @pytest.mark.parametrize("name", products.TABLE)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_every_layout_batch_scale_and_extreme(name, dtype):
+def test_every_layout_batch_scale_and_extreme(name: str, dtype: int) -> None:
     """Each runs in the kernel, and right."""
     fused, shapes = products.table(name, dtype)
     assert cuda.supports(fused, lambda: A100) is None
@@ -204,13 +210,13 @@ def test_every_layout_batch_scale_and_extreme(name, dtype):
         ([(2**16, 2**16, 8), (2**16, 8, 8), (8,)], "65536 times: rows, columns and terms, expected less than 2^31"),
     ],
 )
-def test_what_no_kernel_multiplies_is_refused_with_the_reason(shapes, reason):
+def test_what_no_kernel_multiplies_is_refused_with_the_reason(shapes: list[tuple[int, ...]], reason: str) -> None:
     fused = ops.op(products.BATCHED, (HALF,) * 3, (HALF,), "gemm")
     with pytest.raises(KernelError, match=re.escape(reason)):
         cuda.plan(fused, tuple(shapes), True, A100)
 
 
-def test_products_are_rounded_to_tf32_and_not_cut():
+def test_products_are_rounded_to_tf32_and_not_cut() -> None:
     """1 + 3 * 2^-12 is 1 + 2^-10 in TF32; cut off it would be 1."""
     fused = ops.op(PLAIN, (FLOAT,) * 2, (FLOAT,), "gemm")
     x = np.full((1, 8), 1 + 3 * 2.0**-12, np.float32)
@@ -221,7 +227,7 @@ def test_products_are_rounded_to_tf32_and_not_cut():
 
 @pytest.mark.parametrize("name", products.PROLOGUES)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_the_left_factor_may_be_computed(name, dtype):
+def test_the_left_factor_may_be_computed(name: str, dtype: int) -> None:
     """Rows and terms that stick out of the block, pieces of 16 bytes and of one element, a ring in several rounds."""
     if dtype == FLOAT and name not in EXACT:
         pytest.skip("what is rounded to TF32 after the functor has no truth of its own")
@@ -232,14 +238,14 @@ def test_the_left_factor_may_be_computed(name, dtype):
 @pytest.mark.parametrize("terms", [[64, 32, 32], [8, 72, 8, 40], [16], [200, 8], [32] * 20])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("plain", [False, True])
-def test_what_the_left_factor_is_computed_from_may_lie_side_by_side(terms, dtype, plain):
+def test_what_the_left_factor_is_computed_from_may_lie_side_by_side(terms: list[int], dtype: int, plain: bool) -> None:
     """Each matrix is read where it lies: in runs as long as a step and shorter, on boundaries and off."""
     emulated(*products.joined(dtype, (2, 5, 7), 72, terms, plain=plain), True, A100, Block(64, 64, 2, 2))
     emulated(*products.joined(dtype, (35,), 24, terms, plain=plain), False, A100)
 
 
 @pytest.mark.parametrize("block", [Block(128, 64, 2, 2), Block(16, 64, 1, 2, 4)])
-def test_a_matrix_may_lie_beside_itself_and_be_read_by_the_body(block):
+def test_a_matrix_may_lie_beside_itself_and_be_read_by_the_body(block: Block) -> None:
     text = """(x, z, w) => (y) {
       c = Concat <axis = -1> (x, z, x) f = Relu(c) m = MatMul(f, w) y = Add(m, x) }"""
     fused = ops.op(text, (HALF,) * 3, (HALF,), "gemm")
@@ -258,13 +264,13 @@ def test_a_matrix_may_lie_beside_itself_and_be_read_by_the_body(block):
          [(9, 8), (9, 8), (16, 8)], "side by side"),
     ],
 )  # fmt: skip
-def test_what_lies_side_by_side_otherwise_is_refused(text, shapes, reason):
+def test_what_lies_side_by_side_otherwise_is_refused(text: str, shapes: list[tuple[int, ...]], reason: str) -> None:
     fused = ops.op(text, (HALF,) * len(shapes), (HALF,), "gemm")
     with pytest.raises(KernelError, match=reason):
         cuda.plan(fused, tuple(shapes), True, A100)
 
 
-def test_several_matrices_side_by_side_are_refused():
+def test_several_matrices_side_by_side_are_refused() -> None:
     text = """(p, q, r, w) => (y) {
       a = Concat <axis = -1> (p, q) b = Concat <axis = -1> (q, r) c = Mul(a, b) y = MatMul(c, w) }"""
     assert "several matrices side by side" in str(cuda.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
@@ -275,7 +281,9 @@ def test_several_matrices_side_by_side_are_refused():
 )
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("plain", [False, True])
-def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype, plain):
+def test_hoppers_kernel_reads_any_number_of_matrices(
+    rows: tuple[int, ...], terms: list[int], dtype: int, plain: bool
+) -> None:
     """The copy engine is told of the weights and the output alone."""
     fused, shapes = products.joined(dtype, rows, 128, terms, plain=plain)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 128, 1)))
@@ -286,7 +294,7 @@ def test_hoppers_kernel_reads_any_number_of_matrices(rows, terms, dtype, plain):
 
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("plain", [False, True])
-def test_launch_programs_know_what_lies_side_by_side(aligned, plain):
+def test_launch_programs_know_what_lies_side_by_side(aligned: bool, plain: bool) -> None:
     fused, shapes = products.joined(HALF, (4, 7, 7), 128, [64, 32, 32], plain=plain)
     programs.agrees(fused, tuple(shapes), aligned, H200)
 
@@ -296,7 +304,7 @@ EXACT = ("a gate", "side by side", "the greater, and Gemm", "of wide numbers")
 
 
 @pytest.mark.parametrize("block", [Block(128, 64, 2, 2), Block(32, 64, 1, 2, 2), Block(16, 64, 1, 2, 4)])
-def test_blocks_compute_the_left_factor_of_each_share_of_the_terms(block):
+def test_blocks_compute_the_left_factor_of_each_share_of_the_terms(block: Block) -> None:
     emulated(*products.prologue("silu and gate", BRAIN, 140, 72, 330), True, A100, block)
 
 
@@ -309,33 +317,37 @@ def test_blocks_compute_the_left_factor_of_each_share_of_the_terms(block):
         ("(x, w) => (y) { r = Relu(x) m = MatMul(r, w) n = MatMul(x, w) y = Add(m, n) }", "different left factors"),
     ],
 )  # fmt: skip
-def test_what_no_kernel_computes_before_a_product_is_refused(text, reason):
+def test_what_no_kernel_computes_before_a_product_is_refused(text: str, reason: str) -> None:
     assert reason in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
 
 
-def test_a_left_factor_is_not_computed_from_vectors_alone():
+def test_a_left_factor_is_not_computed_from_vectors_alone() -> None:
     fused = ops.op("(r, c, w) => (y) { a = Mul(r, c) y = MatMul(a, w) }", (HALF,) * 3, (HALF,), "gemm")
     with pytest.raises(KernelError, match="computed from vectors alone"):
         cuda.plan(fused, ((9, 1), (8,), (8, 8)), True, A100)
 
 
-def test_what_is_worth_measuring_is_near_the_plans_own_choice():
+def test_what_is_worth_measuring_is_near_the_plans_own_choice() -> None:
     """Some blocks, the own choice among them; none before sm_80 and of convolutions that Hopper's kernel takes."""
     fused, shapes = products.case(GELU, HALF, (4096,), 768, 3072)
     parts = gemm_body.anatomy(fused)
     worth = sm80.worth_measuring(parts, gemm_problem.problem(parts, tuple(shapes)), A100)
     assert own(fused, shapes, A100) in worth
     assert Block(16, 64, 1, 2, 4) not in worth
-    tunings = cuda.candidates(fused, tuple(shapes), H200)
-    assert {t.tile is None and t.block is None for t in tunings[1:]} == {False}
-    tiles = [t.tile for t in tunings[1:] if t.tile is not None]
+    own_choice, *tunings = cuda.candidates(fused, tuple(shapes), H200)
+    assert own_choice is None
+    variants = [t for t in tunings if isinstance(t, GemmVariant)]
+    assert len(variants) == len(tunings)
+    assert {t.tile is None and t.block is None for t in variants} == {False}
+    tiles = [t.tile for t in variants if t.tile is not None]
     assert GemmTile(128, 192, 1) in tiles
     assert GemmTile(64, 64, 1) not in tiles
     window, images = products.window(HALF, (2, 14, 14, 64), 64, (3, 3))
-    assert all(t.block is None for t in cuda.candidates(window, tuple(images), H200)[1:])
+    of_window = cuda.candidates(window, tuple(images), H200)[1:]
+    assert all(isinstance(t, GemmVariant) and t.block is None for t in of_window)
 
 
-def test_a_factor_may_be_a_transposed_input():
+def test_a_factor_may_be_a_transposed_input() -> None:
     """As float32 weights are stored for TF32: the terms of a column side by side."""
     text = "(x, w, b) => (y) { t = Transpose <perm = [1, 0]> (w) m = MatMul(x, t) y = Add(m, b) }"
     fused = ops.op(text, (FLOAT,) * 3, (FLOAT,), "gemm")
@@ -346,7 +358,7 @@ def test_a_factor_may_be_a_transposed_input():
 @pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("rows", [1, 8, 100, 4096])
-def test_a_weight_read_through_a_transpose_has_the_kernel_of_one_stored_so(arch, dtype, rows):
+def test_a_weight_read_through_a_transpose_has_the_kernel_of_one_stored_so(arch: Arch, dtype: int, rows: int) -> None:
     """Its plan is that of Gemm transB: wgmma of 16 bits and of TF32 reads the weight [n, k] where it lies."""
     gemm_form = products.STORED.replace(
         "t = Transpose <perm = [1, 0]> (w) m = MatMul(x, t)", "m = Gemm <transB = 1> (x, w)"
@@ -364,7 +376,7 @@ def test_a_weight_read_through_a_transpose_has_the_kernel_of_one_stored_so(arch,
 
 @pytest.mark.parametrize("arch", [A100, A10, L4, H200, B200, RTX5090], ids=lambda arch: arch.name)
 @pytest.mark.parametrize(("text", "dtype"), [(GELU, HALF), (GELU, FLOAT), (SWIGLU, HALF)])
-def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
+def test_each_gpu_has_blocks_that_fit_it(arch: Arch, text: str, dtype: int) -> None:
     """Shared memory as its compute capability has it; what the plan chooses is one of them and compiles unspilled."""
     fused, shapes = products.case(text, dtype, (4096,), 3072, 768)
     for block in sm80.candidates(gemm_body.anatomy(fused), arch):
@@ -375,7 +387,7 @@ def test_each_gpu_has_blocks_that_fit_it(arch, text, dtype):
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
-def own(fused, shapes, arch):
+def own(fused: FusedOp, shapes: Sequence[tuple[int, ...]], arch: Arch) -> Any:
     parts = gemm_body.anatomy(fused)
     return sm80.choose(parts, gemm_problem.problem(parts, tuple(shapes)), arch)
 
@@ -384,7 +396,7 @@ def own(fused, shapes, arch):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(384, 768, 196), (196, 768, 384), (197, 72, 49), (49, 264, 197)])
-def test_products_along_the_tokens_are_hoppers(m, n, k):
+def test_products_along_the_tokens_are_hoppers(m: int, n: int, k: int) -> None:
     """Each of a batch is a matrix of its own to the copy engine: its edge is zeros, not the next one's rows."""
     fused, shapes = products.tokens(HALF, (3, 2), m, n, k)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 64, 1)))
@@ -401,18 +413,18 @@ def test_products_along_the_tokens_are_hoppers(m, n, k):
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(384, 768, 196), (196, 768, 384)])
-def test_the_layers_of_a_mixer_are_hoppers_by_its_own_choice(m, n, k):
+def test_the_layers_of_a_mixer_are_hoppers_by_its_own_choice(m: int, n: int, k: int) -> None:
     fused, shapes = products.tokens(HALF, (32,), m, n, k)
     assert "wgmma" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
-def test_rows_off_the_boundary_are_for_the_other_kernel():
+def test_rows_off_the_boundary_are_for_the_other_kernel() -> None:
     fused, shapes = products.tokens(HALF, (3,), 64, 64, 196, 196)
     assert "mma.sync" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
 
 
 @pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
-def test_a_batch_of_none_launches_nothing(arch):
+def test_a_batch_of_none_launches_nothing(arch: Arch) -> None:
     fused, shapes = products.tokens(HALF, (0,), 196, 768, 384)
     plan = cuda.plan(fused, tuple(shapes), True, arch)
     assert (plan.grid[0], plan.output_shapes) == (0, ((0, 196, 768),))
@@ -420,7 +432,7 @@ def test_a_batch_of_none_launches_nothing(arch):
 
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("tile", [*costs.wgmma().float16, *costs.wgmma().split[2::4]], ids=str)
-def test_every_variant_compiles_without_spilling_much(text, tile):
+def test_every_variant_compiles_without_spilling_much(text: str, tile: GemmTile) -> None:
     """The accumulators stay in registers: what is spilled is a handful of operands."""
     fused, shapes = products.case(text, HALF, (256,), 32 if tile.n < 64 else 256, 128)
     if text == SWIGLU and tile.n < 128:
@@ -439,7 +451,7 @@ def test_every_variant_compiles_without_spilling_much(text, tile):
 @pytest.mark.parametrize(
     "tile", [t for t in (*costs.wgmma().float16, *costs.wgmma().split[2::4]) if t.n % 64 == 0], ids=str
 )
-def test_products_of_different_columns_compile_for_hopper(tile):
+def test_products_of_different_columns_compile_for_hopper(tile: GemmTile) -> None:
     """The copy engine is told of each one's own columns; every tile of each is there once."""
     fused, _ = products.table("of different columns", HALF)
     columns = (200, 8, 72)
@@ -457,7 +469,7 @@ def test_products_of_different_columns_compile_for_hopper(tile):
     "tile", [GemmTile(64, 64, 1), GemmTile(128, 128, 1), GemmTile(192, 192, 1, warpgroups=3, teams=1)], ids=str
 )
 @pytest.mark.parametrize("name", ["written head by head", "written by windows"])
-def test_outputs_written_elsewhere_leave_without_the_copy_engine(name, tile):
+def test_outputs_written_elsewhere_leave_without_the_copy_engine(name: str, tile: GemmTile) -> None:
     """It is told of no output; the threads that write instead need no memory of their own."""
     fused, shapes = products.table(name, HALF)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
@@ -479,24 +491,26 @@ def chosen(text: str, rows: int, n: int, k: int) -> GemmTile | Block | Strip:
         ((6304, 768, 3072), "192x192x1 w3 t1"), ((4096, 4096, 4096), "128x128x2"),
     ],
 )  # fmt: skip
-def test_the_tile_follows_the_size(size, tile):
+def test_the_tile_follows_the_size(size: tuple[int, int, int], tile: str) -> None:
     """Few rows take small tiles, so that more multiprocessors work; many the one that leaves the last round full."""
     assert str(chosen(GELU, *size)) == tile
 
 
 @pytest.mark.parametrize("size", [(17, 768, 3072), (128, 768, 3072)])
-def test_few_tiles_of_long_sums_are_split(size):
+def test_few_tiles_of_long_sums_are_split(size: tuple[int, int, int]) -> None:
     tile = chosen(GELU, *size)
+    assert isinstance(tile, GemmTile)
     assert tile.split > 1
     assert (-(-size[0] // 64)) * (size[1] // 64) * tile.split <= H200.sm_count
 
 
-def test_short_sums_and_many_tiles_are_not_split():
-    assert chosen(GELU, 512, 768, 768).split == chosen(GELU, 128, 5632, 3072).split == 1
+def test_short_sums_and_many_tiles_are_not_split() -> None:
+    tiles = chosen(GELU, 512, 768, 768), chosen(GELU, 128, 5632, 3072)
+    assert [isinstance(tile, GemmTile) and tile.split for tile in tiles] == [1, 1]
 
 
 @pytest.mark.parametrize("size", [(17, 768, 768), (128, 768, 768)])
-def test_few_rows_take_blocks_of_few_rows(size):
+def test_few_rows_take_blocks_of_few_rows(size: tuple[int, int, int]) -> None:
     """The kernel for sm_80 has them, and the plan takes it for pointers on the boundary, too."""
     assert chosen(GELU, *size) == Block(16, 64, 1, 2, 4)
     fused, shapes = products.case(GELU, HALF, size[:1], *size[1:])
@@ -505,7 +519,7 @@ def test_few_rows_take_blocks_of_few_rows(size):
 
 @pytest.mark.parametrize("tile", costs.wgmma().split, ids=str)
 @pytest.mark.parametrize("rows", [3, 300])
-def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
+def test_blocks_of_a_split_tile_exchange_all_their_sums(tile: GemmTile, rows: int) -> None:
     """Each cell is finished, by a block that has been sent the sums of all others, none of them twice."""
     fused, shapes = products.case(TRANSPOSED, HALF, (rows,), 264, 2048)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
@@ -513,7 +527,7 @@ def test_blocks_of_a_split_tile_exchange_all_their_sums(tile, rows):
 
 
 @pytest.mark.parametrize("tile", [*costs.wgmma().float16, GemmTile(128, 64, 2), *costs.wgmma().split], ids=str)
-def test_what_is_announced_of_a_residual_is_fetched(tile):
+def test_what_is_announced_of_a_residual_is_fetched(tile: GemmTile) -> None:
     """By each block of a cluster: else its barrier opens too soon, or never again."""
     text, columns = (TRANSPOSED_RESIDUAL, 24 if tile.n < 64 else 648) if tile.n % 64 else (RESIDUAL, 648)
     fused, shapes = products.case(text, HALF, (300,), columns, 2048)
@@ -524,27 +538,27 @@ def test_what_is_announced_of_a_residual_is_fetched(tile):
     assert all(announced == fetched for announced, fetched in found)
 
 
-def test_a_gate_may_be_split():
+def test_a_gate_may_be_split() -> None:
     fused, shapes = products.case(SWIGLU, HALF, (300,), 264, 2048)
     tile = GemmTile(128, 64, 1, warpgroups=2, teams=1, split=3)
     assert split_sums.errors(cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))) == 0
 
 
 @pytest.mark.parametrize(("side", "filters"), [(64, 320), (32, 640), (64, 144)])
-def test_tiles_of_windows_are_as_wide_as_their_filters_want(side, filters):
+def test_tiles_of_windows_are_as_wide_as_their_filters_want(side: int, filters: int) -> None:
     """Of 320 columns tiles of 128 or 192 waste a sixth, of 160 nothing; of 640 those fill two rounds."""
     fused, shapes = products.window(HALF, (8, side, side, 320), filters, (3, 3), "pads = [1, 1, 1, 1]")
     assert str(gemm.chosen(fused, tuple(shapes), H200)) == "128x160x1"
 
 
 @pytest.mark.parametrize("text", [GELU, TRANSPOSED])
-def test_rows_of_a_right_factor_are_fetched_from_boundaries_of_128_bytes(text):
+def test_rows_of_a_right_factor_are_fetched_from_boundaries_of_128_bytes(text: str) -> None:
     """A tile of 160 of them would begin in the middle, and take twice as long: 1568x768x3072 25 us, 14 by 192."""
     fused, shapes = products.case(text, HALF, (1568,), 640, 768)
     assert any(t.n % 64 for t in gemm.tiles(fused, tuple(shapes))) == (text == TRANSPOSED)
 
 
-def test_blocks_that_split_a_tile_are_one_cluster():
+def test_blocks_that_split_a_tile_are_one_cluster() -> None:
     fused, shapes = products.case(GELU, HALF, (16,), 768, 3072)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 64, 1, teams=1, split=4)))
     assert plan.grid == (12 * 4, 1, 1)
@@ -555,7 +569,7 @@ def test_blocks_that_split_a_tile_are_one_cluster():
 
 @pytest.mark.parametrize(("rows", "n", "k", "late"), [(128, 3072, 768, False), (512, 768, 768, False),
                                                       (512, 3072, 768, True), (512, 768, 3072, True)])  # fmt: skip
-def test_a_long_kernel_lets_the_next_one_begin_late(rows, n, k, late):
+def test_a_long_kernel_lets_the_next_one_begin_late(rows: int, n: int, k: int, late: bool) -> None:
     """By the estimate of its time; a tile that has none, of a test's own, does as a short one."""
     fused, shapes = products.case(PLAIN, HALF, (rows,), n, k)
     assert f"LONG = {str(late).lower()};" in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
@@ -563,11 +577,11 @@ def test_a_long_kernel_lets_the_next_one_begin_late(rows, n, k, late):
     assert "LONG = false;" in unknown.kernel.text
 
 
-def test_a_light_body_leaves_room_for_the_widest_tile_of_a_warpgroup():
+def test_a_light_body_leaves_room_for_the_widest_tile_of_a_warpgroup() -> None:
     assert chosen(PLAIN, 4096, 3072, 768) == GemmTile(128, 192, 1)
 
 
-def test_a_gate_shares_the_columns_of_a_tile():
+def test_a_gate_shares_the_columns_of_a_tile() -> None:
     assert chosen(SWIGLU, 4096, 5632, 2048) == GemmTile(256, 64, 1, warpgroups=2, teams=1)
     assert chosen(SWIGLU, 512, 5632, 2048) == GemmTile(128, 64, 1)
     parts = gemm_body.anatomy(products.case(SWIGLU, HALF, (8,), 64, 64)[0])
@@ -576,7 +590,7 @@ def test_a_gate_shares_the_columns_of_a_tile():
 
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("size", [((1,), 8, 8), ((16,), 768, 3072), ((4096,), 768, 768)])
-def test_what_tuning_tries_can_be_planned(text, size):
+def test_what_tuning_tries_can_be_planned(text: str, size: tuple[tuple[int], int, int]) -> None:
     """Every candidate fits the shared memory, and the plan's own choice is one of them or a split."""
     fused, shapes = products.case(text, HALF, *size)
     tried = gemm.candidates(fused, tuple(shapes), H200)
@@ -586,14 +600,14 @@ def test_what_tuning_tries_can_be_planned(text, size):
     assert gemm.chosen(fused, tuple(shapes), H200) in [t.tile or t.block or t.strip for t in tried]
 
 
-def test_products_side_by_side_keep_their_own_operands():
+def test_products_side_by_side_keep_their_own_operands() -> None:
     parts = gemm_body.anatomy(products.case(QKV, HALF, (8,), 8, 8)[0])
     assert [(epilogue.products, epilogue.operands, epilogue.outputs) for epilogue in parts.epilogues] == [
         ((0,), (4,), (0,)), ((1,), (5,), (1,)), ((2,), (6,), (2,)),
     ]  # fmt: skip
 
 
-def test_the_copy_engine_is_told_the_matrices():
+def test_the_copy_engine_is_told_the_matrices() -> None:
     """Left factor, right factors, outputs: pointer, extents innermost first, bytes from row to row, box."""
     fused, shapes = products.case(TRANSPOSED, HALF, (100,), 72, 40)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 128, 2)))
@@ -609,7 +623,7 @@ def test_the_copy_engine_is_told_the_matrices():
         (("B", "S", 1), "row"), (("S", 768), None), (("B", 1, 768), None), ((1, "B", "S", 768), None),
     ],
 )  # fmt: skip
-def test_how_an_operand_lies_in_the_output(shape, kind):
+def test_how_an_operand_lies_in_the_output(shape: tuple[int | str, ...], kind: str | None) -> None:
     assert gemm_problem.operand_kind(shape, ("B", "S", 768)) == kind
 
 
@@ -617,7 +631,7 @@ def test_how_an_operand_lies_in_the_output(shape, kind):
 
 
 @pytest.mark.parametrize("attributes", ["strides = [2, 3], pads = [0, 1, 2, 1]", 'auto_pad = "SAME_LOWER"'])
-def test_strides_and_pads_of_five_channels(attributes):
+def test_strides_and_pads_of_five_channels(attributes: str) -> None:
     fused, shapes = products.window(HALF, (2, 7, 8, 5), 6, (3, 2), attributes)
     check(fused, shapes, aligned=False, arch=A100)
 
@@ -630,21 +644,21 @@ def test_strides_and_pads_of_five_channels(attributes):
         (FLOAT, 6, True, 'auto_pad = "SAME_LOWER"'), (HALF, 12, True, 'auto_pad = "VALID"'), (BRAIN, 6, True, ""),
     ],
 )  # fmt: skip
-def test_windows_before_hopper(dtype, channels, aligned, attributes):
+def test_windows_before_hopper(dtype: int, channels: int, aligned: bool, attributes: str) -> None:
     """A step may see several elements of the window; pieces of 16 bytes down to one element, each of one of them."""
     emulated(*products.window(dtype, (2, 7, 8, channels), 10, (3, 2), attributes), aligned, A100)
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 @pytest.mark.parametrize("tile", [GemmTile(64, 64, 1), GemmTile(128, 64, 2), GemmTile(128, 128, 2)])
-def test_a_convolution_compiles(tile, dtype):
+def test_a_convolution_compiles(tile: GemmTile, dtype: int) -> None:
     fused, shapes = products.window(dtype, (2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]")
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     cubin, _ = nvrtc.build(plan.kernel, H200, ())
     assert cubin[:4] == b"\x7fELF"
 
 
-def test_the_copy_engine_is_told_how_the_window_slides():
+def test_the_copy_engine_is_told_how_the_window_slides() -> None:
     """Corners and strides are (across, down); a copy moves a tile's worth of places, 64 channels each."""
     attributes = "pads = [1, 2, 0, 1], strides = [2, 3], dilations = [1, 2]"
     fused, shapes = products.window(HALF, (2, 14, 20, 24), 40, (3, 5), attributes)
@@ -659,7 +673,7 @@ def test_the_copy_engine_is_told_how_the_window_slides():
 
 
 @pytest.mark.parametrize("tile", [GemmTile(128, 64, 1), GemmTile(128, 128, 1, warpgroups=2, teams=1)], ids=str)
-def test_a_residual_beside_two_outputs_is_fetched_by_the_copy_engine(tile):
+def test_a_residual_beside_two_outputs_is_fetched_by_the_copy_engine(tile: GemmTile) -> None:
     """To where the first output is put; without it, threads that load it have no registers left."""
     fused, shapes = products.case(products.PREACTIVATED, HALF, (300,), 96, 64)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
@@ -683,14 +697,16 @@ GROUPED = [(48, 48, 3), (16, 24, 2), (80, 72, 2)]
         (HALF, 6, 3, 4, True, A100), (HALF, 5, 7, 3, False, A100),
     ],
 )  # fmt: skip
-def test_groups_read_their_own_channels_and_write_their_own_columns(dtype, channels, filters, groups, aligned, arch):
+def test_groups_read_their_own_channels_and_write_their_own_columns(
+    dtype: int, channels: int, filters: int, groups: int, aligned: bool, arch: Arch
+) -> None:
     """Operands of all columns, tiles that stick out of a group, pieces of 16 bytes down to one element."""
     attributes = f"group = {groups}, strides = [1, 2], pads = [1, 0, 1, 2]"
     fused, shapes = products.window(dtype, (2, 7, 8, channels * groups), filters * groups, (3, 2), attributes)
     emulated(fused, shapes, aligned, arch)
 
 
-def test_an_infinity_stays_in_its_group():
+def test_an_infinity_stays_in_its_group() -> None:
     """It lies beside the channels of the group before, in the same line of a tile."""
     fused, shapes = products.window(HALF, (1, 5, 6, 3 * 48), 3 * 8, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
     rng = np.random.default_rng(0)
@@ -708,7 +724,7 @@ def test_an_infinity_stays_in_its_group():
 @pytest.mark.parametrize(
     "tile", [GemmTile(64, 64, 1), GemmTile(128, 128, 2), GemmTile(64, 64, 1, teams=1, split=6)], ids=str
 )
-def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
+def test_groups_compile_for_hopper(channels: int, filters: int, groups: int, dtype: int, tile: GemmTile) -> None:
     fused, shapes = products.window(
         dtype, (1, 1, 49, channels * groups), filters * groups, (1, 128), f"group = {groups}, pads = [0, 64, 0, 64]"
     )
@@ -717,7 +733,7 @@ def test_groups_compile_for_hopper(channels, filters, groups, dtype, tile):
     assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
-def test_the_copy_engine_is_told_of_groups():
+def test_the_copy_engine_is_told_of_groups() -> None:
     """Of filters and outputs it takes what is a group's alone; of images a step that ends in it."""
     fused, shapes = products.window(HALF, (2, 9, 10, 144), 72, (3, 3), "group = 3, pads = [1, 1, 1, 1]")
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 64, 1)))
@@ -731,7 +747,7 @@ def test_the_copy_engine_is_told_of_groups():
 
 
 @pytest.mark.parametrize(("channels", "slices"), [(16, 1), (32, 2), (48, 3), (64, 4), (80, 1), (96, 3), (128, 4)])
-def test_steps_end_where_a_group_does(channels, slices):
+def test_steps_end_where_a_group_does(channels: int, slices: int) -> None:
     fused, shapes = products.window(HALF, (1, 8, 8, 2 * channels), 16, (3, 3), "group = 2")
     plan = cuda.plan(fused, tuple(shapes), True, H200)
     assert f"constexpr int SLICES = {slices};" in plan.kernel.text
@@ -750,7 +766,9 @@ def test_steps_end_where_a_group_does(channels, slices):
         (HALF, 24, (3, 1, 1), True, A100, "group = 3, pads = [1, 0, 0, 1, 0, 0]"),
     ],
 )  # fmt: skip
-def test_windows_over_volumes(dtype, channels, kernel, aligned, arch, attributes):
+def test_windows_over_volumes(
+    dtype: int, channels: int, kernel: tuple[int, int, int], aligned: bool, arch: Arch, attributes: str
+) -> None:
     """Each axis with strides, dilations and pads of its own."""
     emulated(*products.window(dtype, (2, 5, 6, 4, channels), 12, kernel, attributes), aligned, arch)
 
@@ -759,7 +777,7 @@ def test_windows_over_volumes(dtype, channels, kernel, aligned, arch, attributes
 @pytest.mark.parametrize(
     "tile", [GemmTile(128, 64, 1), GemmTile(128, 128, 2), GemmTile(64, 64, 1, teams=1, split=4)], ids=str
 )
-def test_volumes_compile_for_hopper(tile, dtype):
+def test_volumes_compile_for_hopper(tile: GemmTile, dtype: int) -> None:
     fused, shapes = products.window(dtype, (2, 4, 14, 14, 64), 64, (3, 3, 3), "pads = [1, 1, 1, 1, 1, 1]")
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
     _, log = nvrtc.build(plan.kernel, H200, ("-Xptxas=-v",))
@@ -767,7 +785,7 @@ def test_volumes_compile_for_hopper(tile, dtype):
     assert all(s <= 160 for s in spilled), log
 
 
-def test_the_copy_engine_is_told_of_volumes():
+def test_the_copy_engine_is_told_of_volumes() -> None:
     attributes = "strides = [1, 2, 3], dilations = [2, 1, 1], pads = [1, 0, 2, 0, 1, 0]"
     fused, shapes = products.window(HALF, (2, 6, 14, 20, 64), 40, (2, 3, 5), attributes)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(64, 64, 1)))
@@ -779,7 +797,7 @@ def test_the_copy_engine_is_told_of_volumes():
 
 
 @pytest.mark.parametrize("pads", ["pads = [0, 0, 17, 0, 0, 17]", "dilations = [1, 1, 16]"])
-def test_volumes_that_the_copy_engine_does_not_take(pads):
+def test_volumes_that_the_copy_engine_does_not_take(pads: str) -> None:
     """It has fewer bits for each of three axes."""
     fused, shapes = products.window(HALF, (1, 3, 4, 60, 64), 64, (1, 1, 3), pads)
     assert "wgmma" not in cuda.plan(fused, tuple(shapes), True, H200).kernel.text
@@ -791,12 +809,12 @@ def test_volumes_that_the_copy_engine_does_not_take(pads):
         ("strides = [1]", "a window along 1 dimension over images of rank 4"),
     ],
 )
-def test_what_no_window_fits_is_refused_with_the_reason(attributes, reason):
+def test_what_no_window_fits_is_refused_with_the_reason(attributes: str, reason: str) -> None:
     text = products.CONV.replace("ATTRIBUTES", attributes)
     assert reason in str(cuda.supports(ops.op(text, (HALF,) * 4, (HALF,), "gemm")))
 
 
-def test_a_convolution_of_channels_first_is_refused():
+def test_a_convolution_of_channels_first_is_refused() -> None:
     text = "(x, w) => (y) { y = Conv(x, w) }"
     assert "do not have their channels last" in str(cuda.supports(ops.op(text, (HALF,) * 2, (HALF,), "gemm")))
 
@@ -815,19 +833,19 @@ def test_a_convolution_of_channels_first_is_refused():
         (("B", None, 1, 8), None),
     ],
 )
-def test_vectors_of_terms_for_groups_of_rows(shape, first):
+def test_vectors_of_terms_for_groups_of_rows(shape: tuple[str | int | None, ...], first: int | None) -> None:
     """A gate of each image: ones from some dimension on, up to the last; the dimensions before agree by name."""
     assert gemm_problem.group_kind(shape, ("B", "H", "W", 8)) == first
 
 
-def test_groups_of_rows_are_of_one_size():
+def test_groups_of_rows_are_of_one_size() -> None:
     text = "(x, g, h, w) => (y) { a = Mul(x, g) b = Add(a, h) y = MatMul(b, w) }"
     fused = ops.op(text, (HALF,) * 4, (HALF,), "gemm")
     with pytest.raises(KernelError, match="vectors of terms for groups of 3 and 15 rows"):
         cuda.plan(fused, ((2, 5, 3, 8), (2, 1, 1, 8), (2, 5, 1, 8), (8, 8)), True, A100)
 
 
-def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
+def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other() -> None:
     """It is a vector of terms, too; the kernel is then that of more rows."""
     texts = set()
     for rows in (1, 2):
@@ -836,11 +854,14 @@ def test_a_matrix_of_one_row_is_fetched_ahead_like_any_other():
     assert len(texts) == 1
 
 
-def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
+def test_wide_columns_are_chosen_where_the_left_factor_is_costly() -> None:
     """Each tile of columns computes it anew."""
     plain, shapes = products.case(GELU, HALF, (4096,), 256, 768)
     costly, more = products.prologue("silu and gate", HALF, 4096, 256, 768)
-    assert gemm.chosen(costly, tuple(more), H200).n > gemm.chosen(plain, tuple(shapes), H200).n
+    wide, narrow = gemm.chosen(costly, tuple(more), H200), gemm.chosen(plain, tuple(shapes), H200)
+    assert not isinstance(wide, Strip)
+    assert not isinstance(narrow, Strip)
+    assert wide.n > narrow.n
 
 
 # ---- what Hopper's kernel fetches
@@ -859,7 +880,9 @@ def test_wide_columns_are_chosen_where_the_left_factor_is_costly():
         ((1, 5, 6, 96), 208, (3, 3), "group = 2, pads = [1, 1, 1, 1]", GemmTile(128, 96, 1)),
     ],
 )  # fmt: skip
-def test_what_hopper_fetches_is_the_convolution(images, filters, kernel, attributes, tile):
+def test_what_hopper_fetches_is_the_convolution(
+    images: tuple[int, ...], filters: int, kernel: tuple[int, ...], attributes: str, tile: GemmTile
+) -> None:
     """Step by step, as blocks that share a sum begin in its midst; a tensor core's slices, the group's alone.
 
     The last tile of several ends with the columns.

@@ -47,7 +47,7 @@ def run(op: FusedOp, shapes: Shapes, inputs: list[np.ndarray], over: int | None 
 
 
 @pytest.mark.parametrize("name", EMULATED)
-def test_it_computes_the_body(name):
+def test_it_computes_the_body(name: str) -> None:
     """Within the error budget: twice the error of the plain nodes, each element written once, nothing read beside."""
     op, shapes = CASES[name]
     inputs = generals.inputs(op, shapes, np.random.default_rng(0))
@@ -55,14 +55,14 @@ def test_it_computes_the_body(name):
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_it_computes_attention(name):
+def test_it_computes_attention(name: str) -> None:
     case = ATTENTIONS[name]
     inputs = case.inputs(np.random.default_rng(0))
     (got,) = run(case.op(), case.shapes(), inputs)
     attentions.within_budget(case, inputs, got)
 
 
-def test_long_sums_keep_their_digits():
+def test_long_sums_keep_their_digits() -> None:
     """Of 200,000 numbers alike a sum in float32, one after the other, is off in its third digit."""
     op = ops.op("(x) => (y) { y = ReduceSum(x) }", (FLOAT,), (FLOAT,), "row")
     x = np.full((1, 200_000), 0.1, np.float32)
@@ -73,7 +73,7 @@ def test_long_sums_keep_their_digits():
     np.testing.assert_allclose(got, [[np.float64(np.float32(0.1)) * 20_000]], rtol=(64 + 20_000 / 64) * 2**-24)
 
 
-def test_an_output_may_lie_over_an_input():
+def test_an_output_may_lie_over_an_input() -> None:
     """One of several outputs, too: all of the input is read before any of them is written."""
     for name in ("elementwise", "softmax over channels", "a running sum"):
         op, shapes = CASES[name]
@@ -117,7 +117,7 @@ def answers(made: Family, op: FusedOp, shapes: Shapes) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_one_program_and_one_kernel_answer_for_all_shapes(name):
+def test_one_program_and_one_kernel_answer_for_all_shapes(name: str) -> None:
     """Odd, none and huge: whatever it was recorded for."""
     op, shapes = ALL[name]
     made = recorded(op, shapes)
@@ -131,7 +131,7 @@ RECORDED = {name: recorded(*ALL[name]) for name in ("elementwise", "causal softm
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(RECORDED)), st.data())
-def test_any_sizes_are_answered(name, data):
+def test_any_sizes_are_answered(name: str, data: st.DataObject) -> None:
     """Each name of a dimension is one number everywhere, or 1 where it is broadcast."""
     op, shapes = ALL[name]
     to = {n: data.draw(SIZES) for n in sorted({n for s in shapes for n in s})}
@@ -139,7 +139,7 @@ def test_any_sizes_are_answered(name, data):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_no_extent_is_in_the_text(name):
+def test_no_extent_is_in_the_text(name: str) -> None:
     """Of two shapes that an op takes the kernel is the same, however its output is shaped."""
     op, shapes = ALL[name]
     text = dispatch.general(op, shapes, H200).kernel.text
@@ -148,14 +148,14 @@ def test_no_extent_is_in_the_text(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_its_outputs_have_the_shapes_of_the_templates(name):
+def test_its_outputs_have_the_shapes_of_the_templates(name: str) -> None:
     op, shapes = ALL[name]
     for now in (shapes, *programs.others(shapes, 8)):
         made, expected = planned(op, now), programs.plan(op, now, True, H200)
         assert expected is None or (made is not None and made.output_shapes == expected.output_shapes), now
 
 
-def test_shapes_that_the_body_does_not_take_have_no_plan():
+def test_shapes_that_the_body_does_not_take_have_no_plan() -> None:
     """They would read beside the inputs."""
     for name, wrong in (
         ("elementwise", ((3, 1, 33), (5, 34), ())), ("batched", ((2, 20, 40), (3, 40, 24), (24,))),
@@ -174,6 +174,6 @@ COMPILED = (
 
 
 @pytest.mark.parametrize("name", COMPILED)
-def test_it_compiles(name):
+def test_it_compiles(name: str) -> None:
     op, shapes = ALL[name]
     assert nvrtc.build(dispatch.general(op, shapes, H200).kernel, H200)

@@ -1,7 +1,9 @@
 """Norms over places and neighbouring channels, kept by clusters or read twice: shapes, types, hard values."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from bench.cases.rows import TEMPLATES, axes
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.planning import launch_plan
-from onnxfuse.cuda.planning.launch_plan import SmallCosts
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, SmallCosts
 from onnxfuse.cuda.templates.reduction import group
+from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
 from tests.emulator.test_reductions import KINDS, values
 from tests.emulator.test_whole_kernels import check
@@ -37,14 +40,14 @@ OF_CHANNELS = f"""(x, g) => (y) {{ {axes(1, 2)} e = Constant <value = float {{1e
 
 
 @pytest.fixture(params=["kept", "read twice"])
-def way(request, monkeypatch):
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to run a norm, also where a cluster could keep it."""
     if request.param != "kept":
         monkeypatch.setattr(group, "_resident", lambda norm: None)
     return request.param
 
 
-def ran(plan):
+def ran(plan: LaunchPlan) -> str | None:
     """Return which way a plan of the template goes; None where it is none."""
     files = {s.file for s in plan.kernel.sections}
     if "reduction/group_held.cu" in files:
@@ -52,18 +55,18 @@ def ran(plan):
     return "read twice" if "reduction/group_sums.cu" in files and len(plan.then) == 1 else None
 
 
-def taken(plan):
+def taken(plan: LaunchPlan) -> bool:
     """Return whether this is a plan of the template."""
     return ran(plan) is not None
 
 
-def grouped(plan, way="kept"):
+def grouped(plan: LaunchPlan, way: str = "kept") -> LaunchPlan:
     """Check that the plan is one of the template, and goes this way."""
     assert ran(plan) == way
     return plan
 
 
-def norm(groups):
+def norm(groups: int) -> Callable[[int], FusedOp]:
     text = NORM.text.replace("num_groups = 32", f"num_groups = {groups}")
     return lambda dtype: ops.op(text, (dtype,) * 3, (dtype,), "row")
 
@@ -85,7 +88,7 @@ def norm(groups):
     ],
     ids=str,
 )
-def test_any_image(shape, groups, dtype, way):
+def test_any_image(shape: tuple[int, int, int, int], groups: int, dtype: int, way: str) -> None:
     """Each element written once, nothing read beside the inputs, whatever the parts of an image and its groups."""
     channels = shape[-1]
     plan = check(norm(groups)(dtype), [shape, (channels,), (channels,)], arch=FEW)
@@ -93,7 +96,7 @@ def test_any_image(shape, groups, dtype, way):
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_parts_of_an_image_are_joined(dtype, monkeypatch):
+def test_parts_of_an_image_are_joined(dtype: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A last part of fewer places, and a row of threads that has none in it."""
     monkeypatch.setattr(group, "_resident", lambda norm: None)
     plan = grouped(check(norm(4)(dtype), [(1, 23, 29, 200), (200,), (200,)], arch=FEW), "read twice")
@@ -106,24 +109,24 @@ def test_parts_of_an_image_are_joined(dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 @pytest.mark.parametrize("residual", [(2, 9, 13, 40), (2, 1, 1, 40), (9, 13, 1), (2, 1, 13, 1)], ids=str)
-def test_what_stands_before_and_after(residual, dtype, way):
+def test_what_stands_before_and_after(residual: tuple[int, ...], dtype: int, way: str) -> None:
     shapes = [(2, 9, 13, 40), (40,), (2, 1, 1, 40), (40,), (40,), residual]
     grouped(check(ops.op(EMBEDDED, (dtype,) * 6, (dtype,), "row"), shapes, arch=FEW), way)
 
 
-def test_the_sum_before_the_norm_is_an_output_too(way):
+def test_the_sum_before_the_norm_is_an_output_too(way: str) -> None:
     text = EMBEDDED.replace("=> (y)", "=> (w, y)")
     shapes = [(2, 9, 13, 40), (40,), (2, 1, 1, 40), (40,), (40,), (2, 9, 13, 40)]
     grouped(check(ops.op(text, (HALF,) * 6, (HALF,) * 2, "row"), shapes, arch=FEW), way)
 
 
-def test_weights_by_group(way):
+def test_weights_by_group(way: str) -> None:
     """An element for several neighbours is read once for all places."""
     shapes = [(2, 9, 13, 40), (4,), (4,), (40,), (40,)]
     grouped(check(ops.op(GROUPED, (HALF,) * 5, (HALF,), "row"), shapes, arch=FEW), way)
 
 
-def test_images_of_other_ranks(way):
+def test_images_of_other_ranks(way: str) -> None:
     text = NORM.text.replace("num_groups = 32", "num_groups = 4")
     line = text.replace("[0, 3, 1, 2]", "[0, 2, 1]").replace("[0, 2, 3, 1]", "[0, 2, 1]")
     grouped(check(ops.op(line, (HALF,) * 3, (HALF,), "row"), [(2, 77, 40), (40,), (40,)], arch=FEW), way)
@@ -132,7 +135,7 @@ def test_images_of_other_ranks(way):
 
 
 @pytest.mark.parametrize("over", [None, 0])
-def test_norms_of_channels_by_themselves(over, way):
+def test_norms_of_channels_by_themselves(over: int | None, way: str) -> None:
     """Where no cluster holds their places in registers, also over the input itself."""
     fused = ops.op(OF_CHANNELS, (HALF,) * 2, (HALF,), "row")
     before_clusters = Arch("sm_80", 4)
@@ -140,11 +143,11 @@ def test_norms_of_channels_by_themselves(over, way):
     assert not taken(check(fused, [(1, 31, 33, 24), (24,)], arch=before_clusters, over=over))
 
 
-def test_off_the_boundaries_of_memory(way):
+def test_off_the_boundaries_of_memory(way: str) -> None:
     grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], aligned=False, arch=FEW), way)
 
 
-def test_wide_index(monkeypatch, way):
+def test_wide_index(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr("onnxfuse.cuda.planning.launch_plan.index_bits", lambda elements: 64)
     plan = grouped(check(norm(4)(HALF), [(2, 9, 13, 40), (40,), (40,)], arch=FEW), way)
     assert "using Index = unsigned long long" in plan.kernel.text
@@ -152,7 +155,7 @@ def test_wide_index(monkeypatch, way):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_hard_values_stay_in_the_budget(kind, dtype, way):
+def test_hard_values_stay_in_the_budget(kind: str, dtype: int, way: str) -> None:
     """At most twice the unfused error against float64."""
     if kind == "large and constant" and dtype != HALF:
         pytest.skip("onnx's function body subtracts squares of 1e30, and takes the root of what is below 0")
@@ -165,7 +168,7 @@ def test_hard_values_stay_in_the_budget(kind, dtype, way):
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 4, 7, 13), (1, 8, 12, 39)], ids=str)
-def test_one_value_far_from_all_others(place, way):
+def test_one_value_far_from_all_others(place: tuple[int, int, int, int], way: str) -> None:
     """Also where it is the one from which differences are taken."""
     fused = norm(4)(FLOAT)
     x = np.random.default_rng(2).standard_normal((2, 9, 13, 40)).astype(np.float32)
@@ -176,7 +179,7 @@ def test_one_value_far_from_all_others(place, way):
 
 
 @pytest.mark.parametrize("of", [np.nan, np.inf])
-def test_what_is_not_a_number_stays_in_its_group(of, way):
+def test_what_is_not_a_number_stays_in_its_group(of: float, way: str) -> None:
     fused = norm(4)(HALF)
     x = np.random.default_rng(2).standard_normal((2, 9, 13, 40)).astype(np.float16)
     x[1, 3, 5, 12] = of
@@ -187,18 +190,21 @@ def test_what_is_not_a_number_stays_in_its_group(of, way):
     assert np.isfinite(got).all()
 
 
-def clusters(plan):
+def clusters(plan: LaunchPlan) -> int:
     """Return the blocks of a cluster."""
-    return int(re.search(r"int CLUSTER = (\d+);", plan.kernel.text)[1])
+    (found,) = re.findall(r"int CLUSTER = (\d+);", plan.kernel.text)
+    return int(found)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_clusters_of_any_size(size, monkeypatch):
+def test_clusters_of_any_size(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where their last blocks have no places."""
     ways = []
 
-    def kept(norm):
-        found = replace(KEPT(norm), cluster=size)
+    def kept(norm: Any) -> Any:
+        usual = KEPT(norm)
+        assert usual is not None
+        found = replace(usual, cluster=size)
         ways.append(found)
         return found
 
@@ -209,11 +215,11 @@ def test_clusters_of_any_size(size, monkeypatch):
         assert plan.grid[0] == 2 * 80 // ways[-1].columns * size
 
 
-def test_what_no_cluster_keeps_is_read_twice():
+def test_what_no_cluster_keeps_is_read_twice() -> None:
     """Neither does one whose blocks would not all run at once; blocks by themselves may."""
     many = Arch("sm_90a", 132)
 
-    def way_of(*shape, arch=many):
+    def way_of(*shape: int, arch: Arch = many) -> str | None:
         return ran(cuda.plan(norm(4)(HALF), (shape, shape[-1:], shape[-1:]), True, arch))
 
     places = 8 * 78 * 1024 // (40 * 2)
@@ -231,14 +237,14 @@ def test_what_no_cluster_keeps_is_read_twice():
 
 @pytest.mark.parametrize("arch", [FEW, Arch("sm_90a", 132), Arch("sm_80", 108)], ids=["few", "hopper", "many"])
 @pytest.mark.parametrize("shape", [(2, 9, 13, 40), (8, 64, 64, 320), (1, 32, 32, 1280), (1, 512, 512, 40)], ids=str)
-def test_a_program_answers_as_the_planner_plans(shape, arch):
+def test_a_program_answers_as_the_planner_plans(shape: tuple[int, int, int, int], arch: Arch) -> None:
     """Images of any number and size; the channels are a program's own."""
     channels = shape[-1]
     shapes = (shape, (channels,), (shape[0], 1, 1, channels), (channels,), (channels,), shape)
     programs.agrees(ops.op(EMBEDDED, (HALF,) * 6, (HALF,), "row"), shapes, True, arch, 4)
 
 
-def test_what_other_templates_do_is_left_to_them(monkeypatch):
+def test_what_other_templates_do_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tensors, double, sums, greatest values, images whose channels stand first, more vectors than threads."""
     shapes = ((2, 9, 13, 40), (40,), (40,))
     assert not taken(cuda.plan(norm(4)(DOUBLE), shapes, True, FEW))

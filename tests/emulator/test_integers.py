@@ -1,5 +1,7 @@
 """Products of 8-bit integers on tensor cores: exact int32 sums, and the epilogue of a dynamically quantized layer."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -9,9 +11,11 @@ from bench.cases.ops import FLOAT, HALF, INT32
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs, sm90
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.support.kernels import programs
@@ -31,7 +35,9 @@ GATED = """(x, w, v, s) => (y) { t = Transpose <perm = [1, 0]> (w) u = Transpose
   i = Sigmoid(h) j = Mul(g, s) l = Mul(j, i) y = Cast <to = 10> (l) }"""
 
 
-def case(text: str, pair: tuple[int, int], rows: tuple[int, ...], n: int, k: int):
+def case(
+    text: str, pair: tuple[int, int], rows: tuple[int, ...], n: int, k: int
+) -> tuple[FusedOp, list[tuple[int, ...]]]:
     x, w = pair
     kinds = {
         SUMS: ((x, w), (INT32,), [(*rows, k), (n, k)]),
@@ -42,7 +48,7 @@ def case(text: str, pair: tuple[int, int], rows: tuple[int, ...], n: int, k: int
     return ops.op(text, inputs, outputs, "gemm"), shapes
 
 
-def drawn(fused, shapes) -> list[np.ndarray]:
+def drawn(fused: FusedOp, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
     """Return inputs that use all 8 bits: the greatest sums of the greatest factors are among them."""
     rng = np.random.default_rng(0)
     inputs = []
@@ -60,7 +66,9 @@ def drawn(fused, shapes) -> list[np.ndarray]:
     return inputs
 
 
-def emulated(fused, shapes, aligned, arch=A100, block=None):
+def emulated(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch = A100, block: Block | None = None
+) -> LaunchPlan:
     inputs = drawn(fused, shapes)
     plan = cuda.plan(fused, tuple(shapes), aligned, arch, GemmVariant(block=block))
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
@@ -77,24 +85,24 @@ def emulated(fused, shapes, aligned, arch=A100, block=None):
     ("rows", "n", "k", "aligned"),
     [((70,), 72, 400, True), ((2, 3), 33, 131, False), ((5,), 7, 12, True), ((3,), 16, 6, True), ((9,), 8, 1, True)],
 )
-def test_sums_are_exact(pair, rows, n, k, aligned):
+def test_sums_are_exact(pair: tuple[int, int], rows: tuple[int, ...], n: int, k: int, aligned: bool) -> None:
     """Of signed and unsigned factors on either side; of lines on boundaries of 16, of four and of no bytes."""
     plan = emulated(*case(SUMS, pair, rows, n, k), aligned)
     assert "TERMS = LINE / sizeof(Factor)" in plan.kernel.text
 
 
 @pytest.mark.parametrize("block", [b for b in costs.mma(A100).rounded if b.warps_k == 1], ids=str)
-def test_every_block_sums_exactly(block):
+def test_every_block_sums_exactly(block: Block) -> None:
     emulated(*case(SUMS, (UINT8, INT8), (140,), 264, 300), True, H200, block)
 
 
 @pytest.mark.parametrize("text", [DYNAMIC, GATED])
-def test_what_quantization_writes_behind_a_product_is_its_epilogue(text):
+def test_what_quantization_writes_behind_a_product_is_its_epilogue(text: str) -> None:
     emulated(*case(text, (UINT8, INT8), (70,), 72, 200), True)
     emulated(*case(text, (UINT8, INT8), (3,), 17, 35), False)
 
 
-def test_sums_of_many_terms_of_the_greatest_factors():
+def test_sums_of_many_terms_of_the_greatest_factors() -> None:
     """Beyond 2^24, where float sums would round: 255 * -128 and 255 * 255, each 4099 times."""
     for pair, factors in (((UINT8, INT8), (255, -128)), ((UINT8, UINT8), (255, 255))):
         fused, shapes = case(SUMS, pair, (3,), 8, 4099)
@@ -103,7 +111,7 @@ def test_sums_of_many_terms_of_the_greatest_factors():
         assert (got[0] == factors[0] * factors[1] * 4099).all()
 
 
-def test_the_general_kernel_wraps_as_the_others_do():
+def test_the_general_kernel_wraps_as_the_others_do() -> None:
     """255 * 255 in 33100 terms exceeds 2^31; overflow of int would leave the result to the compiler."""
     fused, shapes = case(SUMS, (UINT8, UINT8), (1,), 1, 33100)
     inputs = [np.full(s, 255, np.uint8) for s in ((1, 33100), (1, 33100))]
@@ -114,7 +122,7 @@ def test_the_general_kernel_wraps_as_the_others_do():
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_the_general_kernel_sums_exactly(pair):
+def test_the_general_kernel_sums_exactly(pair: tuple[int, int]) -> None:
     fused, shapes = case(SUMS, pair, (2, 5), 7, 33)
     inputs = drawn(fused, shapes)
     got = emulate.run(cuda.general(fused, tuple(shapes), A100), inputs, [np.int32])
@@ -123,7 +131,7 @@ def test_the_general_kernel_sums_exactly(pair):
 
 @pytest.mark.parametrize("arch", [a for a in SUPPORTED if not a.isa.unused], ids=lambda arch: arch.name)
 @pytest.mark.parametrize("aligned", [True, False])
-def test_every_size_has_a_plan_and_launch_programs_answer_the_same(arch, aligned):
+def test_every_size_has_a_plan_and_launch_programs_answer_the_same(arch: Arch, aligned: bool) -> None:
     for rows, n, k in (((1,), 8, 16), ((3, 5), 33, 131), ((4096,), 3072, 768), ((0,), 8, 16), ((7,), 1, 1)):
         fused, shapes = case(DYNAMIC, (UINT8, INT8), rows, n, k)
         plan = cuda.plan(fused, tuple(shapes), aligned, arch)
@@ -134,7 +142,7 @@ def test_every_size_has_a_plan_and_launch_programs_answer_the_same(arch, aligned
 
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("arch", [A100, L4, H200], ids=lambda arch: arch.name)
-def test_products_of_integers_compile(arch, pair):
+def test_products_of_integers_compile(arch: Arch, pair: tuple[int, int]) -> None:
     """By the instruction that each GPU has for them; PTX names the types of both factors."""
     fused, shapes = case(DYNAMIC, pair, (512,), 768, 768)
     plan = cuda.plan(fused, tuple(shapes), True, arch)
@@ -148,7 +156,7 @@ def test_products_of_integers_compile(arch, pair):
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
-def test_every_tile_compiles_for_hopper(tile):
+def test_every_tile_compiles_for_hopper(tile: GemmTile) -> None:
     """Widths of integer products are multiples of 16: those of all tiles are."""
     fused, shapes = case(DYNAMIC, (UINT8, INT8), (1024,), 1280 if tile.n >= 64 else 24, 512)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=tile))
@@ -160,7 +168,7 @@ def test_every_tile_compiles_for_hopper(tile):
     assert "serialized" not in log
 
 
-def test_the_copy_engine_reads_128_terms_at_once():
+def test_the_copy_engine_reads_128_terms_at_once() -> None:
     fused, shapes = case(SUMS, (UINT8, INT8), (200,), 256, 512)
     plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(tile=GemmTile(128, 128, 1)))
     a, b, y = plan.tensor_maps
@@ -169,13 +177,13 @@ def test_the_copy_engine_reads_128_terms_at_once():
     ]  # fmt: skip
 
 
-def test_lines_of_no_multiple_of_16_bytes_are_for_the_other_kernel():
+def test_lines_of_no_multiple_of_16_bytes_are_for_the_other_kernel() -> None:
     for k, hopper in ((512, True), (520, False), (516, False)):
         fused, shapes = case(SUMS, (UINT8, INT8), (200,), 256, k)
         assert bool(cuda.plan(fused, tuple(shapes), True, H200).tensor_maps) == hopper
 
 
-def test_no_sums_of_integers_are_added_as_floats():
+def test_no_sums_of_integers_are_added_as_floats() -> None:
     """Sums are moved as words: neither warps nor blocks share the terms of a tile."""
     fused, shapes = case(SUMS, (UINT8, INT8), (16,), 768, 8192)
     chosen = [c for c in cuda.candidates(fused, tuple(shapes), H200) if c is not None]
@@ -200,22 +208,22 @@ def test_no_sums_of_integers_are_added_as_floats():
          (UINT8, INT8), "zero point other than 0"),
     ],
 )  # fmt: skip
-def test_what_no_kernel_multiplies_is_refused_with_the_reason(text, types, reason):
+def test_what_no_kernel_multiplies_is_refused_with_the_reason(text: str, types: tuple[int, ...], reason: str) -> None:
     fused = ops.op(text, types, (INT32,), "gemm")
     assert reason in (cuda.supports(fused) or "")
 
 
-def test_a_gpu_without_the_instruction_has_no_plan():
+def test_a_gpu_without_the_instruction_has_no_plan() -> None:
     fused, shapes = case(SUMS, (UINT8, INT8), (5,), 8, 16)
     with pytest.raises(KernelError, match="products of uint8 by int8 on sm_75"):
         cuda.plan(fused, tuple(shapes), True, Arch("sm_75", 40))
 
 
-def test_no_terms_are_sums_of_zero():
+def test_no_terms_are_sums_of_zero() -> None:
     """[5, 0] by [0, 8]; without rows nothing is launched."""
     for aligned in (True, False):
         emulated(*case(SUMS, (UINT8, INT8), (5,), 8, 0), aligned)
 
 
-def test_a_zero_point_of_zero_is_none():
+def test_a_zero_point_of_zero_is_none() -> None:
     assert cuda.supports(ops.op(ZERO, (UINT8, INT8), (INT32,), "gemm")) is None

@@ -1,5 +1,7 @@
 """The judge of kernels: what is out of the budget by the luck of a few elements passes, what is wrong does not."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ LUCKY = ("21 8652", "21 6445", "22 8748")
 
 
 @pytest.mark.parametrize("seed", LUCKY)
-def test_a_lucky_unfused_output_is_no_measure(seed):
+def test_a_lucky_unfused_output_is_no_measure(seed: str) -> None:
     """As far off as what is unfused at neighbouring inputs may be, which is more than these elements show."""
     op, inputs = _last(seed)
     (true,), (plain,) = ops.truth(op, inputs), ops.unfused(op, inputs)
@@ -26,7 +28,7 @@ def test_a_lucky_unfused_output_is_no_measure(seed):
 
 
 @pytest.mark.parametrize("seed", LUCKY)
-def test_wrong_last_bits_are_seen(seed):
+def test_wrong_last_bits_are_seen(seed: str) -> None:
     """Eight of them at the greatest element, or a rounding to bfloat16."""
     op, inputs = _last(seed)
     (true,) = ops.truth(op, inputs)
@@ -38,6 +40,6 @@ def test_wrong_last_bits_are_seen(seed):
             ops.within_budget(op, inputs, [got])
 
 
-def _last(seed):
+def _last(seed: int | str) -> tuple[Any, Any]:
     *_, (op, inputs) = fuzz.called(random_models.model(seed, kind=None))
     return op, inputs

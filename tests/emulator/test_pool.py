@@ -34,13 +34,13 @@ def check(case: Pool, aligned: bool = True, tuning: Variant | None = None) -> La
 @pytest.mark.parametrize("text", list(OPERANDS))
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(("channels", "first"), [(24, False), (6, False), (5, True)])
-def test_the_kernel_gives_the_body(text, kind, channels, first):
+def test_the_kernel_gives_the_body(text: str, kind: str, channels: int, first: bool) -> None:
     check(Pool(kind, text, HALF, 2, channels, (9, 8), (3, 3), (2, 2), pads=(1, 1, 1, 1), first=first))
 
 
 @settings(max_examples=12, deadline=None)
 @given(case=pools(largest=11), aligned=st.booleans())
-def test_any_pooling(case, aligned):
+def test_any_pooling(case: Pool, aligned: bool) -> None:
     """Windows, strides, pads, dilations, rounding up, padding that counts, odd channels, any layout and type."""
     # onnx's reference (1.23) takes the mean of a window that passes the image over places that do not exist, too.
     assume(not (case.ceil and case.kind == "AveragePool"))
@@ -49,7 +49,7 @@ def test_any_pooling(case, aligned):
 
 @settings(max_examples=10, deadline=None)
 @given(case=pools(largest=11))
-def test_onnx_runtime_gives_the_same(case):
+def test_onnx_runtime_gives_the_same(case: Pool) -> None:
     """Means over what the library means, as many windows as it has: onnx's reference is not the only witness."""
     batch, (height, width), channels = case.images, case.size, case.channels
     text = f'<ir_version: 8, opset_import: ["" : 19]> g (float[{batch},{channels},{height},{width}] x) => ' + (
@@ -70,7 +70,7 @@ def test_onnx_runtime_gives_the_same(case):
     np.testing.assert_allclose(got, expected.transpose(0, 2, 3, 1), rtol=0, atol=25 * 2**-24 * np.abs(x).max())
 
 
-def test_padding_is_never_the_greatest():
+def test_padding_is_never_the_greatest() -> None:
     """All elements below zero: a window at the edge gives one of them, not the 0 of the padding."""
     inputs = [
         -1 - np.abs(x)
@@ -81,7 +81,7 @@ def test_padding_is_never_the_greatest():
     assert (got <= -1).all()
 
 
-def test_a_window_that_sees_a_nan_gives_one():
+def test_a_window_that_sees_a_nan_gives_one() -> None:
     case = Pool("MaxPool", ALONE, HALF, 1, 8, (5, 5), (3, 3))
     x = np.zeros((1, 5, 5, 8), np.float16)
     x[0, 0, 0, 3] = np.nan
@@ -90,18 +90,18 @@ def test_a_window_that_sees_a_nan_gives_one():
 
 
 @pytest.mark.parametrize("patch", [Patch(1, 1, 8, 64), Patch(4, 2, 4, 128), Patch(2, 3, 1, 32)])
-def test_any_patch_gives_the_same(patch):
+def test_any_patch_gives_the_same(patch: Patch) -> None:
     check(STEM, tuning=DepthwiseVariant(patch=patch))
 
 
-def test_a_thread_moves_whole_vectors():
+def test_a_thread_moves_whole_vectors() -> None:
     """8 bytes of neighbouring channels."""
     assert "CHANNELS = 4;" in check(STEM).kernel.text
     assert "CHANNELS = 2;" in check(Pool("AveragePool", ALONE, FLOAT, 1, 8, (4, 4), (2, 2))).kernel.text
 
 
 @pytest.mark.parametrize("size", [(0, 8, (5, 5)), (2, 0, (5, 5))])
-def test_nothing_to_pool_launches_nothing(size):
+def test_nothing_to_pool_launches_nothing(size: tuple[int, int, tuple[int, int]]) -> None:
     images, channels, places = size
     case = Pool("MaxPool", ALONE, HALF, images, channels, places, (3, 3))
     assert cuda.plan(case.op(), tuple(case.shapes()), True, H200).grid[0] == 0
@@ -138,5 +138,5 @@ TO, BACK = "i = Transpose <perm = [0,3,1,2]> (x)", "perm = [0,2,3,1]"
         (f"(x) => (y) {{ {TO} p = MaxPool (i) y = Transpose <{BACK}> (p) }}", "MaxPool without kernel_shape"),
     ],
 )
-def test_what_no_kernel_fits_is_refused_with_the_reason(text, reason):
+def test_what_no_kernel_fits_is_refused_with_the_reason(text: str, reason: str) -> None:
     assert reason in str(cuda.supports(ops.op(text, (HALF,), (HALF,), "depthwise")))

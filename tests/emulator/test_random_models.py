@@ -9,7 +9,7 @@ from tests.support.kernels import fuzz, random_models
 
 
 @pytest.mark.parametrize("kind", random_models.KINDS)
-def test_every_fused_op_of_random_models_has_plans(kind):
+def test_every_fused_op_of_random_models_has_plans(kind: str) -> None:
     """All architectures, aligned or not, zero extents among them."""
     found = 0
     for seed in range(6):
@@ -21,7 +21,7 @@ def test_every_fused_op_of_random_models_has_plans(kind):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", random_models.KINDS)
-def test_kernels_of_random_models_compute_their_bodies(kind, seed):
+def test_kernels_of_random_models_compute_their_bodies(kind: str, seed: int) -> None:
     """On the host, which sees every read and write beside the buffers."""
     for number, (op, inputs) in enumerate(fuzz.called(random_models.model(f"emulated {seed}", kind=kind))):
         fuzz.emulated(op, inputs, aligned=(number + seed) % 2 == 0)

@@ -1,10 +1,13 @@
 """Recurrent layers, run by the host's compiler: every kind, direction and size, cells shared by warps and blocks."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from bench.cases import ops
 from bench.cases.ops import BRAIN, FLOAT
@@ -16,6 +19,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.recurrent import plan as recurrent
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
+from tests.support.arches import on
 from tests.support.kernels import recurrents
 from tests.support.kernels.recurrents import Case
 
@@ -23,7 +27,7 @@ DIRECTIONS = ("forward", "reverse", "bidirectional")
 
 
 @pytest.fixture(autouse=True)
-def cuts_anew():
+def cuts_anew() -> Iterator[None]:
     """What a test changes of the constants is not remembered."""
     recurrent.partition.cache_clear()
     yield
@@ -40,7 +44,7 @@ def check(case: Case, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_every_kind_and_direction(kind, direction):
+def test_every_kind_and_direction(kind: str, direction: str) -> None:
     check(Case(kind, 32, 4, 5, direction=direction))
 
 
@@ -53,7 +57,7 @@ def test_every_kind_and_direction(kind, direction):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_a_node_may_lack(case):
+def test_what_a_node_may_lack(case: Case) -> None:
     """The biases, the first states, readers of the outputs."""
     check(case)
 
@@ -62,14 +66,14 @@ def test_what_a_node_may_lack(case):
     ("hidden", "terms", "batch"), [(1, 1, 1), (5, 3, 2), (31, 7, 9), (33, 33, 8), (64, 40, 17), (96, 8, 3), (100, 2, 1)]
 )
 @pytest.mark.parametrize("aligned", [True, False])
-def test_odd_sizes(hidden, terms, batch, aligned):
+def test_odd_sizes(hidden: int, terms: int, batch: int, aligned: bool) -> None:
     """Cells, terms and sequences that fill no tile, and pointers off their boundaries."""
     check(Case("LSTM", hidden, 2, batch, terms, "bidirectional"), aligned)
 
 
 @pytest.mark.parametrize("cluster", [2, 4, 8])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_blocks_that_share_a_direction(kind, cluster, monkeypatch):
+def test_blocks_that_share_a_direction(kind: str, cluster: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They send each other what their cells give, and each goes on when it has all of that."""
     monkeypatch.setattr(recurrent, "CLUSTERS", (cluster,))
     assert recurrent.partition(40).cluster == cluster
@@ -78,7 +82,7 @@ def test_blocks_that_share_a_direction(kind, cluster, monkeypatch):
 
 
 @pytest.mark.parametrize("hidden", [40, 64])
-def test_weights_that_do_not_fit_the_registers(hidden, monkeypatch):
+def test_weights_that_do_not_fit_the_registers(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the later terms lie in shared memory; a warp has several tiles."""
     monkeypatch.setattr(recurrent, "MOST_WARPS", 4)
     monkeypatch.setattr(recurrent, "MOST_HELD", 4)
@@ -89,25 +93,25 @@ def test_weights_that_do_not_fit_the_registers(hidden, monkeypatch):
 
 
 @pytest.mark.parametrize("batch", [9, 64])
-def test_more_sequences_in_a_cluster(batch):
+def test_more_sequences_in_a_cluster(batch: int) -> None:
     """On a GPU of one multiprocessor more of them go together."""
     plan = check(Case("LSTM", 32, 3, batch, 8, "bidirectional"), arch=replace(H200, sm_count=1))
-    assert re.search(r"ROWS = (\d+);", plan.then[0].kernel.text)[1] == ("32" if batch == 64 else "16")
+    assert re.findall(r"ROWS = (\d+);", plan.then[0].kernel.text) == ["32" if batch == 64 else "16"]
 
 
-def test_bfloat16():
+def test_bfloat16() -> None:
     check(Case("LSTM", 32, 4, 5, direction="bidirectional", dtype=BRAIN))
     check(Case("GRU", 32, 4, 5, dtype=BRAIN))
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_no_position_and_no_sequence(kind):
+def test_no_position_and_no_sequence(kind: str) -> None:
     """Without positions the last states are the first ones; without sequences nothing is launched."""
     check(Case(kind, 32, 0, 5))
     assert check(Case(kind, 32, 3, 0)).grid[0] == 0
 
 
-def test_the_general_plan_is_for_all_shapes():
+def test_the_general_plan_is_for_all_shapes() -> None:
     """It runs on pointers off their boundaries; of one layer its texts are two."""
     texts = set()
     for steps, batch in ((1, 1), (7, 3), (2, 200)):
@@ -121,7 +125,7 @@ def test_the_general_plan_is_for_all_shapes():
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [(64, 8), (256, 8), (256, 5000), (384, 5000), (512, 8)])
-def test_kernels_compile_without_spills(hidden, batch):
+def test_kernels_compile_without_spills(hidden: int, batch: int) -> None:
     """Weights and sums stay in registers."""
     case = Case("LSTM", hidden, 128, batch, direction="bidirectional")
     plan = cuda.plan(case.op(), tuple(case.shapes()), True, H200)
@@ -141,23 +145,23 @@ def test_kernels_compile_without_spills(hidden, batch):
         (Case("LSTM", 640, 1, 1), {}, "640 cells do not fit the shared memory of eight blocks"),
     ],
 )
-def test_what_the_kernel_does_not_compute_is_refused(case, change, reason):
+def test_what_the_kernel_does_not_compute_is_refused(case: Case, change: dict[str, Any], reason: str) -> None:
     """With the reason in one line; the node stays."""
     op = case.op()
     (node,) = op.body.node
     kept = [a for a in node.attribute if a.name not in change]
     del node.attribute[:]
-    node.attribute.extend([*kept, *(ops.helper.make_attribute(*pair) for pair in change.items())])
+    node.attribute.extend([*kept, *(helper.make_attribute(*pair) for pair in change.items())])
     assert reason in str(cuda.supports(op, lambda: H200))
 
 
-def test_usual_activations_may_be_written_out():
+def test_usual_activations_may_be_written_out() -> None:
     op = Case("LSTM", 32, 1, 1, direction="bidirectional").op()
-    op.body.node[0].attribute.append(ops.helper.make_attribute("activations", ["Sigmoid", "Tanh", "tanh"] * 2))
+    op.body.node[0].attribute.append(helper.make_attribute("activations", ["Sigmoid", "Tanh", "tanh"] * 2))
     assert cuda.supports(op, lambda: H200) is None
 
 
-def test_gpus_without_clusters_run_the_node():
-    reasons = {a.name: cuda.supports(Case("LSTM", 512, 1, 1).op(), lambda a=a: a) for a in SUPPORTED}
+def test_gpus_without_clusters_run_the_node() -> None:
+    reasons = {a.name: cuda.supports(Case("LSTM", 512, 1, 1).op(), on(a)) for a in SUPPORTED}
     assert [name for name, reason in reasons.items() if reason is None] == ["sm_90a", "sm_100"]
     assert reasons["sm_80"] == "the kernel needs sm_90, this is sm_80"

@@ -12,7 +12,7 @@ from tests.emulator.test_whole_kernels import H200, check
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans as they are outside of these tests."""
     monkeypatch.setattr(launch_plan, "small_costs", lambda arch: SmallCosts(1024, 128))
 
@@ -25,7 +25,7 @@ def small(monkeypatch):
         ("batch statistics", FLOAT), ("log softmax", HALF),
     ],
 )  # fmt: skip
-def test_rows_are_spread_over_many_threads(name, dtype):
+def test_rows_are_spread_over_many_threads(name: str, dtype: int) -> None:
     """Neither vectors that begin before the row, nor sums that blocks exchange."""
     family = TEMPLATES[name]
     text = check(family.op(dtype), family.small).kernel.text
@@ -36,12 +36,12 @@ def test_rows_are_spread_over_many_threads(name, dtype):
 @pytest.mark.parametrize(
     "name", ["to nhwc, 197", "keys of 197", "transpose + add, odd", "window partition, 3 channels"]
 )
-def test_moved_data_needs_no_tile(name):
+def test_moved_data_needs_no_tile(name: str) -> None:
     op, shapes = moved.small(HALF)[name]
     assert "ROWS = " not in check(op, shapes).kernel.text
 
 
-def test_vectors_are_halved_where_threads_are_few():
+def test_vectors_are_halved_where_threads_are_few() -> None:
     bias = ops.op("(x, b) => (y) { y = Add (x, b) }", (HALF,) * 2, (HALF,))
     widths = {8: 4096, 4: 128, 1: 8}
     for width, rows in widths.items():

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from bench.cases.attentions import Case
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.arch import SUPPORTED
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
 from onnxfuse.cuda.templates.attention import streamed
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import work
 from onnxfuse.support.errors import KernelError
-from tests.emulator.test_attention import A100, BIASES, H200, assert_in_budget, check
+from tests.emulator.test_attention import A100, BIASES, assert_in_budget, check
+from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels.attention_programs import answers
 
 TYPES = [HALF, BRAIN, FLOAT]
@@ -31,7 +33,7 @@ def way(warps: int = 2, tiles: int = 1, step: int = 16) -> AttentionVariant:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 70), (33, 15), (40, 16), (31, 33), (70, 17)])
-def test_the_kernel_gives_attention(dtype, queries, keys):
+def test_the_kernel_gives_attention(dtype: int, queries: int, keys: int) -> None:
     """Whole steps and cut ones, warps without a query among those of a block."""
     check(Case(1, 2, queries, keys, 16, dtype), way())
 
@@ -39,13 +41,13 @@ def test_the_kernel_gives_attention(dtype, queries, keys):
 @pytest.mark.parametrize("size", [16, 48, 64, 128, 256])
 @pytest.mark.parametrize("aligned", [True, False])
 @TWO
-def test_every_size_of_a_head(size, aligned, dtype):
+def test_every_size_of_a_head(size: int, aligned: bool, dtype: int) -> None:
     check(Case(1, 2, 17, 40, size, dtype), way(1, 2 if size <= 64 else 1), aligned)
 
 
 @pytest.mark.parametrize("size", [8, 24, 40, 72, 136, 248])
 @pytest.mark.parametrize("aligned", [True, False])
-def test_a_product_may_end_behind_a_head(size, aligned):
+def test_a_product_may_end_behind_a_head(size: int, aligned: bool) -> None:
     """What lies there, the next head, is not read: it need not be a number."""
     case, tuning = Case(2, 3, 17, 40, size), way(1, 2 if size <= 64 else 1)
     check(replace(case, heads_first="qkvy"), tuning, aligned)
@@ -58,7 +60,7 @@ def test_a_product_may_end_behind_a_head(size, aligned):
 @pytest.mark.parametrize("step", [16, 64])
 @pytest.mark.parametrize("bias", BIASES)
 @TWO
-def test_a_bias_is_broadcast(bias, step, dtype):
+def test_a_bias_is_broadcast(bias: tuple[int, ...], step: int, dtype: int) -> None:
     """Read in pairs, where a row of it begins on a boundary of two elements, and element by element."""
     case = Case(2, 2, 9, 21, 16, dtype, bias=bias)
     check(case, way(2, 1, step))
@@ -67,19 +69,19 @@ def test_a_bias_is_broadcast(bias, step, dtype):
 
 @pytest.mark.parametrize("heads_first", ["q", "kv", "y", "qkvy"])
 @TWO
-def test_operands_lie_heads_first_or_side_by_side(heads_first, dtype):
+def test_operands_lie_heads_first_or_side_by_side(heads_first: str, dtype: int) -> None:
     check(Case(2, 3, 9, 21, 16, dtype, heads_first=heads_first), way())
 
 
 @TWO
-def test_windows_have_biases_of_their_own_and_a_result_takes_any_shape(dtype):
+def test_windows_have_biases_of_their_own_and_a_result_takes_any_shape(dtype: int) -> None:
     check(Case(6, 2, 9, 9, 16, dtype, bias=(1, 3, 2, 9, 9), apart="qk", target=(-1, 3, 3, 32)), way())
 
 
 @pytest.mark.parametrize("scale", [0.7, -0.7])
 @pytest.mark.parametrize("bias", [None, (21,)])
 @TWO
-def test_the_scale_may_turn_the_order_of_the_scores(scale, bias, dtype):
+def test_the_scale_may_turn_the_order_of_the_scores(scale: float, bias: tuple[int] | None, dtype: int) -> None:
     check(Case(1, 2, 9, 21, 16, dtype, scale=scale, bias=bias), way())
 
 
@@ -87,7 +89,7 @@ def test_the_scale_may_turn_the_order_of_the_scores(scale, bias, dtype):
 @pytest.mark.parametrize("sequence", [1, 16, 40, 130])
 @pytest.mark.parametrize("bias", [False, True])
 @TWO
-def test_the_causal_mask(sequence, tuning, bias, dtype):
+def test_the_causal_mask(sequence: int, tuning: AttentionVariant, bias: bool, dtype: int) -> None:
     """Steps before, on and behind the diagonal of a warp."""
     check(Case(1, 1, sequence, sequence, 16, dtype, causal=True, bias=(1, 1, 1, sequence) if bias else None), tuning)
 
@@ -98,14 +100,16 @@ def test_the_causal_mask(sequence, tuning, bias, dtype):
     step=st.sampled_from([16, 32, 48, 64]), bias=st.booleans(), aligned=st.booleans(),
     dtype=st.sampled_from([HALF, FLOAT]),
 )  # fmt: skip
-def test_the_queries_may_be_shared_in_any_way(queries, keys, warps, tiles, step, bias, aligned, dtype):
+def test_the_queries_may_be_shared_in_any_way(
+    queries: int, keys: int, warps: int, tiles: int, step: int, bias: bool, aligned: bool, dtype: int
+) -> None:
     case = Case(1, 2, queries, keys, 16, dtype, bias=(1, 1, 1, keys) if bias else None)
     check(case, way(warps, tiles, step), aligned)
 
 
 @pytest.mark.parametrize("safe", [False, True])
 @TWO
-def test_a_step_that_is_wholly_masked_leaves_no_trace(safe, dtype):
+def test_a_step_that_is_wholly_masked_leaves_no_trace(safe: bool, dtype: int) -> None:
     """Scores of minus infinity alone, before and behind those that count; a row of nothing else is no number, or 0."""
     case = Case(2, 1, 20, 70, 16, dtype, bias=(2, 1, 1, 70), safe=safe)
     q, k, v, bias = case.inputs(np.random.default_rng(0))
@@ -118,7 +122,7 @@ def test_a_step_that_is_wholly_masked_leaves_no_trace(safe, dtype):
 
 @pytest.mark.parametrize("bias", [(70,), (1, 1, 20, 70)])
 @pytest.mark.parametrize("dtype", [BRAIN, FLOAT])
-def test_a_row_masked_by_the_lowest_number_is_a_mean(dtype, bias):
+def test_a_row_masked_by_the_lowest_number_is_a_mean(dtype: int, bias: tuple[int, ...]) -> None:
     """As exporters of transformers mask padding: times log2(e) it is no number any more."""
     case = Case(1, 1, 20, 70, 16, dtype, bias=bias)
     q, k, v, added = case.inputs(np.random.default_rng(0))
@@ -128,19 +132,19 @@ def test_a_row_masked_by_the_lowest_number_is_a_mean(dtype, bias):
 
 
 @TWO
-def test_without_a_key_the_result_is_zero(dtype):
+def test_without_a_key_the_result_is_zero(dtype: int) -> None:
     """As the product of weights [queries, 0] with values [0, size]."""
     case = Case(2, 2, 9, 0, 16, dtype)
     assert not assert_in_budget(case, case.inputs(np.random.default_rng(0))).any()
 
 
 @pytest.mark.parametrize("empty", [{"batch": 0}, {"queries": 0}])
-def test_nothing_to_compute_launches_nothing(empty):
+def test_nothing_to_compute_launches_nothing(empty: dict[str, Any]) -> None:
     case = replace(Case(2, 2, 9, 21, 16), **empty)
     assert cuda.plan(replace(case.op(), open_length=True), case.shapes(), True, H200).grid[0] == 0
 
 
-def test_a_way_that_is_none():
+def test_a_way_that_is_none() -> None:
     with pytest.raises(KernelError, match="expected a multiple of 16"):
         cuda.plan(Case(1, 2, 9, 21).op(), Case(1, 2, 9, 21).shapes(), True, H200, way(2, 1, 24))
 
@@ -148,7 +152,7 @@ def test_a_way_that_is_none():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("bias", [None, (3, 1, 1, 700), (1, 4, 700, 700)])
 @TWO
-def test_one_program_answers_for_every_length(causal, bias, dtype):
+def test_one_program_answers_for_every_length(causal: bool, bias: tuple[int, int, int, int] | None, dtype: int) -> None:
     """Its kernels are those of the ways to share the queries, however many lengths come."""
     case = Case(3, 4, 700, 700, dtype=dtype, bias=bias, causal=causal)
     made, found = answers(case, A100, (1, 2, 15, 63, 64, 65, 128, 197, 512, 700, 1023, 4096, 100_000))
@@ -171,7 +175,7 @@ WIDE = [Case(8, 4, 512, 512, 256), Case(8, 4, 512, 512, 256, causal=True, bias=(
 
 @pytest.mark.parametrize("arch", SUPPORTED, ids=lambda arch: arch.name)
 @pytest.mark.parametrize("case", [*COMPILED, *(replace(c, dtype=FLOAT) for c in (*COMPILED, *WIDE))], ids=str)
-def test_registers_and_shared_memory_suffice_on_every_gpu(arch, case):
+def test_registers_and_shared_memory_suffice_on_every_gpu(arch: Arch, case: Case) -> None:
     """As the plan chooses it; of float32 every way."""
     op = replace(case.op(), open_length=True)
     others = cuda.candidates(op, case.shapes(), arch) if case.dtype == FLOAT else ()

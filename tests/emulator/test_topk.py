@@ -10,9 +10,12 @@ from bench.cases import ops
 from bench.cases.ops import BOOL, BRAIN, DOUBLE, FLOAT, HALF, INT32, INT64
 from bench.cases.rows import topk
 from onnxfuse import cuda
+from onnxfuse.cuda import LaunchPlan
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.arch import H200, SUPPORTED
+from onnxfuse.cuda.planning.arch import H200, SUPPORTED, Arch
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.topk.variant import TopKVariant
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 
@@ -34,7 +37,15 @@ def first(x: np.ndarray, k: int, largest: bool) -> np.ndarray:
     return np.array([of_row(row) for row in x.reshape(-1, x.shape[-1])]).reshape(*x.shape[:-1], k)
 
 
-def check(op, x: np.ndarray, k: int, largest: bool = True, aligned: bool = True, tuning=None, arch=H200):
+def check(
+    op: FusedOp,
+    x: np.ndarray,
+    k: int,
+    largest: bool = True,
+    aligned: bool = True,
+    tuning: Variant | None = None,
+    arch: Arch = H200,
+) -> LaunchPlan:
     """Run the op of a TopK alone; return its plan."""
     plan = cuda.plan(op, (x.shape,), aligned, arch, tuning)
     values, indices = emulate.run(plan, [x], [x.dtype, np.int64], aligned)
@@ -64,14 +75,14 @@ def numbers(dtype: int, shape: tuple[int, ...], ties: bool = False) -> np.ndarra
     ids=str,
 )
 @pytest.mark.parametrize("aligned", [True, False])
-def test_rows_of_any_length(k, shape, largest, attributes, aligned):
+def test_rows_of_any_length(k: int, shape: tuple[int, ...], largest: bool, attributes: str, aligned: bool) -> None:
     """Part of a warp, several warps per row, several rows per block; k of k."""
     check(topk(k, FLOAT, attributes), numbers(FLOAT, shape), k, largest, aligned)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("largest", [True, False])
-def test_element_types(dtype, largest):
+def test_element_types(dtype: int, largest: bool) -> None:
     """The extremes of the type among them; of equal values the first ones."""
     x = numbers(dtype, (3, 200), ties=True)
     facts = np.iinfo(x.dtype) if np.issubdtype(x.dtype, np.integer) else None
@@ -81,7 +92,7 @@ def test_element_types(dtype, largest):
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT, DOUBLE])
-def test_nan_infinities_and_zeros(dtype, largest):
+def test_nan_infinities_and_zeros(dtype: int, largest: bool) -> None:
     """NaN of either sign is above infinity; -0 and 0 are equal, and leave as they came."""
     x = numbers(dtype, (4, 40))
     x[0, [3, 17, 30]] = np.nan
@@ -94,14 +105,14 @@ def test_nan_infinities_and_zeros(dtype, largest):
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending", "constant"])
-def test_no_order_of_the_input_is_wrong(order):
+def test_no_order_of_the_input_is_wrong(order: str) -> None:
     """Each element ahead of all before it, none, and none but the first."""
     x = {"ascending": np.arange(3000), "descending": -np.arange(3000), "constant": np.full(3000, 7)}[order]
     check(topk(20, FLOAT), x.astype(np.float32).reshape(1, -1), 20)
 
 
 @pytest.mark.parametrize("warps", [1, 2, 4, 8])
-def test_warps_that_share_a_row(warps):
+def test_warps_that_share_a_row(warps: int) -> None:
     """One to eight of them, in blocks that have no row for all warps."""
     plan = check(topk(10, HALF), numbers(HALF, (3, 1500), ties=True), 10, tuning=TopKVariant(topk_warps=warps))
     assert f"ROW_THREADS = {32 * warps};" in plan.kernel.text
@@ -109,21 +120,21 @@ def test_warps_that_share_a_row(warps):
 
 @pytest.mark.parametrize("splits", [2, 32])
 @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE])
-def test_blocks_that_share_a_row(splits, dtype):
+def test_blocks_that_share_a_row(splits: int, dtype: int) -> None:
     """Two launches; the last parts of a row may have no elements."""
     plan = check(topk(32, dtype), numbers(dtype, (2, 5000), ties=True), 32, tuning=TopKVariant(topk_splits=splits))
     assert plan.grid[0] == 2 * splits
     assert [p.block[0] for p in plan.then] == [32 * splits]
 
 
-def test_a_long_row_is_shared_by_blocks():
+def test_a_long_row_is_shared_by_blocks() -> None:
     """As the logits of a language model are."""
     plan = check(topk(4, FLOAT), numbers(FLOAT, (1, 50257)), 4)
     assert plan.then
     assert plan.grid[0] > 1
 
 
-def test_wide_index(monkeypatch):
+def test_wide_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above 2^31 elements the same text runs on 64-bit indices; forced here on small tensors."""
     monkeypatch.setattr("onnxfuse.cuda.planning.launch_plan.index_bits", lambda elements: 64)
     for tuning in (None, TopKVariant(topk_splits=2)):
@@ -133,7 +144,7 @@ def test_wide_index(monkeypatch):
 
 @pytest.mark.parametrize("masks", [(4, 1, 40), (40,), (1, 3, 1), (1,), (4, 3, 40)], ids=str)
 @pytest.mark.parametrize("splits", [0, 2])
-def test_pointwise_work_before(masks, splits):
+def test_pointwise_work_before(masks: tuple[int, ...], splits: int) -> None:
     """A scale and a mask that is broadcast; what is computed on the way may be an output, too."""
     text = """(x, m) => (s, i, v, t) { k = Constant <value_ints = [5]> () c = Constant <value = float {0.5}> ()
       l = Constant <value = float {-10000}> () s = Mul (x, c) t = Where (m, s, l) v, i = TopK (t, k) }"""
@@ -150,7 +161,7 @@ def test_pointwise_work_before(masks, splits):
 
 
 @pytest.mark.parametrize("output", ["v", "i"])
-def test_one_output_of_the_two(output):
+def test_one_output_of_the_two(output: str) -> None:
     """The other one is not written."""
     text = f"(x) => ({output}) {{ k = Constant <value_ints = [3]> () v, i = TopK (x, k) }}"
     fused = ops.op(text, (FLOAT,), (FLOAT if output == "v" else INT64,), "topk")
@@ -162,7 +173,7 @@ def test_one_output_of_the_two(output):
 
 @pytest.mark.parametrize("arch", SUPPORTED, ids=lambda arch: arch.name)
 @pytest.mark.parametrize("dtype", [HALF, DOUBLE])
-def test_kernels_compile_without_spills(dtype, arch):
+def test_kernels_compile_without_spills(dtype: int, arch: Arch) -> None:
     """A warp for each row, blocks that share one; with a mask before."""
     text = "(x, m) => (v, i) { k = Constant <value_ints = [32]> () a = Where (m, x, x) v, i = TopK (a, k) }"
     fused = ops.op(text, (dtype, BOOL), (dtype, INT64), "topk")
@@ -173,7 +184,7 @@ def test_kernels_compile_without_spills(dtype, arch):
             assert set(re.findall(r"(\d+) bytes spill stores", log)) == {"0"}
 
 
-def test_without_rows_nothing_is_launched():
+def test_without_rows_nothing_is_launched() -> None:
     """The outputs have their shapes."""
     plan = cuda.plan(topk(3, FLOAT), ((0, 4),), True, H200)
     assert (plan.grid[0], plan.output_shapes) == (0, ((0, 3), (0, 3)))
@@ -189,13 +200,13 @@ def test_without_rows_nothing_is_launched():
         ("v, i = TopK (x, x)", "TopK whose input 1 is not a constant"),
     ],
 )
-def test_other_bodies_are_refused(body, reason):
+def test_other_bodies_are_refused(body: str, reason: str) -> None:
     """With the reason in one line."""
     text = f"(x) => (v) {{ k = Constant <value_ints = [2]> () {body} }}"
     assert reason in str(cuda.supports(ops.op(text, (FLOAT,), (FLOAT,), "topk")))
 
 
-def test_shapes_without_a_plan_are_refused():
+def test_shapes_without_a_plan_are_refused() -> None:
     """More than a row has, another axis than the last one."""
     with pytest.raises(KernelError, match="3 elements of rows of 2"):
         cuda.plan(topk(3, FLOAT), ((5, 2),), True, H200)

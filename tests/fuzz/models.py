@@ -505,7 +505,7 @@ def _grown(rng: Random, model: onnx.ModelProto) -> None:
         name = "tiled"
     operator = rng.choice(("Concat", "Mul", "Add", "MatMul"))
     for n in range(rng.choice((1, 8, 40))):
-        more = {"axis": 0} if operator == "Concat" else {}
+        more: dict[str, Any] = {"axis": 0} if operator == "Concat" else {}
         nodes.append(helper.make_node(operator, [name, name], [f"grown_{n}"], **more))
         name = f"grown_{n}"
 

@@ -1,6 +1,7 @@
 """The fuzzer itself: mutants are the same each time, and those that once brought something to light stay mended."""
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -50,7 +51,8 @@ def test_texts_need_not_be_utf_8(empty: Path) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g () => (string[2] y) { t = Identity(s)  y = StringNormalizer(t) }'
     )
-    model.graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.STRING, [2], [b"\xff\xfe", b"\x1b"]))
+    strings: Any = [b"\xff\xfe", b"\x1b"]
+    model.graph.initializer.append(onnx.helper.make_tensor("s", onnx.TensorProto.STRING, [2], strings))
     assert KINDS["structure"].attempt(model.SerializeToString(), empty) == "exit 0"
 
 
@@ -58,7 +60,7 @@ def test_a_traceback_is_seen(empty: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """The fuzzer can fail."""
     from onnxfuse.passes import pipeline
 
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_: object, **__: Any) -> None:
         raise KeyError("planted")
 
     monkeypatch.setattr(pipeline, "run", fail)

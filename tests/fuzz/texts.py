@@ -4,6 +4,7 @@ import json
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import onnx
 
@@ -193,7 +194,23 @@ def _change_value(rng: Random, facts: object) -> None:
 
     walk(facts)
     home, key = rng.choice(places)
-    odd = (None, True, -1, 0, 2**70, 1e308, "", "x", [], {}, [[]], [None], {"a": None}, float("nan"), *WORDS[:8])
+    odd: tuple[Any, ...] = (
+        None,
+        True,
+        -1,
+        0,
+        2**70,
+        1e308,
+        "",
+        "x",
+        [],
+        {},
+        [[]],
+        [None],
+        {"a": None},
+        float("nan"),
+        *WORDS[:8],
+    )
     home[key] = rng.choice(odd)  # type: ignore[index]
 
 

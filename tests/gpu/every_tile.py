@@ -10,6 +10,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests.emulator.test_integers import TILES
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.cases.ops import HALF
@@ -48,7 +50,7 @@ def hopper() -> int:
         if tile.split == 1:
             run(*prologue("silu and gate", HALF, *COMPUTED), tile)
             count += 1
-    for tile in test_integers.TILES:
+    for tile in TILES:
         rows, columns, terms = WIDE
         test_integers.check(*case(DYNAMIC, (UINT8, INT8), rows, columns if tile.n > 64 else 24, terms + 8), tile)
         count += 1

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -179,7 +179,7 @@ def attention(name: str, element: str, size: int, heads: int = 0, length: int = 
 
 # ---- convolutions and poolings, between the Transposes that make them channels last
 
-CONVOLUTIONS = {
+CONVOLUTIONS: Mapping[str, tuple[str, int, dict[str, Any]]] = {
     "Conv": ("Conv", 1, {}), "Conv strided": ("Conv", 1, {"strides": [2, 2]}),
     "Conv dilated": ("Conv", 1, {"dilations": [2, 2]}), "Conv in groups": ("Conv", 2, {}),
     "Conv same": ("Conv", 1, {"auto_pad": "SAME_UPPER"}), "ConvTranspose": ("ConvTranspose", 1, {}),
@@ -187,7 +187,7 @@ CONVOLUTIONS = {
 }  # fmt: skip
 """Operator, groups and attributes."""
 
-POOLINGS = {
+POOLINGS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "MaxPool": ("MaxPool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
     "MaxPool ceil": ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
     "AveragePool": ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
@@ -204,7 +204,7 @@ WINDOWS = (1, 2, 3, 7)
 
 
 def image_op(
-    op: str, element: str, channels: int, options: Mapping[str, object], weight: tuple[int, ...] | None
+    op: str, element: str, channels: int, options: Mapping[str, Any], weight: tuple[int, ...] | None
 ) -> onnx.ModelProto:
     """Return an image operator on [batch, height, width, channels], of open batch, height and width."""
     make = onnx.helper.make_node
@@ -349,7 +349,7 @@ def inputs_of(case: Case, model: onnx.ModelProto, seed: int = 7) -> dict[str, np
         tensor = value.type.tensor_type
         shape = [d.dim_value if d.HasField("dim_value") else case.sizes[d.dim_param] for d in tensor.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        drawn = random.standard_normal(shape, np.float32)
+        drawn: np.ndarray = random.standard_normal(shape, np.float32)
         if value.name in ("mask", "other", "keep"):
             keep = random.random(shape) < 0.8
             keep[..., 0] = True
@@ -374,11 +374,13 @@ def judged(case: Case, model: onnx.ModelProto, run: Callable[[dict[str, np.ndarr
     What one draw of the inputs finds too much is judged by MORE others, too, all of them together.
     """
     first = run(inputs_of(case, model))
-    wrong = fault(*first, ROUNDING[case.element])
-    if not wrong or first[0].shape != first[2].shape:
+    got, plain, truth = first
+    wrong = fault(got, plain, truth, ROUNDING[case.element])
+    if not wrong or got.shape != truth.shape:
         return wrong
     drawn = [first, *(run(inputs_of(case, model, seed)) for seed in range(100, 100 + MORE))]
-    return fault(*(np.stack(kind) for kind in zip(*drawn, strict=True)), ROUNDING[case.element])
+    got, plain, truth = (np.stack(kind) for kind in zip(*drawn, strict=True))
+    return fault(got, plain, truth, ROUNDING[case.element])
 
 
 def fault(got: np.ndarray, plain: np.ndarray, truth: np.ndarray, rounding: float) -> str:
@@ -389,7 +391,7 @@ def fault(got: np.ndarray, plain: np.ndarray, truth: np.ndarray, rounding: float
     for _, *pieces in chunks(got, plain, truth):
         ours, theirs, exact = (x.astype(np.float64) for x in pieces)
         measured = np.abs([ours - exact, theirs - exact, exact])
-        lost += np.count_nonzero(~np.isfinite(measured[0]))
+        lost += int(np.count_nonzero(~np.isfinite(measured[0])))
         squares += (measured**2).sum(axis=1)
         largest = np.maximum(largest, measured.max(axis=1))
     if lost:
@@ -429,7 +431,8 @@ def run_group(group: str, quick: bool, skip: int) -> None:
     exactly = [("CUDAExecutionProvider", {"use_tf32": "0"})]
     plainly = one_thread()
     plainly.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    built, sessions, how, refused = None, [], "", ""
+    sessions: list[Any] = []
+    built, how, refused = None, "", ""
     for index, case in enumerate(cases_of(group, quick)[skip:], skip):
         print(f"begin {index} {case.name}", flush=True)
         if case.build != built:

@@ -1,6 +1,8 @@
 """Regions channels last on a real GPU: the library's own ops for them, and whole small nets, against float64."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -22,7 +24,7 @@ pytestmark = [
 ]
 
 # Without TF32: which of the library's kernels use it is its own choice, and not the same for a Conv and a MatMul.
-CUDA = [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"]
+CUDA: Sequence[Any] = [("CUDAExecutionProvider", {"use_tf32": "0"}), "CPUExecutionProvider"]
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
@@ -73,7 +75,17 @@ PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
     pads=st.one_of(st.tuples(*[st.integers(0, 3)] * 4), st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"])),
     size=st.tuples(st.integers(7, 19), st.integers(7, 19)),
 )
-def test_any_convolution_of_a_model(half, groups, channels, filters, kernel, strides, dilations, pads, size):
+def test_any_convolution_of_a_model(
+    half: bool,
+    groups: int,
+    channels: int,
+    filters: int,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    pads: tuple[int, int, int, int] | str,
+    size: tuple[int, int],
+) -> None:
     """From ONNX's Conv to the session, between two others: whichever kernel or op takes it, the numbers hold."""
     if str(pads).startswith("SAME"):
         dilations = (1, 1)  # ONNX Runtime refuses others beside pads that follow from the size
@@ -108,7 +120,7 @@ def test_any_convolution_of_a_model(half, groups, channels, filters, kernel, str
         ("4,7,6", (3, 2, 3), "pads = [1,0,1,1,1,1], strides = [1,2,1]"),
     ],
 )  # fmt: skip
-def test_groups_signals_and_volumes_of_a_model_run_by_our_kernel(size: str, kernel: tuple, how: str) -> None:
+def test_groups_signals_and_volumes_of_a_model_run_by_our_kernel(size: str, kernel: tuple[int, ...], how: str) -> None:
     ones, channels = [1] * len(kernel), 96 // (2 if "group" in how else 1)
     stored = [
         weights("a", 96, 3, *ones),

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_the_parts_write_the_whole_output_once(dtype, aligned):
+def test_the_parts_write_the_whole_output_once(dtype: int, aligned: bool) -> None:
     """Fresh inputs, poisoned outputs between guards; launch after launch."""
     op, shapes = joined.case(dtype, 3, (29, 27), 48)
     given = joined.inputs(op, shapes, np.random.default_rng(0))
@@ -35,7 +35,7 @@ def test_the_parts_write_the_whole_output_once(dtype, aligned):
     ops.within_budget(op, given, [r.read() for r in results], 432 // 8 if dtype == FLOAT else 0)
 
 
-def test_a_session_launches_every_part():
+def test_a_session_launches_every_part() -> None:
     """Four branches, one of them read elsewhere, too; one op."""
     model = inception()
     made, given = onnxfuse.optimize(model), signed_inputs(model)

@@ -11,6 +11,7 @@ from bench.cases import ops
 from bench.cases.images import RESIDUAL, SILU
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.conv.variant import DirectVariant, Halo
 from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 from tests.support.kernels.windows import TEXTS, Case, cases
@@ -25,7 +26,7 @@ SIGNAL = Case(SILU, HALF, True, 3, 32, 32, (1, 5003), (1, 11), dilations=(1, 3),
 NARROW = Case(SILU, HALF, True, 3, 160, 32, (61, 70), (3, 3), pads=(1, 1, 1, 1), beside=(32, 32, 32))
 
 
-def check(case, aligned=True, tuning=None):
+def check(case: Case, aligned: bool = True, tuning: Variant | None = None) -> None:
     """Fresh inputs, poisoned outputs between guards."""
     fused = case.op()
     inputs = case.inputs(np.random.default_rng(case.channels))
@@ -52,7 +53,7 @@ def check(case, aligned=True, tuning=None):
         replace(NARROW, channels=128, beside=(), size=(14, 14)), replace(NARROW, channels=36, beside=(), filters=36),
     ],
 )  # fmt: skip
-def test_the_layers_of_real_nets(text, dtype, case):
+def test_the_layers_of_real_nets(text: str, dtype: int, case: Case) -> None:
     """First layers of ResNet, EfficientNet, ConvNeXt, VGG; groups of RegNet, ResNeXt, ShuffleNet; odd channels."""
     check(replace(case, text=text, dtype=dtype))
 
@@ -68,7 +69,7 @@ def test_the_layers_of_real_nets(text, dtype, case):
                                                                   dilations=(1, 1), strides=(1, 5)),
     ],
 )  # fmt: skip
-def test_signals(text, dtype, case):
+def test_signals(text: str, dtype: int, case: Case) -> None:
     """Layers of vocoders and of nets that read sound, in tiles of one row."""
     check(replace(case, text=text, dtype=dtype))
 
@@ -78,7 +79,7 @@ def test_signals(text, dtype, case):
     [STEM, GROUPS, SIGNAL, replace(GROUPS, text=RESIDUAL, channels=40, filters=40, groups=2), NARROW,
      replace(NARROW, channels=64, beside=())],
 )  # fmt: skip
-def test_every_candidate(case):
+def test_every_candidate(case: Case) -> None:
     """All areas that are measured when tuning."""
     large = replace(case, images=7)
     for tuning in cuda.candidates(large.op(), tuple(large.shapes()), cuda.arch_of(0)):
@@ -94,7 +95,7 @@ def test_every_candidate(case):
     ],
     ids=str,
 )  # fmt: skip
-def test_four_warps_multiply_together(halo):
+def test_four_warps_multiply_together(halo: Halo) -> None:
     """Slices that are whole and not, windows of other sizes, filters that are no whole products, odd pointers."""
     if cuda.arch_of(0).name != "sm_90a":
         pytest.skip("made for Hopper")
@@ -115,7 +116,9 @@ def test_four_warps_multiply_together(halo):
     dtype=st.sampled_from([HALF, BRAIN, FLOAT]), kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     size=st.tuples(st.integers(5, 50), st.integers(5, 70)), text=st.sampled_from(TEXTS),
 )  # fmt: skip
-def test_any_images_side_by_side(parts, filters, aligned, dtype, kernel, size, text):
+def test_any_images_side_by_side(
+    parts: list[int], filters: int, aligned: bool, dtype: int, kernel: tuple[int, int], size: tuple[int, int], text: str
+) -> None:
     """One kernel reads the channels of all of them."""
     check(
         Case(text, dtype, True, 2, sum(parts), filters, size, kernel, pads=(1, 2, 3, 0), beside=(*parts[1:],)), aligned
@@ -124,6 +127,6 @@ def test_any_images_side_by_side(parts, filters, aligned, dtype, kernel, size, t
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases(largest=40), aligned=st.booleans())
-def test_any_convolution(case, aligned):
+def test_any_convolution(case: Case, aligned: bool) -> None:
     """Kernels, strides, pads, dilations, groups, odd channels and filters, any alignment."""
     check(case, aligned)

@@ -25,14 +25,14 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("keys", [1, 100, 128, 129, 1000, 1024, 4099])
 @pytest.mark.parametrize("batch", [1, 8])
-def test_a_step_of_decoding(batch, keys, dtype, any_length):
+def test_a_step_of_decoding(batch: int, keys: int, dtype: int, any_length: bool) -> None:
     check(Case(batch, 16, 1, keys, 128, dtype, heads_first="kv", group=4), any_length=any_length)
 
 
 @pytest.mark.parametrize("queries", [1, 5, 16])
 @pytest.mark.parametrize("group", [1, 3, 12])
 @pytest.mark.parametrize("bias", ["", "key", "query"])
-def test_groups_masks_and_more_queries(queries, group, bias):
+def test_groups_masks_and_more_queries(queries: int, group: int, bias: str) -> None:
     added = {"key": (2, 1, 1, 700), "query": (2, 12, queries, 700)}.get(bias)
     check(Case(2, 12, queries, 700, 64, bias=added, group=group))
 
@@ -40,7 +40,7 @@ def test_groups_masks_and_more_queries(queries, group, bias):
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize(("past", "queries"), [(0, 1), (1023, 1), (700, 7), (4000, 16)])
-def test_caches_grow(past, queries, dtype, aligned):
+def test_caches_grow(past: int, queries: int, dtype: int, aligned: bool) -> None:
     """Both come out to the bit, written by one block each."""
     keys = past + queries
     case = Case(3, 16, queries, keys, 64, dtype, bias=(3, 1, queries, keys), heads_first="kv", group=4, past=past)
@@ -58,26 +58,26 @@ def test_caches_grow(past, queries, dtype, aligned):
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("size", [16, 48, 80, 128, 192, 256])
-def test_every_size_of_a_head(size, dtype, aligned):
+def test_every_size_of_a_head(size: int, dtype: int, aligned: bool) -> None:
     check(Case(2, 4, 1, 500, size, dtype, group=2), aligned)
 
 
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("size", [8, 24, 40, 72, 248])
-def test_a_product_may_end_behind_a_head(size, dtype, aligned):
+def test_a_product_may_end_behind_a_head(size: int, dtype: int, aligned: bool) -> None:
     check(Case(2, 4, 1, 500, size, dtype, group=2), aligned)
 
 
 @pytest.mark.parametrize("queries", [200, 700])
 @pytest.mark.parametrize("any_length", [False, True])
-def test_longer_sequences_in_groups(queries, any_length):
+def test_longer_sequences_in_groups(queries: int, any_length: bool) -> None:
     """By the kernels that take each head of queries by itself."""
     check(Case(2, 8, queries, queries, 64, group=4, heads_first="k", causal=True), any_length=any_length)
 
 
 @pytest.mark.parametrize(("batch", "keys", "parted"), [(8, 3000, True), (1, 1024, False), (3, 2000, False)])
-def test_each_launch_gives_the_same(batch, keys, parted):
+def test_each_launch_gives_the_same(batch: int, keys: int, parted: bool) -> None:
     """Whichever block comes last: the order of the sums never changes, and the counters are as they were."""
     case = Case(batch, 16, 1, keys, 128, heads_first="kv", group=4)
     plan = cuda.plan(case.op(), case.shapes(), True, cuda.arch_of(0))
@@ -100,6 +100,8 @@ def test_each_launch_gives_the_same(batch, keys, parted):
     group=st.sampled_from([1, 2, 6]), masked=st.booleans(), aligned=st.booleans(),
     dtype=st.sampled_from([HALF, BRAIN]),
 )  # fmt: skip
-def test_any_few_queries(queries, keys, size, way, group, masked, aligned, dtype):
+def test_any_few_queries(
+    queries: int, keys: int, size: int, way: Queries | None, group: int, masked: bool, aligned: bool, dtype: int
+) -> None:
     case = Case(2, 6, queries, keys, size, dtype, group=group)
     check(replace(case, bias=(2, 1, 1, keys)) if masked else case, aligned, AttentionVariant(queries=way))

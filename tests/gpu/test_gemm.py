@@ -1,6 +1,7 @@
 """Matrix products on a real GPU, through CuPy alone: every body, tile and odd size against float64."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,11 +27,13 @@ from bench.cases.products import (
 from onnxfuse import cuda, runtime
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda.planning.arch import A100
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import body as gemm_body
 from onnxfuse.cuda.templates.gemm import costs, few
 from onnxfuse.cuda.templates.gemm import problem as gemm_problem
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.passes import pipeline
 from onnxfuse.runtime.engine.bridge import bridge
 from tests.emulator.test_gemm import EXACT
@@ -53,7 +56,7 @@ COMPUTING = [t for t in COMPUTING if t.n <= 128 or t.warpgroups * t.teams < 3]
 BLOCKS = list(costs.mma(A100).rounded)
 
 
-def launch(plan, addresses):
+def launch(plan: LaunchPlan, addresses: Sequence[int]) -> None:
     if not plan.grid[0]:
         return
     function = cuda.load(plan.kernel, 0)
@@ -64,12 +67,28 @@ def launch(plan, addresses):
     function(plan.grid, plan.block, (*map(np.uint64, addresses), *by_value), shared_mem=plan.shared_bytes)
 
 
-def check(text, dtype, rows, n, k, tile=None, aligned=True, times=1):
+def check(
+    text: str,
+    dtype: int,
+    rows: tuple[int, ...],
+    n: int,
+    k: int,
+    tile: GemmTile | Block | Strip | None = None,
+    aligned: bool = True,
+    times: int = 1,
+) -> None:
     """Fresh inputs, poisoned outputs between guards."""
     run(*products.case(text, dtype, rows, n, k), tile, aligned, times)
 
 
-def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
+def run(
+    fused: FusedOp,
+    shapes: Sequence[tuple[int, ...]],
+    tile: GemmTile | Block | Strip | None = None,
+    aligned: bool = True,
+    times: int = 1,
+    behind: int | None = None,
+) -> None:
     """Factors are scaled so that the sums are about 1, and float32 keeps the bits that the tensor cores read.
 
     Of several launches the last one writes what the first one did, bit for bit. `behind`: the columns of the first
@@ -90,8 +109,13 @@ def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
                 inputs[i] = (inputs[i].view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     if behind is not None:
         inputs[0][:, behind:] = np.nan
-    kind = "block" if isinstance(tile, Block) else "strip" if isinstance(tile, Strip) else "tile"
-    tuning = replace(GemmVariant(), **{kind: tile})
+    tuning = (
+        GemmVariant(block=tile)
+        if isinstance(tile, Block)
+        else GemmVariant(strip=tile)
+        if isinstance(tile, Strip)
+        else GemmVariant(tile=tile)
+    )
     plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), tuning)
     sources = [DeviceBuffer(x.shape, x.dtype, aligned, x) for x in inputs]
     found = []
@@ -112,7 +136,7 @@ def run(fused, shapes, tile=None, aligned=True, times=1, behind=None):
 @pytest.mark.parametrize(
     ("rows", "n", "k"), [((1,), 504, 64), ((8,), 50264, 768), ((3, 67), 264, 520), ((5,), 7, 19), ((1024,), 512, 64)]
 )
-def test_a_weight_is_read_as_embeddings_store_it(dtype, rows, n, k):
+def test_a_weight_is_read_as_embeddings_store_it(dtype: int, rows: tuple[int, ...], n: int, k: int) -> None:
     """[n, k], through a Transpose in the body: of one row, of many, of odd sizes."""
     fused = ops.op(products.STORED, (dtype,) * 4, (dtype,), "gemm")
     run(fused, [(n, k), (*rows, k), (n,), (*rows, n)], times=2)
@@ -122,7 +146,7 @@ def test_a_weight_is_read_as_embeddings_store_it(dtype, rows, n, k):
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 72, 40), ((3, 67), 264, 520), ((300,), 128, 64)])
-def test_every_body_and_tile(text, dtype, tile, size):
+def test_every_body_and_tile(text: str, dtype: int, tile: GemmTile, size: tuple[tuple[int, ...], int, int]) -> None:
     """Tiles that stick out on every side, one step and many, one block and several of a cluster."""
     if text == SWIGLU and (tile.n % 128 or tile.m * tile.n > 128 * 128 * tile.warpgroups):
         pytest.skip("the columns of a gate's two products come 64 at a time, 128 for a thread")
@@ -139,7 +163,9 @@ def test_every_body_and_tile(text, dtype, tile, size):
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("tile", BETWEEN, ids=str)
 @pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 72, 200), ((3, 67), 264, 520), ((1500,), 648, 136)])
-def test_columns_that_end_within_a_chunk(text, dtype, tile, size):
+def test_columns_that_end_within_a_chunk(
+    text: str, dtype: int, tile: GemmTile, size: tuple[tuple[int, ...], int, int]
+) -> None:
     """The last chunk begins in the one before it, the last tile in the one before that."""
     if tile.split > -(-size[2] // (32 if dtype == FLOAT else 64)):
         pytest.skip("fewer steps than blocks")
@@ -150,20 +176,20 @@ def test_columns_that_end_within_a_chunk(text, dtype, tile, size):
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("tile", NARROW)
 @pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 24, 40), ((3, 167), 32, 520), ((70000,), 32, 64)])
-def test_few_columns(text, dtype, tile, size):
+def test_few_columns(text: str, dtype: int, tile: GemmTile, size: tuple[tuple[int, ...], int, int]) -> None:
     """What a warp puts beyond the columns that there are lies outside the output."""
     check(text, dtype, *size, tile)
 
 
 @pytest.mark.parametrize("tile", [t for t in (*TILES, *BETWEEN) if t.split == 1], ids=str)
-def test_several_tiles_of_a_block_with_a_residual(tile):
+def test_several_tiles_of_a_block_with_a_residual(tile: GemmTile) -> None:
     """Each team takes one tile after the other, and what is added to each comes before it is read."""
     text = RESIDUAL if tile.n % 64 == 0 else TRANSPOSED_RESIDUAL
     rows, columns = tile.m * cuda.arch_of(0).sm_count * 4 // 3, 3 * tile.n - (64 if tile.n > 64 else 0)
     check(text, HALF, (rows,), columns, 136, tile, times=3)
 
 
-def test_rows_may_change_from_run_to_run():
+def test_rows_may_change_from_run_to_run() -> None:
     """One session: one row, none, a few of a long sum that blocks share, and more than a block has; head by head."""
     rng = np.random.default_rng(0)
     w, b = (rng.standard_normal((3072, 64)) / 3072**0.5).astype(np.float16), rng.standard_normal(64).astype(np.float16)
@@ -187,7 +213,7 @@ def test_rows_may_change_from_run_to_run():
 @pytest.mark.parametrize(
     ("terms", "columns", "rule"), [(3072, 64, "plain_product"), (64, 1024, "plain_product"), (71, 53, "product")]
 )
-def test_a_product_alone_meets_new_rows(terms, columns, rule):
+def test_a_product_alone_meets_new_rows(terms: int, columns: int, rule: str) -> None:
     """One session, nothing after the product but a norm of its own: as many rows as are asked for, none included."""
     rng = np.random.default_rng(0)
     w = (rng.standard_normal((terms, columns)) / terms**0.5).astype(np.float16)
@@ -205,7 +231,7 @@ def test_a_product_alone_meets_new_rows(terms, columns, rule):
         np.testing.assert_allclose(y.astype(np.float64), exact / exact.sum(-1, keepdims=True), rtol=2**-7, atol=2**-14)
 
 
-def run_one_behind_another(layers, rows, width):
+def run_one_behind_another(layers: int, rows: int, width: int) -> None:
     """Launch layers, each of which reads what the one ahead writes: a hundred runs, bit for bit the same, and right."""
     rng = np.random.default_rng(0)
     text = " ".join(f"m{i} = MatMul (h{i}, w{i}) a{i} = Add (m{i}, b{i}) h{i + 1} = Relu (a{i})" for i in range(layers))
@@ -227,7 +253,7 @@ def run_one_behind_another(layers, rows, width):
     assert np.sqrt(np.mean((y - h) ** 2) / np.mean(h**2)) < layers * 2**-12
 
 
-def test_long_kernels_one_behind_another():
+def test_long_kernels_one_behind_another() -> None:
     """Each is launched while the one ahead still writes what it reads: a hundred runs, bit for bit the same."""
     run_one_behind_another(6, 4096, 768)
 
@@ -236,7 +262,7 @@ def test_long_kernels_one_behind_another():
     "written head by head", "of different columns, head by head", "written by windows",
 ])  # fmt: skip
 @pytest.mark.parametrize("tile", [t for t in TILES if t.split == 1], ids=str)
-def test_every_tile_is_written_where_it_belongs(name, tile):
+def test_every_tile_is_written_where_it_belongs(name: str, tile: GemmTile) -> None:
     """Chunks that end in the middle of a sequence, a head or a window; several tiles for each block.
 
     Of sequences of 197 turned keys are written element by element, of 200 by 16 bytes.
@@ -249,7 +275,7 @@ def test_every_tile_is_written_where_it_belongs(name, tile):
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("tile", [*TILES, *few.STRIPS], ids=str)
-def test_products_of_different_columns(tile, dtype):
+def test_products_of_different_columns(tile: GemmTile | Strip, dtype: int) -> None:
     """Each ends in a tile of its own, over and over; several tiles for each block, the last one of fewer columns."""
     rows = 7 if isinstance(tile, Strip) else 3000
     for columns in [(520, 8, 136), (8, 264, 72)]:
@@ -259,7 +285,7 @@ def test_products_of_different_columns(tile, dtype):
 
 
 @pytest.mark.parametrize("perm", ["0, 2, 1, 3", "0, 2, 3, 1"])
-def test_float32_results_are_written_where_they_belong(perm):
+def test_float32_results_are_written_where_they_belong(perm: str) -> None:
     """Results of 4 bytes: a chunk is two blocks of rows."""
     text = """(x, w) => (y) { m = MatMul(x, w) c = Cast <to = 1> (m) s = Constant <value = int64[4] {0, 0, 2, 36}> ()
       r = Reshape(c, s) y = Transpose <perm = [PERM]> (r) }""".replace("PERM", perm)
@@ -270,34 +296,34 @@ def test_float32_results_are_written_where_they_belong(perm):
 
 @pytest.mark.parametrize("text", [GELU, QKV, SWIGLU])
 @pytest.mark.parametrize("size", [((1500,), 768, 256), ((2048,), 1024, 128)])
-def test_blocks_that_take_many_tiles(text, size):
+def test_blocks_that_take_many_tiles(text: str, size: tuple[tuple[int], int, int]) -> None:
     """Both warpgroups in turns, the ring in many rounds, the plan's own tile; over and over."""
     check(text, HALF, *size, times=200)
 
 
 @pytest.mark.parametrize("text", [GELU, RESIDUAL])
 @pytest.mark.parametrize("size", [((3000,), 1928, 200), ((500,), 640, 64)])
-def test_columns_of_two_instructions(text, size):
+def test_columns_of_two_instructions(text: str, size: tuple[tuple[int], int, int]) -> None:
     check(text, HALF, *size, GemmTile(128, 320, 1, warpgroups=2, teams=1), times=50)
 
 
 @pytest.mark.parametrize("tile", SPLIT, ids=str)
 @pytest.mark.parametrize("text", [GELU, RESIDUAL])
 @pytest.mark.parametrize("rows", [1, 16, 100])
-def test_split_sums_stay_the_same(text, tile, rows):
+def test_split_sums_stay_the_same(text: str, tile: GemmTile, rows: int) -> None:
     """Blocks add up what the others send, over and over."""
     check(text, HALF, (rows,), 768, 1096, tile, times=200)
 
 
 @pytest.mark.parametrize("tile", [t for t in TILES if t.split == 1], ids=str)
-def test_ten_thousand_launches(tile):
+def test_ten_thousand_launches(tile: GemmTile) -> None:
     """Launches behind each other, each of which may begin while the one ahead still runs."""
     check(GELU, HALF, (500,), 520, 264, tile, times=10_000)
 
 
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
 @pytest.mark.parametrize("tile", [GemmTile(64, 64, 1), GemmTile(128, 64, 1), GemmTile(64, 128, 1)])
-def test_short_sums_do_not_overtake_the_copy_engine(dtype, tile):
+def test_short_sums_do_not_overtake_the_copy_engine(dtype: int, tile: GemmTile) -> None:
     """A tile is done sooner than the one before has left the shared memory."""
     check(TRANSPOSED, dtype, (60000,), 64, 32, tile, times=50)
 
@@ -310,7 +336,7 @@ def test_short_sums_do_not_overtake_the_copy_engine(dtype, tile):
     k=st.integers(1, 70).map(lambda i: 8 * i),
     dtype=st.sampled_from([HALF, BRAIN]),
 )
-def test_any_size(text, rows, n, k, dtype):
+def test_any_size(text: str, rows: int, n: int, k: int, dtype: int) -> None:
     check(text, dtype, (rows,), n, k)
 
 
@@ -320,7 +346,7 @@ def test_any_size(text, rows, n, k, dtype):
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("strip", few.STRIPS, ids=str)
-def test_every_body_and_strip(text, dtype, strip):
+def test_every_body_and_strip(text: str, dtype: int, strip: Strip) -> None:
     """Strips that stick out of the columns, steps that stick out of the terms, fewer steps than stages and more."""
     for size in [((1,), 8, 8), ((2,), 72, 520), ((7,), 264, 40), ((2, 4), 1000, 2056), ((8,), 136, 4104)]:
         fused, shapes = products.case(text, dtype, *size)
@@ -329,14 +355,14 @@ def test_every_body_and_strip(text, dtype, strip):
 
 @pytest.mark.parametrize("text", [PLAIN, SWIGLU, QKV])
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16])
-def test_few_rows_of_a_step_of_decoding(text, rows):
+def test_few_rows_of_a_step_of_decoding(text: str, rows: int) -> None:
     """The plan's own strip, over and over; columns and terms off the boundary by the other kernels."""
     for n, k in [(2048, 2048), (2052, 2048), (2049, 2050)]:
         check(text, HALF, (rows,), n, k, times=50)
 
 
 @pytest.mark.parametrize("perm", ["0, 2, 1, 3", "0, 2, 3, 1"])
-def test_few_rows_are_written_where_they_belong(perm):
+def test_few_rows_are_written_where_they_belong(perm: str) -> None:
     text = """(x, v, w) => (y, z) { m = MatMul(x, v) n = MatMul(x, w) s = Constant <value = int64[4] {0, 0, 4, 18}> ()
       q = Reshape(m, s) r = Reshape(n, s) y = Transpose <perm = [PERM]> (q) z = Transpose <perm = [PERM]> (r) }"""
     fused = ops.op(text.replace("PERM", perm), (HALF,) * 3, (HALF,) * 2, "gemm")
@@ -344,7 +370,7 @@ def test_few_rows_are_written_where_they_belong(perm):
         run(fused, [(batch, sequence, 520), (520, 72), (520, 72)], times=20)
 
 
-def test_weights_are_fetched_before_the_kernel_ahead_has_ended():
+def test_weights_are_fetched_before_the_kernel_ahead_has_ended() -> None:
     """Layers of one row, each launched early: a hundred runs, bit for bit the same, and right."""
     run_one_behind_another(12, 1, 2048)
 
@@ -355,7 +381,7 @@ def test_weights_are_fetched_before_the_kernel_ahead_has_ended():
 @pytest.mark.parametrize("text", BODIES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_every_body_and_block(text, dtype, block):
+def test_every_body_and_block(text: str, dtype: int, block: Block) -> None:
     """Blocks that stick out on every side, fewer steps than stages and more; pieces of 16 bytes down to one element."""
     if text == SWIGLU:
         block = Block(block.m, block.n // 2, block.warps_m, block.warps_n, block.warps_k)
@@ -367,12 +393,12 @@ def test_every_body_and_block(text, dtype, block):
 
 
 @pytest.mark.parametrize("text", [GELU, QKV, SWIGLU])
-def test_blocks_over_and_over(text):
+def test_blocks_over_and_over(text: str) -> None:
     """More blocks than the GPU holds at once, the ring in many rounds."""
     check(text, HALF, (2048,), 1024, 512, gemm_block(text), times=200)
 
 
-def gemm_block(text):
+def gemm_block(text: str) -> Block:
     return Block(128, 64, 2, 2) if text == SWIGLU else Block(128, 128, 2, 2)
 
 
@@ -385,20 +411,20 @@ def gemm_block(text):
     dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
     aligned=st.booleans(),
 )
-def test_any_size_at_all(text, rows, n, k, dtype, aligned):
+def test_any_size_at_all(text: str, rows: int, n: int, k: int, dtype: int, aligned: bool) -> None:
     check(text, dtype, (rows,), n, k, aligned=aligned)
 
 
 @pytest.mark.parametrize("name", products.TABLE)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_every_layout_and_batch(name, dtype):
+def test_every_layout_and_batch(name: str, dtype: int) -> None:
     run(*products.table(name, dtype))
 
 
 @pytest.mark.parametrize("size", [(384, 72, 196), (196, 72, 384), (197, 40, 49), (49, 264, 197), (64, 136, 1)])
 @pytest.mark.parametrize("batch", [(1,), (2, 3), (19,)])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_products_along_the_tokens(size, batch, dtype):
+def test_products_along_the_tokens(size: tuple[int, int, int], batch: tuple[int, ...], dtype: int) -> None:
     """A weight of any number of terms by each of a batch: by Hopper's kernel, by that for sm_80, off the boundary."""
     run(*products.tokens(dtype, batch, *size), times=20)
     run(*products.tokens(dtype, batch, *size), Block(64, 64, 2, 2))
@@ -407,13 +433,13 @@ def test_products_along_the_tokens(size, batch, dtype):
 
 @pytest.mark.parametrize("size", [(384, 768, 196), (196, 768, 384)])
 @pytest.mark.parametrize("batch", [1, 4])
-def test_the_layers_of_a_mixer(size, batch):
+def test_the_layers_of_a_mixer(size: tuple[int, int, int], batch: int) -> None:
     run(*products.tokens(HALF, (batch,), *size), times=50)
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
-def test_every_tile_of_a_batch(tile, dtype):
+def test_every_tile_of_a_batch(tile: GemmTile, dtype: int) -> None:
     """Tiles that stick out of each product on every side, whose rows are the next one's."""
     for batch, size in [((5,), (200, 264, 1093)), ((2, 7), (49, 72, 389))]:
         run(*products.tokens(dtype, batch, *size), tile, times=50)
@@ -421,7 +447,7 @@ def test_every_tile_of_a_batch(tile, dtype):
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("pitch", [200, 198, 197])
-def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch):
+def test_what_lies_behind_the_terms_is_not_multiplied(dtype: int, pitch: int) -> None:
     """NaN there would be NaN in the sums."""
     fused, shapes = products.tokens(dtype, (3,), 136, 72, 196, pitch)
     run(fused, shapes, behind=196)
@@ -429,7 +455,7 @@ def test_what_lies_behind_the_terms_is_not_multiplied(dtype, pitch):
     run(fused, shapes, aligned=False, behind=196)
 
 
-def test_a_batch_of_tokens_may_change_from_run_to_run():
+def test_a_batch_of_tokens_may_change_from_run_to_run() -> None:
     """One session of a layer that mixes tokens between Transposes: any batch, and none."""
     rng = np.random.default_rng(0)
     v, w = ((rng.standard_normal(s) / s[0] ** 0.5).astype(np.float16) for s in ((49, 100), (100, 49)))
@@ -456,7 +482,7 @@ def test_a_batch_of_tokens_may_change_from_run_to_run():
 
 @pytest.mark.parametrize("name", products.PROLOGUES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_left_factors_are_computed(name, dtype):
+def test_left_factors_are_computed(name: str, dtype: int) -> None:
     """By the plan's own choice and by a block of each kind, in sizes that stick out and pointers off the boundary."""
     if dtype == FLOAT and name not in EXACT:
         pytest.skip("what is rounded to TF32 after the functor has no truth of its own")
@@ -468,7 +494,7 @@ def test_left_factors_are_computed(name, dtype):
 
 @pytest.mark.parametrize("name", ["silu and gate", "scale, shift, relu", "side by side"])
 @pytest.mark.parametrize("tile", TILES, ids=str)
-def test_every_tile_computes_its_left_factor(name, tile):
+def test_every_tile_computes_its_left_factor(name: str, tile: GemmTile) -> None:
     """Ahead of the products, stage by stage; over and over."""
     if tile not in COMPUTING:
         pytest.skip("too few registers beside the warpgroup that computes the factor")
@@ -477,7 +503,7 @@ def test_every_tile_computes_its_left_factor(name, tile):
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
-def test_every_tile_reads_matrices_side_by_side(tile):
+def test_every_tile_reads_matrices_side_by_side(tile: GemmTile) -> None:
     """Each thread copies its own pieces: over several tiles, of more steps than the ring has stages; rows stick out."""
     if tile not in COMPUTING:
         pytest.skip("too few registers beside the warpgroup that computes the factor")
@@ -490,14 +516,14 @@ def test_every_tile_reads_matrices_side_by_side(tile):
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("terms", [[64, 32, 32], [8, 72, 8, 40], [8], [32] * 24])
 @pytest.mark.parametrize("plain", [False, True])
-def test_matrices_side_by_side_are_read_where_they_lie(dtype, terms, plain):
+def test_matrices_side_by_side_are_read_where_they_lie(dtype: int, terms: list[int], plain: bool) -> None:
     run(*products.joined(dtype, (2, 9, 7), 128, terms, plain=plain), times=20)
     run(*products.joined(dtype, (40007,), 128, terms, plain=plain), times=20)
     run(*products.joined(dtype, (2, 9, 7), 72, terms, plain=plain), Block(64, 64, 2, 2))
     run(*products.joined(dtype, (77,), 72, terms, plain=plain), aligned=False)
 
 
-def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
+def test_the_rows_of_a_computed_factor_may_change_from_run_to_run() -> None:
     """One session, where measuring decided for it: a row and many, and none."""
     rng = np.random.default_rng(0)
     w = (rng.standard_normal((264, 64)) / 264**0.5).astype(np.float16)
@@ -520,7 +546,7 @@ def test_the_rows_of_a_computed_factor_may_change_from_run_to_run():
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_every_block_computes_its_left_factor(block):
+def test_every_block_computes_its_left_factor(block: Block) -> None:
     run(*products.prologue("silu and gate", HALF, 300, 264, 520), block, times=50)
 
 
@@ -536,7 +562,7 @@ def test_every_block_computes_its_left_factor(block):
         'auto_pad = "SAME_LOWER", strides = [2, 2]',
     ],
 )  # fmt: skip
-def test_windows_of_every_kind_and_tile(dtype, tile, attributes):
+def test_windows_of_every_kind_and_tile(dtype: int, tile: GemmTile, attributes: str) -> None:
     """Tiles that end in the middle of an image, more channels than a step, filters that stick out of a tile."""
     if dtype == FLOAT and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
         pytest.skip("a residual of float32 this wide does not fit the shared memory")
@@ -559,26 +585,34 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
     pads=st.one_of(st.tuples(*[st.integers(0, 3)] * 4), st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"])),
     dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
 )
-def test_any_window(images, filters, kernel, strides, dilations, pads, dtype):
+def test_any_window(
+    images: tuple[int, int, int, int],
+    filters: int,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    pads: tuple[int, int, int, int] | str,
+    dtype: int,
+) -> None:
     padding = f'auto_pad = "{pads}"' if isinstance(pads, str) else f"pads = {list(pads)}"
     attributes = f"{padding}, strides = {list(strides)}, dilations = {list(dilations)}"
     run(*products.window(dtype, images, filters, kernel, attributes))
 
 
 @pytest.mark.parametrize("images", [(2, 6, 5, 8), (2, 6, 5, 7)])
-def test_windows_at_pointers_off_the_boundary(images):
+def test_windows_at_pointers_off_the_boundary(images: tuple[int, int, int, int]) -> None:
     """And channels that are no multiple of 8: by the kernel of sm_80."""
     run(*products.window(HALF, images, 9, (3, 3), "pads = [1, 1, 1, 1]"), aligned=False)
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_windows_by_the_kernel_of_sm_80(dtype, block):
+def test_windows_by_the_kernel_of_sm_80(dtype: int, block: Block) -> None:
     """Tiles that end in the middle of an image, steps that see several elements of the window, many rounds."""
     run(*products.window(dtype, (3, 27, 25, 72), 136, (3, 2), "strides = [2, 1], pads = [0, 1, 2, 1]"), block, times=9)
 
 
-def test_windows_over_and_over():
+def test_windows_over_and_over() -> None:
     """The ring in many rounds, several tiles for each block."""
     run(*products.window(HALF, (16, 28, 28, 128), 256, (3, 3), "pads = [1, 1, 1, 1]"), times=200)
 
@@ -586,7 +620,7 @@ def test_windows_over_and_over():
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("tile", BY_TERMS)
 @pytest.mark.parametrize(("channels", "filters", "groups"), [(48, 40, 5), (96, 136, 2), (16, 200, 3)])
-def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
+def test_groups_of_every_kind_and_tile(dtype: int, tile: GemmTile, channels: int, filters: int, groups: int) -> None:
     """What is fetched beside a group's channels, and stands beside its columns, is the next one's."""
     if dtype == FLOAT and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
         pytest.skip("a residual of float32 this wide does not fit the shared memory")
@@ -599,7 +633,7 @@ def test_groups_of_every_kind_and_tile(dtype, tile, channels, filters, groups):
 @pytest.mark.parametrize(
     "attributes", ["pads = [1, 1, 1, 1, 1, 1]", "strides = [2, 1, 3], dilations = [1, 2, 1], pads = [0, 1, 2, 1, 0, 1]"]
 )
-def test_volumes_of_every_kind_and_tile(dtype, tile, attributes):
+def test_volumes_of_every_kind_and_tile(dtype: int, tile: GemmTile, attributes: str) -> None:
     if dtype == FLOAT and (tile.m * tile.n > 128 * 128 or tile.warpgroups * tile.teams > 2):
         pytest.skip("a residual of float32 this wide does not fit the shared memory")
     run(*products.window(dtype, (2, 5, 9, 11, 72), 136, (3, 2, 3), attributes), tile)
@@ -616,8 +650,18 @@ triples = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
     dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
 )  # fmt: skip
 def test_any_window_over_volumes_or_in_groups(
-    volume, images, batch, groups, channels, filters, kernel, strides, dilations, pads, dtype
-):
+    volume: bool,
+    images: tuple[int, int, int],
+    batch: int,
+    groups: int,
+    channels: int,
+    filters: int,
+    kernel: tuple[int, int, int],
+    strides: tuple[int, int, int],
+    dilations: tuple[int, int, int],
+    pads: tuple[int, ...],
+    dtype: int,
+) -> None:
     axes = 3 if volume else 2
     facts = {"strides": strides[:axes], "dilations": dilations[:axes], "pads": pads[: 2 * axes]}
     attributes = ", ".join([f"group = {groups}", *(f"{name} = {list(told)}" for name, told in facts.items())])
@@ -625,7 +669,7 @@ def test_any_window_over_volumes_or_in_groups(
     run(*products.window(dtype, shape, groups * filters, kernel[:axes], attributes))
 
 
-def test_a_signal_in_groups_by_blocks_that_share_its_sums():
+def test_a_signal_in_groups_by_blocks_that_share_its_sums() -> None:
     """Wav2Vec2's positional convolution: 128 elements of 48 channels, 50 places, 16 groups."""
     case = products.window(HALF, (1, 1, 49, 768), 768, (1, 128), "group = 16, pads = [0, 64, 0, 64]")
     for tile in (None, *SPLIT):
@@ -650,7 +694,7 @@ BLOCKS_STANDING_IN = [
     ("case", "aligned"),
     [*((case, True) for case in STANDING_IN), *((case, False) for case in BLOCKS_STANDING_IN)],
 )
-def test_what_stands_in_gives_the_same_bits(case, aligned):
+def test_what_stands_in_gives_the_same_bits(case: tuple[FusedOp, list[tuple[int, ...]]], aligned: bool) -> None:
     """Sums of terms so large that another order rounds otherwise."""
     fused, shapes = case[0], tuple(map(tuple, case[1]))
     rng = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 """Products of 8-bit integers on a real GPU: sums equal those of int64, by every tile and block, of every two signs."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda.planning.arch import A100
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
+from onnxfuse.model.fused import FusedOp
 from tests.emulator.test_integers import DYNAMIC, GATED, INT8, PAIRS, SUMS, TILES, UINT8, case, drawn
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
@@ -19,7 +22,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gp
 BLOCKS = [b for b in costs.mma(A100).rounded if b.warps_k == 1]
 
 
-def check(fused, shapes, variant: GemmTile | Block | None = None, aligned: bool = True) -> None:
+def check(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], variant: GemmTile | Block | None = None, aligned: bool = True
+) -> None:
     tuning = GemmVariant(tile=variant) if isinstance(variant, GemmTile) else GemmVariant(block=variant)
     inputs, plan = drawn(fused, shapes), cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), tuning)
     if isinstance(variant, GemmTile):
@@ -38,7 +43,7 @@ def check(fused, shapes, variant: GemmTile | Block | None = None, aligned: bool 
 @pytest.mark.skipif(_gpu() is not None or cuda.arch_of(0).name != "sm_90a", reason="needs a Hopper GPU")
 @pytest.mark.parametrize("tile", TILES, ids=str)
 @pytest.mark.parametrize("text", [SUMS, DYNAMIC], ids=["sums", "dynamic"])
-def test_every_tile_sums_exactly(tile, text):
+def test_every_tile_sums_exactly(tile: GemmTile, text: str) -> None:
     """Of rows and columns that end within a tile, and terms that end within a step."""
     for rows, n, k in (((1000,), 1288, 784), ((200,), 320, 16), ((4096,), 3072, 768)):
         check(*case(text, (UINT8, INT8), rows, n if tile.n >= 64 else 24, k), tile)
@@ -46,19 +51,19 @@ def test_every_tile_sums_exactly(tile, text):
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 @pytest.mark.parametrize("aligned", [True, False])
-def test_every_block_sums_exactly(block, aligned):
+def test_every_block_sums_exactly(block: Block, aligned: bool) -> None:
     for rows, n, k in (((1000,), 1288, 784), ((70,), 33, 131), ((5,), 7, 12), ((9,), 8, 1)):
         check(*case(SUMS, (UINT8, INT8), rows, n, k), block, aligned)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_both_signs_on_both_sides(pair):
+def test_both_signs_on_both_sides(pair: tuple[int, int]) -> None:
     """By the plan's own choice: wgmma where lines are multiples of 16 bytes and the GPU has it, mma.sync elsewhere."""
     for rows, n, k in (((512,), 768, 768), ((512,), 768, 772), ((3, 5), 33, 131), ((1,), 3072, 768)):
         check(*case(SUMS, pair, rows, n, k))
 
 
 @pytest.mark.parametrize("text", [DYNAMIC, GATED], ids=["dynamic", "gated"])
-def test_what_quantization_writes_behind_a_product_is_its_epilogue(text):
+def test_what_quantization_writes_behind_a_product_is_its_epilogue(text: str) -> None:
     for rows, n, k in (((512,), 768, 768), ((7,), 17, 35)):
         check(*case(text, (UINT8, INT8), rows, n, k))

@@ -40,7 +40,7 @@ def test_bfloat16_goes_in_and_out_as_float32() -> None:
     y, z = session.run(None, given)
     rounded = given["x"].T.astype(ml_dtypes.bfloat16).astype(np.float32)
     np.testing.assert_array_equal(y, np.concatenate([rounded, rounded], 1))
-    np.testing.assert_array_equal(z, ~given["keep"])
+    np.testing.assert_array_equal(z, np.logical_not(given["keep"]))
     assert y.dtype == np.float32
 
 
@@ -68,8 +68,9 @@ def test_one_lucky_draw_of_the_plain_nodes_is_no_fault() -> None:
     """A rounding that the plain nodes undo by chance in one row says nothing; weights cut to eighths are a fault."""
     (case,) = (c for c in cases_of("few heads|bfloat16", quick=True) if "2x3136 of 7 by 7" in c.name)
     model = model_of(case, case.element)
-    by_luck = few_wide_heads(inputs_of(case, model), in_bfloat16)
-    assert "largest error 0.0778, allowed 0.043" in library_forms.fault(*by_luck, library_forms.ROUNDING["bfloat16"])
+    got, plain, truth = few_wide_heads(inputs_of(case, model), in_bfloat16)
+    wrong = library_forms.fault(got, plain, truth, library_forms.ROUNDING["bfloat16"])
+    assert "largest error 0.0778, allowed 0.043" in wrong
     assert library_forms.judged(case, model, lambda feeds: few_wide_heads(feeds, in_bfloat16)) == ""
     in_eighths = library_forms.judged(case, model, lambda feeds: few_wide_heads(feeds, lambda p: np.round(p * 8) / 8))
     assert "error" in in_eighths

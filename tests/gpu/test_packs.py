@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def pack(path: Path) -> Path:
 def nothing_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every plan and every compilation be an error."""
 
-    def refuse(*facts: object, **more: object) -> None:
+    def refuse(*facts: object, **more: Any) -> None:
         raise AssertionError("it is planned, or compiled")
 
     monkeypatch.setattr(cuda, "plan", refuse)
@@ -82,7 +83,7 @@ def test_ptx_runs_where_the_gpu_is_not_in_the_pack(path: Path, tmp_path: Path, m
     given = models.example_inputs("bert_base", batch=3, sequence=33, dtype="float16")
     expected = runtime.session(path, CUDA, kernels=False).run(None, given)
 
-    def refuse(*facts: object, **more: object) -> None:
+    def refuse(*facts: object, **more: Any) -> None:
         raise AssertionError("it is planned")
 
     monkeypatch.setattr(cuda, "plan", refuse)

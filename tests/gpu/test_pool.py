@@ -31,12 +31,12 @@ def check(case: Pool | Resize, aligned: bool = True) -> None:
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), (3, 2), (5, 1)])
-def test_the_poolings_of_real_nets(text, kind, dtype, kernel, stride):
+def test_the_poolings_of_real_nets(text: str, kind: str, dtype: int, kernel: int, stride: int) -> None:
     pads = (kernel // 2,) * 4 if kernel % 2 else (0,) * 4
     check(Pool(kind, text, dtype, 3, 48, (29, 28), (kernel,) * 2, (stride,) * 2, pads=pads, first=kernel == 3))
 
 
-def test_a_window_larger_than_the_image_sees_what_is_there():
+def test_a_window_larger_than_the_image_sees_what_is_there() -> None:
     """One window, as ONNX Runtime has it: images shrink to a pixel before the last pools."""
     for size in ((3, 3), (2, 3), (3, 9)):
         check(Pool("MaxPool", ALONE, FLOAT, 2, 16, size, (4, 4), (3, 3)))
@@ -45,7 +45,7 @@ def test_a_window_larger_than_the_image_sees_what_is_there():
 
 @settings(max_examples=40, deadline=None)
 @given(case=pools(largest=40))
-def test_any_pooling(case):
+def test_any_pooling(case: Pool) -> None:
     # onnx's reference takes the mean of a window that passes the image over places that do not exist, too.
     assume(not (case.ceil and case.kind == "AveragePool"))
     check(case)
@@ -55,6 +55,6 @@ def test_any_pooling(case):
 @pytest.mark.parametrize("centre", CENTRES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize(("scales", "channels"), [((2, 2), 64), ((0.5, 1.5), 12), ((3, 3), 7)])
-def test_images_are_interpolated(centre, dtype, scales, channels):
+def test_images_are_interpolated(centre: str, dtype: int, scales: tuple[float, float], channels: int) -> None:
     check(Resize(dtype, centre, scales, (28, 22), channels))
     check(Resize(dtype, centre, scales, (28, 22), channels, first=channels == 12), aligned=False)

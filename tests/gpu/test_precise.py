@@ -1,6 +1,8 @@
 """Products of float32 that keeps its digits, on a real GPU: no further from float64 than float32 itself."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +20,7 @@ from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
 from onnxfuse.cuda.planning.arch import A100
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
+from onnxfuse.model.fused import FusedOp
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.support.kernels.windows import Case
@@ -29,7 +32,9 @@ VARIANTS = [*costs.wgmma().exact, *costs.wgmma().split[:2], *costs.mma(A100).exa
 GATE = SWIGLU.replace("MatMul(x, g)", "Gemm <transB = 1> (x, g)").replace("MatMul(x, u)", "Gemm <transB = 1> (x, u)")
 
 
-def computed(fused, inputs, variant, aligned=True):
+def computed(
+    fused: FusedOp, inputs: Sequence[np.ndarray], variant: GemmTile | Block | None, aligned: bool = True
+) -> list[np.ndarray]:
     """Return the outputs by a tile, a block or the plan's own choice."""
     arch, fused = cuda.arch_of(0), replace(fused, tf32=False)
     tuning = GemmVariant(block=variant) if isinstance(variant, Block) else GemmVariant(tile=variant)
@@ -43,7 +48,9 @@ def computed(fused, inputs, variant, aligned=True):
     return [r.read() for r in results]
 
 
-def check(fused, shapes, variant=None, aligned=True):
+def check(
+    fused: FusedOp, shapes: Sequence[tuple[int, ...]], variant: GemmTile | Block | None = None, aligned: bool = True
+) -> None:
     """Fresh inputs, against the body: within what float32 itself may be off."""
     rng = np.random.default_rng(sum(map(sum, shapes)))
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
@@ -52,13 +59,13 @@ def check(fused, shapes, variant=None, aligned=True):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("size", [((1,), 8, 8), ((100,), 72, 40), ((3, 167), 264, 520), ((1500,), 768, 256)])
-def test_every_variant(variant, size):
+def test_every_variant(variant: GemmTile | Block, size: tuple[tuple[int, ...], int, int]) -> None:
     for text in (TRANSPOSED, TRANSPOSED_GELU):
         check(*products.case(text, FLOAT, *size), variant)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_every_variant_of_a_convolution(variant):
+def test_every_variant_of_a_convolution(variant: GemmTile | Block) -> None:
     for images, filters, window, more in (
         ((2, 14, 14, 64), 64, (3, 3), "pads = [1, 1, 1, 1]"), ((3, 9, 7, 40), 136, (1, 1), ""),
         ((2, 15, 13, 32), 24, (3, 2), "strides = [2, 3], pads = [0, 1, 2, 1]"),
@@ -67,7 +74,7 @@ def test_every_variant_of_a_convolution(variant):
 
 
 @pytest.mark.parametrize("aligned", [True, False])
-def test_bodies_layouts_and_odd_sizes(aligned):
+def test_bodies_layouts_and_odd_sizes(aligned: bool) -> None:
     for text in (RESIDUAL, SWIGLU, QKV):
         check(*products.case(text, FLOAT, (67,), 72, 200), aligned=aligned)
         check(*products.case(text, FLOAT, (5,), 33, 27), aligned=aligned)
@@ -77,7 +84,7 @@ def test_bodies_layouts_and_odd_sizes(aligned):
 
 
 @pytest.mark.parametrize("tile", [t for t in costs.wgmma().exact if t.n == 128], ids=str)
-def test_a_gate_on_hopper(tile):
+def test_a_gate_on_hopper(tile: GemmTile) -> None:
     fused = ops.op(GATE, (FLOAT,) * 3, (FLOAT,), "gemm")
     check(fused, [(300, 96), (320, 96), (320, 96)], replace(tile, n=tile.n // 2))
 
@@ -85,7 +92,7 @@ def test_a_gate_on_hopper(tile):
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 @pytest.mark.parametrize("terms", [64, 576, 4608])
 @pytest.mark.parametrize("positive", [True, False])
-def test_long_sums_do_not_lean_towards_zero(variant, terms, positive):
+def test_long_sums_do_not_lean_towards_zero(variant: GemmTile | Block, terms: int, positive: bool) -> None:
     """As near to float64 as sums in float32, of one term after the other, beside the sum of the terms' magnitudes."""
     rng = np.random.default_rng(terms)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((300, terms), (264, terms)))
@@ -103,7 +110,7 @@ def test_long_sums_do_not_lean_towards_zero(variant, terms, positive):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_what_is_not_finite_is_so_as_in_float32(variant):
+def test_what_is_not_finite_is_so_as_in_float32(variant: GemmTile | Block) -> None:
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((130, 96), (136, 96)))
     greatest = np.finfo(np.float32).max
@@ -134,7 +141,7 @@ WEIGHTS = {
 }  # fmt: skip
 
 
-def net():
+def net() -> onnx.ModelProto:
     model, rng = onnx.parser.parse_model(NET), np.random.default_rng(0)
     for name, shape in WEIGHTS.items():
         weight = (rng.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32)
@@ -142,7 +149,7 @@ def net():
     return model
 
 
-def test_a_strict_model_holds_the_budget_of_float32():
+def test_a_strict_model_holds_the_budget_of_float32() -> None:
     """By the kernels: its error is held to float32's own, not to that of rounded factors."""
     original = net()
     fused = onnxfuse.optimize(original, strict_fp32=True)
@@ -151,7 +158,7 @@ def test_a_strict_model_holds_the_budget_of_float32():
     assert report.without_tf32
 
 
-def test_a_session_without_tf32_runs_the_kernels_of_any_file():
+def test_a_session_without_tf32_runs_the_kernels_of_any_file() -> None:
     """Made without --strict-fp32: no body, no rounded factor."""
     original = net()
     fused = onnxfuse.optimize(original)
@@ -172,7 +179,7 @@ STEM = Case(SILU, FLOAT, False, 3, 3, 64, (61, 59), (7, 7), strides=(2, 2), pads
 GROUPS = Case(SILU, FLOAT, True, 3, 16, 16, (29, 28), (3, 3), groups=6, pads=(1, 1, 1, 1))
 
 
-def convolved(case, inputs, aligned=True):
+def convolved(case: Any, inputs: Sequence[np.ndarray], aligned: bool = True) -> list[np.ndarray]:
     """Return the outputs by the kernel, which keeps the digits."""
     return computed(case.op(), inputs, None, aligned)
 
@@ -187,7 +194,7 @@ def convolved(case, inputs, aligned=True):
         replace(GROUPS, channels=7, filters=9, strides=(2, 1)),
     ],
 )  # fmt: skip
-def test_convolutions_of_few_channels(case, text, aligned):
+def test_convolutions_of_few_channels(case: Case, text: str, aligned: bool) -> None:
     case = replace(case, text=text)
     rng, fused = np.random.default_rng(0), case.op()
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, case.shapes(), strict=True)]
@@ -196,7 +203,7 @@ def test_convolutions_of_few_channels(case, text, aligned):
 
 
 @pytest.mark.parametrize("case", [STEM, GROUPS])
-def test_what_is_not_finite_stays_where_few_channels_see_it(case):
+def test_what_is_not_finite_stays_where_few_channels_see_it(case: Case) -> None:
     case, rng = replace(case, text=PLAIN_IMAGES), np.random.default_rng(0)
     inputs = [ops.random(rng, FLOAT, s) for s in case.shapes()]
     inputs[0].reshape(-1)[[5, 777, 3001, 4020]] = np.inf, -np.inf, np.nan, np.finfo(np.float32).max

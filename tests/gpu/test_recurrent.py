@@ -35,32 +35,32 @@ def check(case: Case, aligned: bool = True, general: bool = False, runs: int = 1
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_every_kind_and_direction(kind, direction):
+def test_every_kind_and_direction(kind: str, direction: str) -> None:
     check(Case(kind, 256, 20, 8, 64, direction))
 
 
 @pytest.mark.parametrize("hidden", [32, 64, 100, 128, 192, 320, 384, 512])
-def test_every_size(hidden):
+def test_every_size(hidden: int) -> None:
     """One block, two and eight that share a direction; weights in registers and in shared memory."""
     check(Case("LSTM", hidden, 20, 8, 64, "bidirectional"))
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7, 8, 9, 31, 64, 70, 300])
 @pytest.mark.parametrize("hidden", [33, 256, 512])
-def test_any_number_of_sequences(hidden, batch):
+def test_any_number_of_sequences(hidden: int, batch: int) -> None:
     """Clusters that are not full, and more sequences in one."""
     check(Case("LSTM", hidden, 9, batch, 40, "bidirectional"))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 127, 200])
 @pytest.mark.parametrize("hidden", [64, 256])
-def test_any_number_of_positions(hidden, steps):
+def test_any_number_of_positions(hidden: int, steps: int) -> None:
     check(Case("LSTM", hidden, steps, 5, 33, "bidirectional"))
 
 
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("hidden", [1, 31, 255, 257])
-def test_odd_sizes_and_pointers(hidden, aligned):
+def test_odd_sizes_and_pointers(hidden: int, aligned: bool) -> None:
     check(Case("GRU", hidden, 6, 3, 7, "bidirectional"), aligned)
 
 
@@ -72,21 +72,21 @@ def test_odd_sizes_and_pointers(hidden, aligned):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_a_node_may_lack(case):
+def test_what_a_node_may_lack(case: Case) -> None:
     check(case)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_bfloat16(kind):
+def test_bfloat16(kind: str) -> None:
     check(Case(kind, 256, 30, 9, 64, "bidirectional", dtype=BRAIN))
 
 
 @pytest.mark.parametrize("hidden", [100, 256])
-def test_the_general_plan(hidden):
+def test_the_general_plan(hidden: int) -> None:
     check(Case("LSTM", hidden, 11, 20, 30, "bidirectional"), aligned=False, general=True)
 
 
 @pytest.mark.parametrize(("hidden", "batch"), [(128, 8), (256, 8), (256, 200), (512, 33)])
-def test_every_run_gives_the_same_bits(hidden, batch):
+def test_every_run_gives_the_same_bits(hidden: int, batch: int) -> None:
     """Nothing is read before it was handed over, nothing written before it was read."""
     check(Case("LSTM", hidden, 150, batch, 64, "bidirectional"), runs=30)

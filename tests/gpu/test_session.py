@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,7 +26,7 @@ pytestmark = [
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 CPU = ["CPUExecutionProvider"]
 # Sums of 1 to 2 terms, tanh and softmax in float32: a few roundings of values below 8, and the error of CUDA's tanhf.
-FLOAT32 = {"rtol": 4e-6, "atol": 4e-6}
+FLOAT32: dict[str, Any] = {"rtol": 4e-6, "atol": 4e-6}
 
 Feeds = dict[str, np.ndarray]
 MakeModel = Callable[[], onnx.ModelProto]

@@ -35,7 +35,7 @@ def check(case: Case, aligned: bool = True, tuning: Variant | None = None, *, an
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("sequence", [1, 49, 77, 128, 197, 256])
 @pytest.mark.parametrize("size", [32, 64])
-def test_the_layers_of_real_nets(dtype, sequence, size):
+def test_the_layers_of_real_nets(dtype: int, sequence: int, size: int) -> None:
     check(Case(8, 12, sequence, sequence, size, dtype, bias=(8, 1, 1, sequence)))
 
 
@@ -52,7 +52,7 @@ OF_NETS = [
 
 @pytest.mark.parametrize("case", OF_NETS)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_windows_captions_one_query_and_crossed_sequences(case, dtype):
+def test_windows_captions_one_query_and_crossed_sequences(case: Case, dtype: int) -> None:
     check(replace(case, dtype=dtype))
 
 
@@ -63,6 +63,8 @@ def test_windows_captions_one_query_and_crossed_sequences(case, dtype):
                               step=st.sampled_from([16, 32, 64, 112])),
     bias=st.booleans(), aligned=st.booleans(), dtype=st.sampled_from([HALF, BRAIN]),
 )  # fmt: skip
-def test_any_short_attention(queries, keys, size, way, bias, aligned, dtype):
+def test_any_short_attention(
+    queries: int, keys: int, size: int, way: Queries | None, bias: bool, aligned: bool, dtype: int
+) -> None:
     case = Case(2, 3, queries, keys, size, dtype, bias=(2, 1, 1, keys) if bias else None)
     check(case, aligned, AttentionVariant(queries=way))

@@ -14,25 +14,25 @@ __all__ = ["pytestmark"]
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans as they are outside of these tests."""
     monkeypatch.setattr(launch_plan, "small_costs", MEASURED)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize(("dtype", "aligned"), [(HALF, True), (FLOAT, False)])
-def test_families(name, dtype, aligned):
+def test_families(name: str, dtype: int, aligned: bool) -> None:
     check(TEMPLATES[name].op(dtype), TEMPLATES[name].small, aligned)
 
 
 @pytest.mark.parametrize("name", moved.small(HALF))
 @pytest.mark.parametrize(("dtype", "aligned"), [(HALF, True), (FLOAT, False)])
-def test_moved_data(name, dtype, aligned):
+def test_moved_data(name: str, dtype: int, aligned: bool) -> None:
     op, shapes = moved.small(dtype)[name]
     check(op, shapes, aligned)
 
 
 @pytest.mark.parametrize("shapes", POINTWISE_SHAPES.values(), ids=POINTWISE_SHAPES)
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
-def test_chains(shapes, dtype):
+def test_chains(shapes: list[tuple[int, ...]], dtype: int) -> None:
     check(ops.op(CHAIN, (dtype,) * 3, (dtype,)), shapes)

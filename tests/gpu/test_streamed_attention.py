@@ -26,7 +26,7 @@ def heads(length: int) -> int:
 @pytest.mark.parametrize("masked", ["no mask", "causal", "by key", "by query", "causal, by key"])
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_every_length(length, masked, dtype):
+def test_every_length(length: int, masked: str, dtype: int) -> None:
     """As the plan of a model of open length chooses it."""
     many = heads(length)
     bias = {"by key": (2, 1, 1, length), "causal, by key": (2, 1, 1, length), "by query": (1, many, length, length)}
@@ -37,7 +37,7 @@ def test_every_length(length, masked, dtype):
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize("size", [16, 32, 48, 64, 80, 96, 112, 128, 192, 256])
-def test_every_size_of_a_head(size, dtype, aligned):
+def test_every_size_of_a_head(size: int, dtype: int, aligned: bool) -> None:
     check(Case(2, 4, 150, 333, size, dtype), aligned, any_length=True)
     check(Case(2, 4, 333, 333, size, dtype, causal=True), aligned, any_length=True)
 
@@ -45,7 +45,7 @@ def test_every_size_of_a_head(size, dtype, aligned):
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("size", [8, 24, 40, 72, 136, 248])
-def test_a_product_may_end_behind_a_head(size, dtype, aligned):
+def test_a_product_may_end_behind_a_head(size: int, dtype: int, aligned: bool) -> None:
     check(Case(2, 4, 150, 333, size, dtype), aligned)
     check(Case(2, 4, 150, 336, size, dtype, bias=(2, 1, 150, 336)), aligned, any_length=True)
     check(
@@ -67,7 +67,7 @@ def test_a_product_may_end_behind_a_head(size, dtype, aligned):
     ],
 )
 @pytest.mark.parametrize("dtype", [HALF, FLOAT])
-def test_windows_captions_one_query_and_crossed_sequences(case, dtype):
+def test_windows_captions_one_query_and_crossed_sequences(case: Case, dtype: int) -> None:
     check(replace(case, dtype=dtype), any_length=True)
 
 
@@ -77,7 +77,9 @@ def test_windows_captions_one_query_and_crossed_sequences(case, dtype):
     way=st.none() | st.sampled_from(WAYS), masked=st.sampled_from(["", "key", "query", "causal"]),
     aligned=st.booleans(), dtype=st.sampled_from([HALF, BRAIN, FLOAT]),
 )  # fmt: skip
-def test_any_attention(queries, keys, size, way, masked, aligned, dtype):
+def test_any_attention(
+    queries: int, keys: int, size: int, way: Queries | None, masked: str, aligned: bool, dtype: int
+) -> None:
     bias = {"key": (2, 1, 1, keys), "query": (2, 1, queries, keys)}.get(masked)
     case = Case(2, 3, queries, keys, size, dtype, bias=bias)
     if masked == "causal":

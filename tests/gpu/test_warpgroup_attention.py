@@ -51,14 +51,14 @@ def check(case: Case, way: Queries, inputs: list[np.ndarray] | None = None) -> n
 @EACH
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
 @pytest.mark.parametrize("length", [1, 15, 64, 77, 128, 197, 512, 1025, 2500])
-def test_every_length(length, dtype, way):
+def test_every_length(length: int, dtype: int, way: Queries) -> None:
     check(Case(2, 3, length, length, 64, dtype), way)
     check(Case(2, 3, max(length // 2, 1), length, 64, dtype, bias=(2, 1, 1, length)), way)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("size", [8, 16, 32, 40, 48, 64, 72, 80, 96, 128, 248, 256])
-def test_every_size_of_a_head(size, way):
+def test_every_size_of_a_head(size: int, way: Queries) -> None:
     if size > 128:
         way = Queries(8, 1, 1, 64, warpgroups=1)
     check(Case(2, 4, 200, 333, size), way)
@@ -70,12 +70,12 @@ def test_every_size_of_a_head(size, way):
 @pytest.mark.parametrize(
     "bias", [(2, 1, 1, 520), (1, 4, 1, 520), (520,), (2, 4, 300, 520), (1, 4, 300, 520), (2, 1, 300, 520), (300, 520)]
 )
-def test_biases(bias, dtype, way):
+def test_biases(bias: tuple[int, ...], dtype: int, way: Queries) -> None:
     check(Case(2, 4, 300, 520, 64, dtype, bias=bias), way)
 
 
 @EACH
-def test_layouts(way):
+def test_layouts(way: Queries) -> None:
     check(Case(2, 4, 300, 520, 64, heads_first="qkvy"), way)
     check(Case(2, 4, 300, 520, 64, heads_first="kv", group=2, bias=(2, 1, 300, 520)), way)
     check(Case(2, 4, 300, 520, 128, group=4, apart="qk"), way)
@@ -84,7 +84,7 @@ def test_layouts(way):
 @EACH
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("dtype", "low"), [(HALF, "lowest"), (HALF, "-inf"), (BRAIN, "lowest")])
-def test_masks(mask, dtype, low, way):
+def test_masks(mask: str, dtype: int, low: str, way: Queries) -> None:
     case = Case(1, 2, 300, 320, 64, dtype, bias=(1, 1, 300, 320))
     q, k, v, bias = case.inputs(np.random.default_rng(0))
     bias[0, 0] = np.where(MASKS[mask], 0, hidden(dtype, low))
@@ -93,7 +93,7 @@ def test_masks(mask, dtype, low, way):
 
 @EACH
 @pytest.mark.parametrize(("low", "dtype"), [("lowest", HALF), ("-inf", HALF), ("lowest", BRAIN)])
-def test_a_query_that_sees_no_key(low, dtype, way):
+def test_a_query_that_sees_no_key(low: str, dtype: int, way: Queries) -> None:
     case = Case(1, 2, 150, 320, 64, dtype, bias=(1, 1, 150, 320))
     q, k, v, bias = case.inputs(np.random.default_rng(0))
     seen = windowed(150, 320, 10)
@@ -107,7 +107,7 @@ def test_a_query_that_sees_no_key(low, dtype, way):
     queries=st.integers(1, 700), keys=st.integers(1, 90), way=st.sampled_from(WAYS),
     masked=st.sampled_from(["", "key", "query", "causal"]), seed=st.integers(0, 9),
 )  # fmt: skip
-def test_any_attention(queries, keys, way, masked, seed):
+def test_any_attention(queries: int, keys: int, way: Queries, masked: str, seed: int) -> None:
     """Lengths that stand in no text; masks of islands."""
     keys *= 8
     bias = {"key": (2, 1, 1, keys), "query": (2, 1, queries, keys)}.get(masked)

@@ -1,6 +1,7 @@
 """What ONNX Runtime opens comes out, and computes the same: however little ONNX's own checker and inference like it."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +22,7 @@ MS = "com.microsoft"
 Weights = dict[str, np.ndarray]
 
 
-def node(op: str, inputs: str, outputs: str, **attributes: object) -> NodeProto:
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
     """Return a node of values named by words; `-` is an input or output that is left out."""
     reads, makes = ([("" if v == "-" else v) for v in words.split()] for words in (inputs, outputs))
     return helper.make_node(op, reads, makes, **attributes)
@@ -60,7 +61,13 @@ LAYER_NORM = [
 ]  # fmt: skip
 """A norm of a sum, the sum after it: no node but the first stands behind what it reads."""
 
-NORM = {"gamma": ROW, "beta": ROW, "bias": ROW, "two": np.float32(2), "eps": np.float32(1e-5)}
+NORM: dict[str, np.ndarray] = {
+    "gamma": ROW,
+    "beta": ROW,
+    "bias": ROW,
+    "two": np.array(2, np.float32),
+    "eps": np.array(1e-5, np.float32),
+}
 
 
 def branch(name: str, *nodes: NodeProto, shape: Sequence[int | str] = ("N", 3, 4)) -> onnx.GraphProto:
@@ -87,7 +94,7 @@ def a_sequence() -> ModelProto:
         node("SequenceConstruct", "x e", "s"), node("Exp", "x", "e"), node("SequenceAt", "s i", "t"),
         node("Relu", "t", "r"), node("Tanh", "r", "y"),
     ]  # fmt: skip
-    return model(nodes, weights={"i": np.int64(1)})
+    return model(nodes, weights={"i": np.array(1, np.int64)})
 
 
 def a_sparse_weight() -> ModelProto:
@@ -139,7 +146,7 @@ ACCEPTED: dict[str, Callable[[], ModelProto]] = {
     ),
     "quantized to 16 bits": lambda: model(
         [node("QuantizeLinear", "x s z", "q", domain=MS), node("DequantizeLinear", "q s z", "y", domain=MS)],
-        weights={"s": np.float32(0.1), "z": np.uint16(3)},
+        weights={"s": np.array(0.1, np.float32), "z": np.array(3, np.uint16)},
     ),
     "ai.onnx.ml without an import": lambda: model(
         [node("Scaler", "x", "e", domain="ai.onnx.ml", offset=[0.5], scale=[2.0]), node("Relu", "e", "y")],

@@ -1,7 +1,7 @@
 """Axes of equal sizes are no equal axes: which sizes a run brings changes no fused op, and none is without a plan."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,6 +14,7 @@ from onnxfuse.cuda.planning.arch import A10, H200
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
+from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.shapes import inference, types
 from onnxfuse.shapes.extent_values import extent_value
 from tests.support.small import parse
@@ -62,7 +63,7 @@ def planned(model: onnx.ModelProto) -> Iterator[tuple[str, str | None]]:
             archs = [a for a in (A10, H200) if cuda.fits(op, told, a) is None]
             for sizes in SIZES if cuda.is_template(op.template) else ():
                 shapes = shapes_at(given, sizes)
-                if shapes is not None and math.prod(map(math.prod, shapes)):
+                if shapes is not None and all(n for shape in shapes for n in shape):
                     cases = [(arch, aligned) for arch in archs for aligned in (True, False)]
                     yield name, cuda.unplanned(op, shapes, cases)
 
@@ -80,7 +81,7 @@ def shapes_at(given: tuple[types.ValueType | None, ...], sizes: tuple[int, ...])
     return tuple(tuple(n for n in s if n is not None) for s in shapes if s is not None)
 
 
-def stopped_without_a_kernel(report: pipeline.OptimizeReport) -> list[str]:
+def stopped_without_a_kernel(report: OptimizeReport) -> list[str]:
     """Return the reasons of what was not made because it has no plan."""
     reasons = [s.reason for a in report.applied for s in a.stops] + [n.refusal.reason for n in report.near]
     return [r for r in reasons if "there is no kernel" in r]
@@ -95,12 +96,12 @@ def all_planned(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize("build", [pooled, gpt2])
-def test_every_op_of_a_model_has_a_plan_whatever_sizes_coincide(build):
+def test_every_op_of_a_model_has_a_plan_whatever_sizes_coincide(build: Callable[..., Any]) -> None:
     """Batch, sequence, heads and what a head holds may all be one number; so may all be ones."""
     all_planned(build())
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_op_of_an_export_has_a_plan_whatever_sizes_coincide(name):
+def test_every_op_of_an_export_has_a_plan_whatever_sizes_coincide(name: str) -> None:
     (file,) = FOLDER.glob(f"*-{name}-*{SUFFIX}")
     all_planned(unpacked(file.read_bytes()))

@@ -171,7 +171,7 @@ def test_garbage_is_collected_rarely_while_a_model_is_optimized(own: tuple[int, 
 
 def test_equal_regions_without_a_kernel_are_proven_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products that fit no kernel together are tried again from the next one, but not proven again."""
-    failed: list[object] = []
+    failed: list[Any] = []
 
     def proven(graph: Graph, nodes: list[Node], *given: Any) -> tuple[FusedOp, Node] | str:
         made = proof.proven_op(graph, nodes, *given)

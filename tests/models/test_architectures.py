@@ -1,15 +1,17 @@
 """Laws that hold for every sample model."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
-import small
 from numpy.typing import NDArray
 
 import models
 from models.network import Form, start
 from models.weights import seeded
 from onnxfuse import UsageError
+from tests.models import small
 
 NAMES = sorted(small.SIZES)
 
@@ -122,8 +124,8 @@ def test_the_default_size_is_the_published_one(name: str, count: int) -> None:
     """By default a model has as many parameters as the one in the paper."""
     seen: dict[str, int] = {}
 
-    def empty(parameter: str, shape: tuple[int, ...], std: float, mean: float) -> NDArray[np.float32]:
-        seen[parameter] = int(np.prod(shape))
+    def empty(name: str, shape: tuple[int, ...], std: float, mean: float) -> NDArray[np.float32]:
+        seen[name] = int(np.prod(shape))
         return np.zeros(shape, np.float32)
 
     models.architecture(name).write(start(name, Form(dtype="float16"), empty))
@@ -144,8 +146,8 @@ def test_the_default_size_is_the_published_one(name: str, count: int) -> None:
         ({"name": "mlp", "batch": 0}, "batch is 0, expected at least 1", "keep it open"),
     ],
 )
-def test_a_wrong_argument_is_refused_by_name(arguments: dict[str, object], message: str, hint: str) -> None:
+def test_a_wrong_argument_is_refused_by_name(arguments: dict[str, Any], message: str, hint: str) -> None:
     """The error says what was given, what was expected, and the nearest valid word."""
     with pytest.raises(UsageError, match=message) as refused:
-        models.build(**arguments)  # type: ignore[arg-type]
+        models.build(**arguments)
     assert hint in refused.value.hint

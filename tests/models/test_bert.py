@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import small
 
 import models
+from tests.models import small
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

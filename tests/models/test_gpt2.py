@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-import small
+
+from tests.models import small
 
 
 def test_no_token_sees_the_next() -> None:

@@ -1,15 +1,16 @@
 """all-MiniLM-L6-v2 with its trained weights: sentences that mean the same have embeddings that lie close."""
 
 import importlib.util
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-import small
 
 import models
 from models import minilm
 from onnxfuse import DeviceError, UsageError
+from tests.models import small
 
 needs_the_wheel = pytest.mark.skipif(
     importlib.util.find_spec(minilm.PACKAGE) is None,
@@ -40,9 +41,9 @@ def test_close_in_meaning_is_close_in_space(model: onnx.ModelProto) -> None:
 
 @needs_the_wheel
 @pytest.mark.parametrize("form", [{"opset": 13}, {"opset": 20}, {"dtype": "float16"}, {"batch": 16, "sequence": 48}])
-def test_every_form_is_the_same_model(model: onnx.ModelProto, form: dict[str, object]) -> None:
+def test_every_form_is_the_same_model(model: onnx.ModelProto, form: dict[str, Any]) -> None:
     """Opset, padding and fixed dimensions change nothing; float16 turns an embedding by about a degree at most."""
-    other = models.build("minilm", **form)  # type: ignore[arg-type]
+    other = models.build("minilm", **form)
     onnx.checker.check_model(other, full_check=True)
     expected = small.run(model, minilm.encode(minilm.sentences()))[0]
     embeddings = small.run(other, minilm.encode(minilm.sentences(), sequence=48))[0]

@@ -13,10 +13,10 @@ from bench.race import against, race
 from bench.speed import write
 from onnxfuse import optimize
 from onnxfuse.files import io
-from onnxfuse.measure.benchmark import ROUNDS, RUNS
-from onnxfuse.measure.timing.binding import warmed
+from onnxfuse.measure.timing.binding import opened, warmed
 from onnxfuse.measure.timing.contenders import Contender
 from onnxfuse.measure.timing.settings import CUDA_GRAPH, Setting
+from onnxfuse.options.functions import ROUNDS, RUNS
 from onnxfuse.support.errors import DeviceError
 
 CPU = ["CPUExecutionProvider"]
@@ -36,7 +36,6 @@ def test_no_session_that_is_timed_runs_before_its_turn(
     """All are open by then: in a first run cuDNN searches, which must not be beside others."""
     original, fused, feeds = files
     happened: list[str] = []
-    opened = racing.opened
 
     def bound(*facts: Any) -> Any:
         happened.append("bound")

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small
 
 import models
+from tests.models import small
 
 
 def test_folding_leaves_only_the_convolutions() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import onnx
 import pytest
-import small
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +15,7 @@ from bench.launches import kernels_of
 from bench.speed import add_row, compare
 from models import vision
 from onnxfuse.support.errors import DeviceError
+from tests.models import small
 
 
 def test_the_row_of_a_model() -> None:
@@ -66,7 +66,7 @@ def test_transformers_optimizer_knows_a_bert_in_another_model(tmp_path: Path, mo
 def test_a_rival_that_cannot_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a part of it, say: a race without it would say too much."""
 
-    def broken(*_: object, **__: object) -> None:
+    def broken(*_: object, **__: Any) -> None:
         raise ImportError("no symbolic_shape_infer")
 
     monkeypatch.setattr("onnxruntime.transformers.optimizer.optimize_model", broken)
@@ -92,9 +92,14 @@ def test_torch_compile_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert min(times.values()) > 0
     monkeypatch.setattr(rivals, "INSTEAD", {"vit_b_16"})
     happened: list[str] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        happened.append("compiled")
+        return graph.forward
+
     times = rivals.compiled(
         "vit_b_16", "float32", 2, 8, device="cpu", runs=1, rounds=2, turn=lambda: happened.append("turn"),
-        backend=lambda graph, inputs: happened.append("compiled") or graph.forward,
+        backend=backend,
     )  # fmt: skip
     assert set(times) == {name for name in of_images if name.startswith("onnx")}
     assert happened[-1] == "turn"  # all is compiled by then

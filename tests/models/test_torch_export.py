@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import small
 
 from onnxfuse import UsageError
+from tests.models import small
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
 pytest.importorskip("transformers", reason="transformers is not installed (extra `export`)")

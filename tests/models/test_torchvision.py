@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small
 
 from models.efficientnet import EXPANSIONS, KERNELS, STRIDES
+from tests.models import small
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
 torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed")

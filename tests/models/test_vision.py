@@ -1,19 +1,21 @@
 """Image models by name: what torchvision, timm and the U-Net become in a file, and how the speed command takes them."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
-import small
 
 import onnxfuse
 from bench.speed import write
 from models import vision
 from onnxfuse.support.errors import UsageError
+from tests.models import small
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
 
 
-def test_the_u_net_is_exported_and_fuses(tmp_path, monkeypatch) -> None:
+def test_the_u_net_is_exported_and_fuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skips are joined in place by the resizing, a kernel as pooling is, or read beside it; the numbers stay."""
     monkeypatch.setitem(vision.SIDES, "unet", 32)
     feeds = write("unet", "float32", 2, 1, tmp_path / "a.onnx")
@@ -28,7 +30,7 @@ def test_the_u_net_is_exported_and_fuses(tmp_path, monkeypatch) -> None:
     np.testing.assert_allclose(small.run(made, feeds)[0], expected, atol=1e-4 * np.abs(expected).max())
 
 
-def test_torchvision_by_name(tmp_path, monkeypatch) -> None:
+def test_torchvision_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights are drawn from the seed, so that two exports are one model."""
     pytest.importorskip("torchvision", reason="torchvision is not installed")
     name = "torchvision:squeezenet1_1"
@@ -40,7 +42,7 @@ def test_torchvision_by_name(tmp_path, monkeypatch) -> None:
         vision.torch_model("torchvision:squeezenet9")
 
 
-def test_a_file_is_timed_as_it_is(tmp_path) -> None:
+def test_a_file_is_timed_as_it_is(tmp_path: Path) -> None:
     """Open dimensions take the batch."""
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y) { y = Relu (x) }'

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-import small
+
+from tests.models import small
 
 IN_TORCH = {"ln_1": "norm1", "ln_2": "norm2", "self_attention": "self_attn", "mlp.0": "linear1", "mlp.3": "linear2"}
 

@@ -1,15 +1,17 @@
 """Models of other kinds by name: exported with an open batch, run as they are and fused."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
-import small
 
 import onnxfuse
 from bench.figures.parts import FLOATS, OTHERS
 from bench.speed import write
 from models import vision, workloads
 from onnxfuse.support.errors import UsageError
+from tests.models import small
 
 MADE_BY_TORCH = ("bilstm", "dlrm")
 """Which need nothing but torch, and are small enough."""
@@ -25,7 +27,7 @@ def test_every_row_of_the_figures_has_a_model() -> None:
 
 
 @pytest.mark.parametrize("name", MADE_BY_TORCH)
-def test_a_model_is_written_and_fuses(name: str, tmp_path, monkeypatch) -> None:
+def test_a_model_is_written_and_fuses(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="torch is not installed (extra `export`)")
     feeds = write(f"workload:{name}", "float32", 3, 1, tmp_path / "a.onnx")
     model = onnx.load(tmp_path / "a.onnx")

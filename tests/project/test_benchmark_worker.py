@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.worker import Worker
+from bench.worker import CAPI, Worker
 from onnxfuse.runtime.engine.bridge import LIBRARY
 from tests.support import fused_models as models
 from tests.support import serving
@@ -27,9 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def worker(made: Path, fake_cuda: Path, *flags: str, trace: Path | None = None, library: bool = True) -> Worker:
-    more = {"LD_LIBRARY_PATH": f"{fake_cuda}:{serving.CAPI}"} | (
-        {} if trace is None else {"FAKE_CUDA_TRACE": str(trace)}
-    )
+    more = {"LD_LIBRARY_PATH": f"{fake_cuda}:{CAPI}"} | ({} if trace is None else {"FAKE_CUDA_TRACE": str(trace)})
     return Worker(made / "built", made / "model.onnx", made / LIBRARY.name if library else None, *flags, more=more)
 
 

@@ -114,7 +114,8 @@ def test_what_the_action_installs(install: str, tmp_path: Path) -> None:
 def test_the_hooks_call_commands_that_there_are(tmp_path: Path) -> None:
     """Each entry of .pre-commit-hooks.yaml is a command with options that it knows."""
     for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()):
-        program, command, *options = [*hook["entry"].split(), *hook.get("args", [])]
+        words: list[str] = [*hook["entry"].split(), *hook.get("args", [])]
+        program, command, *options = words
         assert (program, command in COMMANDS) == ("onnxfuse", True)
         done = run([sys.executable, "-m", "onnxfuse", command, *options, "--help"], tmp_path)
         assert done.returncode == 0, done.stderr

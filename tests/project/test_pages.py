@@ -44,7 +44,8 @@ def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the model that `make demo` leaves."""
     (folder / "zoo").mkdir()
     onnx.save(models.build("minilm"), folder / "zoo" / "minilm.onnx")
-    np.savez(folder / "zoo" / "sentences.npz", **minilm.encode(minilm.sentences()))
+    sentences: dict[str, Any] = minilm.encode(minilm.sentences())
+    np.savez(folder / "zoo" / "sentences.npz", **sentences)
     assert run(DOCS / "TUTORIAL.md", folder, capsys) == 3
 
 

@@ -78,7 +78,9 @@ def ran(script: str, folder: Path, *arguments: object) -> None:
     file.write_text(script)
     command = [sys.executable, file, *map(str, arguments)]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [*map(str, command)], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -53,7 +53,9 @@ class Server:
     """A running server."""
 
     def __init__(self, repository: Path, libraries: Path, folder: Path) -> None:
-        (package,) = importlib.util.find_spec("pytriton").submodule_search_locations  # it needs more to be imported
+        found = importlib.util.find_spec("pytriton")  # it needs more to be imported
+        assert found is not None
+        (package,) = found.submodule_search_locations or [""]
         distribution = Path(package) / "tritonserver"
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         backends = folder / "backends"

@@ -22,7 +22,7 @@ class ProcessorTimes:
     """Adds up seconds by test, in each worker of pytest-xdist, and prints them by folder where all come together."""
 
     def __init__(self) -> None:
-        self.seconds = Counter[str]()
+        self.seconds: Any = Counter()  # of floats
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,7 +26,7 @@ class Builder:
     weights: list[TensorProto] = field(default_factory=list)
     values: list[str] = field(default_factory=lambda: ["x", "r"])
 
-    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Add a node; return its output."""
         if op in COMMUTATIVE and self.random.random() < 0.5:
             inputs = inputs[::-1]
@@ -161,7 +162,7 @@ def models(draw: st.DrawFn, anchor: str) -> onnx.ModelProto:
 
 
 def _model(b: Builder, outputs: list[str]) -> onnx.ModelProto:
-    shape = ["N", *b.shape[1:]]
+    shape: list[str | int | None] = ["N", *b.shape[1:]]
     graph = helper.make_graph(
         _shuffled(b.nodes, b.random),
         "random",

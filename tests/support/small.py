@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -68,6 +69,10 @@ def on_the_cpu() -> tuple[rule_file.Rule, ...]:
 def rules(*names: str) -> tuple[rule_file.Rule, ...]:
     """Return the rules of these names as `on_the_cpu` gives them, without names those that apply by default."""
     return tuple(r for r in on_the_cpu() if r.name in names) if names else rule_file.by_default(on_the_cpu())
+
+
+NO_RULE = ""
+"""The name of none: what `optimize` does by its passes alone."""
 
 
 def optimize(model: ModelProto, *names: str) -> tuple[ModelProto, OptimizeReport]:
@@ -160,7 +165,7 @@ class SimplifiedLayerNormalization(OpRun):
 
     op_domain = ""
 
-    def _run(self, x: np.ndarray, scale: np.ndarray, **_: object) -> tuple[np.ndarray]:
+    def _run(self, x: np.ndarray, scale: np.ndarray, **_: Any) -> tuple[np.ndarray]:
         return (x / np.sqrt((x * x).mean(-1, keepdims=True) + getattr(self, "epsilon", 1e-5)) * scale,)
 
 
@@ -195,7 +200,9 @@ def _double_graph(graph: onnx.GraphProto) -> None:
             if attribute.name == "value" and attribute.type == onnx.AttributeProto.TENSOR:
                 _double_tensor(attribute.t)
             elif attribute.name == "value_float":
-                attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(np.float64(attribute.f))))
+                attribute.CopyFrom(
+                    helper.make_attribute("value", numpy_helper.from_array(np.array(attribute.f, np.float64)))
+                )
             elif node.op_type == "Cast" and attribute.name == "to" and attribute.i in _NARROW:
                 attribute.i = TensorProto.DOUBLE
         for body in bodies(node):

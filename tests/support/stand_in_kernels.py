@@ -33,7 +33,7 @@ PARAMETERS = b"the parameters!!"
 class _Kernel(SimpleNamespace):
     """One of an op for its shapes, by the number of the variant."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash((self.op.name, self.inputs, self.aligned, self.number))
 
 
@@ -176,14 +176,16 @@ def _learn(shapes: tuple[Shape, ...], expected: Any) -> bool:
 
 
 def _evaluate(op: FusedOp, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    return ReferenceEvaluator(op.body).run(None, dict(zip(op.body.input, inputs, strict=True)), attributes={})
+    found = ReferenceEvaluator(op.body).run(None, dict(zip(op.body.input, inputs, strict=True)), attributes={})
+    return [np.asarray(x) for x in found]
 
 
-def _view(pointer: int, shape: Shape, element: int) -> np.ndarray:
+def _view(pointer: int | None, shape: Shape, element: int) -> np.ndarray:
     dtype = np.dtype(tensor_dtype_to_np_dtype(element))
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)
-    memory = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(pointer)
+    assert pointer is not None
+    memory: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(pointer)
     return np.frombuffer(memory, dtype).reshape(shape)
 
 

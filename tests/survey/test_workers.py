@@ -26,7 +26,7 @@ def settings(folder: Path, limit: float = 30.0, seconds: float = 300.0, *, again
     return Settings("cpu", folder, ASKED, 1, 1, limit, time.monotonic() + seconds, 64, ("sm_80",), False, again)
 
 
-def ended(asked: str, folder: Path, **times: float) -> str:
+def ended(asked: str, folder: Path, **times: Any) -> str:
     """Return how the process ends that is asked this after a word that it repeats."""
     child = Child(MISBEHAVING, settings(folder, **times), {})
     try:
@@ -159,7 +159,7 @@ def test_what_torch_does_not_compile_keeps_its_row(tmp_path: Path, monkeypatch: 
     for checked in (timed, {"verdict": "refused", "step": "optimized", "error": "no"}):
         monkeypatch.setattr(workers, "_checked", lambda *_, checked=checked: checked)
         told: list[Any] = []
-        asked = replace(settings(tmp_path / checked["verdict"]), compiled=True, ways=(0,))
+        asked = replace(settings(tmp_path / str(checked["verdict"])), compiled=True, ways=(0,))
         workers.survey([Subject("plain:none-of-this-name", "none")], asked, told.append)
         (row,) = told
         assert bool(row.pop("not_compiled", "")) == ("over" in checked)

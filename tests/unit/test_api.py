@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def test_a_model_is_taken_in_every_form(form: str, tmp_path: Path) -> None:
     assert len(onnxfuse.explain(forms[form]).applied) == 1
     assert [n.op_type for n in onnxfuse.unfuse(made).graph.node] == ["Exp", "Neg"]
     profile = onnxfuse.profile(forms[form], made, shapes={"N": (3,)}, time=False)
+    assert profile.after is not None
     assert (profile.removed.count, profile.before.work.bytes, profile.after.work.bytes) == (1, 192, 96)
     report = onnxfuse.verify(forms[form], made, providers=["CPUExecutionProvider"], shapes={"N": (3,)})
     assert report.ok
@@ -97,7 +99,7 @@ def test_what_is_required_keeps_a_model_from_being_written(block: Path) -> None:
     target = block.parent / "out.onnx"
     for least, there in ((99, False), (1, True)):
         options = onnxfuse.Options(require=(Requirement("layer_norm", ">=", least),))
-        with optimizing.written(lambda options=options: optimizing.optimize(block, options), target) as made:
+        with optimizing.written(partial(optimizing.optimize, block, options), target) as made:
             assert not target.exists()
         assert (target.exists(), not made.missed) == (there, there)
     with pytest.raises(onnxfuse.UsageError, match=r"'layer_nrom' is not a rule\. Did you mean layer_norm\?"):
@@ -150,7 +152,7 @@ def test_a_model_of_a_wrong_type_is_told(block: Path) -> None:
         with pytest.raises(
             onnxfuse.UsageError, match="the model is of the type int; expected a ModelProto, a path, or"
         ):
-            call(3)  # type: ignore[operator]  # that is the mistake
+            call(3)  # that is the mistake
 
 
 def test_the_text_of_an_error_has_its_hint(block: Path) -> None:

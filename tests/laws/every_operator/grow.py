@@ -1,8 +1,9 @@
 """A random graph that grows node by node: each node is run at once, so that shapes and types need no telling."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ OPSETS = range(7, 26)
 """Those that ONNX Runtime promises to run, up to the newest that its kernels are written for."""
 TYPES = (TensorProto.FLOAT, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 LOCAL = "local"
-RUN = {TensorProto.BFLOAT16: TensorProto.FLOAT}
+RUN: dict[int, int] = {TensorProto.BFLOAT16: TensorProto.FLOAT}
 """What a type is computed in: for bfloat16 ONNX Runtime has hardly a kernel on the CPU."""
 
 NEVER_EMPTY = (
@@ -80,12 +81,12 @@ class Grower(Maker):
         """The type that the graph is about, as it is computed here."""
         return np.dtype(helper.tensor_dtype_to_np_dtype(RUN.get(self.dtype, self.dtype)))
 
-    def values(self, shape, scale: float = 1.0) -> np.ndarray:
+    def values(self, shape: int | Sequence[int], scale: float = 1.0) -> np.ndarray:
         """Return numbers of both signs, in 16ths, none 0: what is compared is not decided by a rounding."""
         drawn = self.rng.integers(1, 33, shape) * self.rng.choice((-1, 1), shape) / 16 * scale
         return np.asarray(drawn).astype(self.numpy)
 
-    def input(self, shape, array: np.ndarray | None = None) -> str:
+    def input(self, shape: int | Sequence[int], array: np.ndarray | None = None) -> str:
         name = f"x{len(self.feeds)}"
         self.feeds[name] = self.found[name] = self.values(shape) if array is None else array
         return name
@@ -123,7 +124,9 @@ class Grower(Maker):
     def in_hand(self) -> list[str]:
         return [*self.feeds, *(o for n in self.nodes for o in n.output if o in self.found)]
 
-    def add(self, op, inputs, *, outputs: int = 1, domain: str = "", **attributes):
+    def add(  # type: ignore[override]
+        self, op: str, inputs: Sequence[str], *, outputs: int = 1, domain: str = "", **attributes: Any
+    ) -> Any:
         """Add a node; return its output, a list where there are more. RefusedError where it does not run."""
         if not domain:
             unknown = set(attributes) - attributes_of(op, self.opset)
@@ -144,7 +147,7 @@ class Grower(Maker):
             self.found[name] = array
         self.nodes.extend(nodes)
 
-    def _is_run_by_accident(self, op: str, inputs: Sequence[str], attributes: Mapping[str, object]) -> bool:
+    def _is_run_by_accident(self, op: str, inputs: Sequence[str], attributes: Mapping[str, Any]) -> bool:
         """Return whether ONNX Runtime makes of these operands what no definition says, and what nobody means."""
         read = [self.found.get(v) for v in inputs]
         if op in NEVER_EMPTY and any(array is not None and not array.size for array in read):
@@ -156,10 +159,11 @@ class Grower(Maker):
         # An extent that is computed and happens to be 0 copies the one that it takes the place of.
         return op == "Reshape" and 0 in self.found[inputs[1]] and inputs[1] not in {t.name for t in self.weights}
 
-    def along(self, op: str, x: str, axes, attribute: str = "axes", **attributes) -> str:
+    def along(self, op: str, x: str, axes: Iterable[int], attribute: str = "axes", **attributes: Any) -> str:
         """Add a node whose axes are an attribute or an input, as the operator set has it."""
         if attribute in attributes_of(op, self.opset):
-            return self.add(op, [x], **{attribute: [int(a) for a in axes]}, **attributes)
+            named: dict[str, Any] = {attribute: [int(a) for a in axes]}
+            return self.add(op, [x], **named, **attributes)
         return self.add(op, [x, self.ints(*axes)], **attributes)
 
     def _run(self, nodes: list[onnx.NodeProto], names: list[str]) -> list[np.ndarray]:

@@ -5,6 +5,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -110,7 +111,7 @@ def respelled(g: Grower, model: onnx.ModelProto) -> onnx.ModelProto:
     for tensor in list(model.graph.initializer):
         if g.chance(0.25):
             array = numpy_helper.to_array(tensor)
-            written: dict[str, object] = {"value": tensor}
+            written: dict[str, Any] = {"value": tensor}
             short = array.ndim < 2 and array.size and array.dtype in (np.int64, np.float32)
             if g.opset >= 12 and short and g.chance(0.5):
                 word = "int" if array.dtype == np.int64 else "float"
@@ -128,8 +129,11 @@ def _declared(g: Grower, name: str, *, whole: bool = False) -> onnx.ValueInfoPro
     if not whole and g.chance(0.5):
         return helper.make_tensor_value_info(name, dtype, None)
     free = g.chance(0.5)
-    call = (lambda i, n: f"n{n}") if g.chance(0.5) else (lambda i, n: f"{name}_{i}")
-    shape = [call(i, n) if n and free and g.chance(0.5) else n for i, n in enumerate(array.shape)]
+    by_size = g.chance(0.5)
+    shape = [
+        (f"n{n}" if by_size else f"{name}_{i}") if n and free and g.chance(0.5) else n
+        for i, n in enumerate(array.shape)
+    ]
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
@@ -214,7 +218,7 @@ def by_reference(one: Case, model: onnx.ModelProto, before: list[np.ndarray]) ->
         found = ReferenceEvaluator(inlined).run(None, one.feeds)
     except Exception:  # onnx has no errors of its own; what its reference does not run proves nothing
         return False
-    after = [np.asarray(x) for x in found]  # type: ignore[union-attr]
+    after = [np.asarray(x) for x in found]
     return _off(one, before, after) is None
 
 
@@ -339,7 +343,11 @@ def _ops(model: onnx.ModelProto) -> list[str]:
 
 
 def _step(dtype: int) -> float:
-    steps = {TensorProto.FLOAT16: 2.0**-10, TensorProto.BFLOAT16: 2.0**-7, TensorProto.DOUBLE: 2.0**-52}
+    steps: dict[int, float] = {
+        TensorProto.FLOAT16: 2.0**-10,
+        TensorProto.BFLOAT16: 2.0**-7,
+        TensorProto.DOUBLE: 2.0**-52,
+    }
     return steps.get(dtype, 2.0**-23)
 
 

@@ -1,6 +1,7 @@
 """What a graph may go on with that holds graphs of its own: branches, loops, sequences, functions."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ class Body:
     def __init__(self, g: Grower, stem: str) -> None:
         self.g, self.stem, self.nodes = g, f"{stem}{len(g.nodes)}", list[onnx.NodeProto]()
 
-    def add(self, op: str, inputs: list[str], **attributes: object) -> str:
+    def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
         name = f"{self.stem}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], f"n_{name}", **attributes))
         return name
@@ -106,7 +107,7 @@ def scans(g: Grower) -> None:
     end = body.add("Mul", [body.add("Add", [state, body.chain(row)]), g.number(0.5)])
     begin = g.weight(g.shape(x)[1:])
     names = [f"v{len(g.nodes)}", f"v{len(g.nodes)}_"]
-    way = {"scan_input_directions": [1]} if g.chance(0.3) else {}
+    way: dict[str, Any] = {"scan_input_directions": [1]} if g.chance(0.3) else {}
     graph = body.graph(values, [end, body.add("Identity", [end])])
     g.add_nodes(
         [helper.make_node("Scan", [begin, x], names, f"n_{names[0]}", body=graph, num_scan_inputs=1, **way)], names
@@ -116,10 +117,11 @@ def scans(g: Grower) -> None:
 def sequences(g: Grower) -> None:
     """Parts in a sequence, one of which is taken, or all put together again, each through a body."""
     x = g.any(least=1)
-    stem, nodes = f"v{len(g.nodes)}", []
+    stem = f"v{len(g.nodes)}"
+    nodes: list[onnx.NodeProto] = []
     axis = int(g.rng.integers(len(g.shape(x))))
 
-    def add(op: str, inputs: list[str], **attributes: object) -> str:
+    def add(op: str, inputs: list[str], **attributes: Any) -> str:
         name = f"{stem}_{len(nodes)}"
         nodes.append(helper.make_node(op, inputs, [name], f"n_{name}", **attributes))
         return name
@@ -168,7 +170,7 @@ def functions(g: Grower) -> None:
     else:
         nodes.append(helper.make_node("Abs", ["c"], ["d"]))
     g.functions.append(helper.make_function(LOCAL, name, ["a"], ["d"], nodes, imports, attributes))
-    given = {"slope": 0.3} if attributes else {}
+    given: dict[str, Any] = {"slope": 0.3} if attributes else {}
     try:
         for _ in range(g.pick((1, 2))):
             x = g.add(name, [x], domain=LOCAL, **given)

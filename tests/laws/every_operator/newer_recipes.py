@@ -1,6 +1,7 @@
 """What a graph may go on with of newer operators, and in the rarer forms of old ones."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -15,8 +16,11 @@ def windows(g: Grower) -> None:
     if not channels:
         raise RefusedError
     kernel = [g.pick((1, 2, 3)) for _ in sizes]
-    how = {"auto_pad": g.pick(("SAME_UPPER", "SAME_LOWER", "VALID"))} if g.chance(0.5) else {"pads": kernel and [
-        *(g.pick((0, k // 2)) for k in kernel), *(g.pick((0, k // 2)) for k in kernel)]}  # fmt: skip
+    how: dict[str, Any] = {}
+    if g.chance(0.5):
+        how["auto_pad"] = g.pick(("SAME_UPPER", "SAME_LOWER", "VALID"))
+    else:
+        how["pads"] = [g.pick((0, k // 2)) for k in (*kernel, *kernel)]
     strides = [g.pick((1, 2)) for _ in sizes]
     match g.pick(range(4)):
         case 0:
@@ -30,7 +34,9 @@ def windows(g: Grower) -> None:
                 "ConvTranspose", [x, w, g.weight((4,))], strides=[2] * len(sizes), output_padding=[1] * len(sizes)
             )
         case 2:
-            more = {"ceil_mode": 1} if "ceil_mode" in attributes_of("MaxPool", g.opset) and g.chance(0.5) else {}
+            more: dict[str, Any] = (
+                {"ceil_mode": 1} if "ceil_mode" in attributes_of("MaxPool", g.opset) and g.chance(0.5) else {}
+            )
             y, at = g.add("MaxPool", [x], outputs=2, kernel_shape=kernel, strides=strides, **how, **more)
             g.add("Cast", [at], to=helper.np_dtype_to_tensor_dtype(g.numpy)) if g.chance(0.3) else None
         case _:
@@ -111,7 +117,7 @@ def recurrent(g: Grower) -> None:
         if g.chance(0.5):
             lengths = g.constant(g.rng.integers(1, length + 1, batch).astype(np.int32)) if g.chance(0.5) else ""
             inputs += [lengths, g.weight((ways, batch, cells))]
-    more = {"linear_before_reset": 1} if op == "GRU" and g.chance(0.5) else {}
+    more: dict[str, Any] = {"linear_before_reset": 1} if op == "GRU" and g.chance(0.5) else {}
     outputs = g.pick((1, 2)) if op != "LSTM" else g.pick((1, 3))
     y = g.add(op, inputs, outputs=outputs, hidden_size=cells, direction=way, **more)
     y = y if isinstance(y, str) else y[0]
@@ -172,7 +178,8 @@ def sampled(g: Grower) -> None:
         case 5 if g.opset >= 17:
             x = g.any(least=2, most=2)
             y = g.along("Unsqueeze", x, [2])
-            g.add("DFT", [y], **({"axis": 1} if g.opset < 20 else {}))
+            axis: dict[str, Any] = {"axis": 1} if g.opset < 20 else {}
+            g.add("DFT", [y], **axis)
         case 6 if g.opset >= 10:
             x = g.any(least=4, most=4)
             boxes = g.constant(np.array([[0, 0, 2, 2], [1, 1, 3, 3]], g.numpy))

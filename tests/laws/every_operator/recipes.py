@@ -1,6 +1,7 @@
 """What a graph may go on with: one way, or some, to use each operator."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,8 +61,8 @@ def beside(g: Grower, x: str) -> str:
             own = [n if g.chance(0.6) else 1 for n in shape][int(g.rng.integers(len(shape) + 1)) :]
             return g.input(tuple(own)) if g.chance(0.3) else g.weight(tuple(own))
         case 3:
-            own = (1,) * int(g.rng.integers(1, 3)) + tuple(n if g.chance(0.5) else 1 for n in shape)
-            return g.weight(own[:6])
+            more = (1,) * int(g.rng.integers(1, 3)) + tuple(n if g.chance(0.5) else 1 for n in shape)
+            return g.weight(more[:6])
         case 4:
             return g.number(g.pick((0.5, 1.0, 2.0, -1.0, 0.0, 3.0)))
         case _:
@@ -132,7 +133,10 @@ def clip(g: Grower) -> None:
     """Bounds as attributes or inputs, one or both."""
     x = g.any()
     if "min" in attributes_of("Clip", g.opset):
-        g.add("Clip", [x], **({"min": -1.0} if g.chance(0.7) else {}), **({"max": 2.0} if g.chance(0.7) else {}))
+        bounds: dict[str, Any] = {"min": -1.0} if g.chance(0.7) else {}
+        if g.chance(0.7):
+            bounds["max"] = 2.0
+        g.add("Clip", [x], **bounds)
     else:
         low, high = (g.constant(np.array(n, g.numpy)) if g.chance(0.7) else "" for n in (-1, 2))
         g.add("Clip", [x, low, high])
@@ -320,7 +324,8 @@ def gather(g: Grower) -> None:
         at = g.pick((np.arange(n), g.rng.integers(-n, n, g.pick(((), (1,), (3,), (2, 2)))), np.arange(n)[::-1]))
     at = np.array(at, g.pick((np.int64, np.int64, np.int32)))
     places = g.input(at.shape, at) if g.chance(0.3) else g.constant(at)
-    g.add(kind, [x, places], **({} if kind == "GatherND" else {"axis": axis}))
+    along: dict[str, Any] = {} if kind == "GatherND" else {"axis": axis}
+    g.add(kind, [x, places], **along)
 
 
 def scatter(g: Grower) -> None:
@@ -379,11 +384,13 @@ def reduce(g: Grower) -> None:
     axes = sorted(int(a) for a in g.rng.choice(rank, int(g.rng.integers(0, rank + 1)), replace=False))
     # Before operator set 11 an axis is never counted from the end; what ONNX Runtime makes of one is its own.
     axes = [a if g.opset < 11 or g.chance(0.7) else a - rank for a in axes]
-    keep = {"keepdims": int(g.chance(0.5))} if g.chance(0.8) else {}
+    keep: dict[str, Any] = {"keepdims": int(g.chance(0.5))} if g.chance(0.8) else {}
     if op in ("ReduceLogSum", "ReduceLogSumExp"):
         x = g.add("Abs", [x])
     if not axes:
-        more = {"noop_with_empty_axes": 1} if "axes" not in attributes_of(op, g.opset) and g.chance(0.3) else {}
+        more: dict[str, Any] = (
+            {"noop_with_empty_axes": 1} if "axes" not in attributes_of(op, g.opset) and g.chance(0.3) else {}
+        )
         g.add(op, [x], **keep, **more)
     else:
         g.along(op, x, axes, **keep)
@@ -432,19 +439,20 @@ def norm(g: Grower) -> None:
         root = g.add("Sqrt", [g.add("Add", [g.along("ReduceMean", square, [-1], keepdims=1), g.number(0.01)])])
         g.add("Mul", [g.add("Div", [d, root]), g.weight(shape[-1:])])
     elif kind in ("LRN", "MeanVarianceNormalization"):
-        g.add(kind, [x], **({"size": 3} if kind == "LRN" else {}))
+        size: dict[str, Any] = {"size": 3} if kind == "LRN" else {}
+        g.add(kind, [x], **size)
     else:
         x = g.any(least=2)
         channels = g.shape(x)[1]
-        scale, bias = g.weight((channels,)), g.weight((channels,))
+        scale, shift = g.weight((channels,)), g.weight((channels,))
         if kind == "BatchNormalization":
             positive = g.constant(np.abs(g.values((channels,))))
             x = _window(g) if g.chance(0.4) else x
             if g.shape(x)[1] != channels:
                 raise RefusedError
-            g.add(kind, [x, scale, bias, g.weight((channels,)), positive], epsilon=1e-3)
+            g.add(kind, [x, scale, shift, g.weight((channels,)), positive], epsilon=1e-3)
         elif kind == "InstanceNormalization":
-            g.add(kind, [x, scale, bias], epsilon=1e-2)
+            g.add(kind, [x, scale, shift], epsilon=1e-2)
         else:
             groups = g.pick([d for d in (1, 2, 4) if channels % d == 0] or [1])
             length = groups if g.opset < 21 else channels
@@ -477,7 +485,7 @@ def product(g: Grower) -> None:
             k, n, turned = g.shape(flat)[1], g.pick((1, 4, 8)), int(g.chance(0.5))
             w = g.weight((n, k) if turned else (k, n), 0.2)
             bias = [g.weight(g.pick(((n,), (1, n), (1, 1), ())))] if g.chance(0.7) or g.opset < 11 else []
-            scaled = {"alpha": 0.5, "beta": 2.0} if g.chance(0.3) else {}
+            scaled: dict[str, Any] = {"alpha": 0.5, "beta": 2.0} if g.chance(0.3) else {}
             g.add("Gemm", [flat, w, *bias], transB=turned, **scaled)
 
 
@@ -499,7 +507,7 @@ def _window(g: Grower) -> str:
     whole = g.chance(0.3)
     kernel = sizes if whole else [g.pick((1, 1, 2, 3)) for _ in sizes]
     pads = [0 if whole else g.pick((0, 0, k // 2)) for k in kernel]
-    window = {
+    window: dict[str, Any] = {
         "kernel_shape": kernel,
         "pads": [*pads, *pads],
         "strides": [1 if whole else g.pick((1, 1, 2)) for _ in kernel],
@@ -560,7 +568,7 @@ def resize(g: Grower) -> None:
         g.add("Resize", [x, scales], mode=mode)
     else:
         way = g.pick(("asymmetric", "half_pixel", "align_corners"))
-        more = {"nearest_mode": "floor"} if way == "asymmetric" else {}
+        more: dict[str, Any] = {"nearest_mode": "floor"} if way == "asymmetric" else {}
         g.add(
             "Resize",
             [x, g.constant(np.zeros(0, np.float32)), scales],

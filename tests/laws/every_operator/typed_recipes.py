@@ -1,6 +1,7 @@
 """What a graph may go on with in integers, in truth values and in 8 bits."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -103,7 +104,7 @@ def quantized(g: Grower) -> None:
     x = g.any()
     shape = g.shape(x)
     code = g.pick((np.uint8, np.int8))
-    axis = {}
+    axis: dict[str, Any] = {}
     scale, zero = np.array(g.pick((0.25, 0.07, 0.5))), np.array(g.pick((0, 3)))
     if g.opset >= 13 and shape and g.chance(0.4):
         at = int(g.rng.integers(-len(shape), len(shape)))

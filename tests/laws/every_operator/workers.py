@@ -102,9 +102,9 @@ def outcomes(
                     seed, deaths[seed] = suspects.pop()
                     worker.give(seed, original_only=True)
                 elif seconds is None or time.monotonic() - began < seconds:
-                    seed = next(left, None)
-                    if seed is not None:
-                        worker.give(seed, original_only=False)
+                    fresh = next(left, None)
+                    if fresh is not None:
+                        worker.give(fresh, original_only=False)
             busy = [w for w in workers if w.seed is not None]
             if not busy:
                 return

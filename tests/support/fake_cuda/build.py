@@ -26,7 +26,7 @@ def built() -> Path:
     builds = [_start(soname, wanted, unfinished) for soname, wanted in _wanted_symbols().items()]
     for build in builds:
         if build.wait():
-            raise SystemExit(f"fake_cuda: g++ failed: {' '.join(map(str, build.args))}")
+            raise SystemExit(f"fake_cuda: g++ failed: {build.args!r}")
     try:
         unfinished.rename(folder)
     except OSError:  # another test process was faster
@@ -43,7 +43,7 @@ def _key() -> str:
 def _wanted_symbols() -> dict[str, set[str]]:
     """Map the soname of each CUDA library to the symbols that ONNX Runtime's CUDA provider wants from it."""
     provider = _package("onnxruntime") / "capi" / "libonnxruntime_providers_cuda.so"
-    command = ["nm", "-D", "--undefined-only", provider]
+    command = ["nm", "-D", "--undefined-only", str(provider)]
     wanted: dict[str, set[str]] = {DRIVER: set(), CURAND: set(), CUDNN: _cudnn_symbols()}
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
         symbol, _, soname = line.split()[-1].partition("@")

@@ -16,10 +16,12 @@ Shape = tuple[int, ...]
 class Chain:
     """A body under construction: statements, and the values that there are with their shapes."""
 
-    def __init__(self, draw, dtype: int) -> None:
+    def __init__(self, draw: st.DrawFn, dtype: int) -> None:
         self.draw, self.dtype = draw, dtype
         self.statements: list[str] = []
         self.inputs: list[Shape] = []
+        self.last = ""
+        """The name of the value that is the output."""
 
     def input(self, shape: Shape) -> str:
         self.inputs.append(shape)
@@ -40,7 +42,7 @@ class Chain:
 
     def op(self) -> FusedOp:
         names = ", ".join(f"x{i}" for i in range(len(self.inputs)))
-        text = f"({names}) => (y) {{ {' '.join(self.statements)} y = Identity({self.name_of_last}) }}"
+        text = f"({names}) => (y) {{ {' '.join(self.statements)} y = Identity({self.last}) }}"
         return ops.op(text, (self.dtype,) * len(self.inputs), (self.dtype,))
 
 
@@ -51,7 +53,7 @@ def transposed(c: Chain, x: str, shape: Shape) -> tuple[str, Shape]:
     return c.state(f"Transpose <perm = [{', '.join(map(str, perm))}]> ({x})"), tuple(shape[d] for d in perm)
 
 
-def factors(draw, count: int) -> Shape:
+def factors(draw: st.DrawFn, count: int) -> Shape:
     """Return extents with this product."""
     parts: list[int] = []
     while count > 1 and len(parts) < 4:
@@ -216,7 +218,7 @@ STEPS = (
 
 
 @st.composite
-def chains(draw, dtype: int = ops.INT64, steps: int = 6) -> tuple[FusedOp, tuple[Shape, ...]]:
+def chains(draw: st.DrawFn, dtype: int = ops.INT64, steps: int = 6) -> tuple[FusedOp, tuple[Shape, ...]]:
     """Draw a fused op of up to `steps` movements with a few elementwise nodes, and the shapes of its inputs."""
     c = Chain(draw, dtype)
     shape = tuple(draw(st.lists(EXTENTS, min_size=1, max_size=4)))
@@ -226,5 +228,5 @@ def chains(draw, dtype: int = ops.INT64, steps: int = 6) -> tuple[FusedOp, tuple
         x, shape = draw(st.sampled_from(STEPS))(c, x, shape)
         if int(np.prod(shape)) > LIMIT:
             c.statements, c.inputs, x, shape = before
-    c.name_of_last = x
+    c.last = x
     return c.op(), tuple(c.inputs)

@@ -14,6 +14,7 @@ from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.verification.reference.windows import MaxPool
 from tests.emulator import emulate
+from tests.support.arches import on
 from tests.support.kernels.random_models import Case
 
 TF32 = ("gemm", "direct", "concat", "attention")
@@ -53,7 +54,7 @@ def plans_everywhere(op: FusedOp, shapes: tuple[tuple[int, ...], ...]) -> list[s
     """Return the failures to plan an op on every supported GPU, both alignments, one line each."""
     failures = []
     for arch in SUPPORTED:
-        if cuda.supports(op, lambda a=arch: a) is not None:
+        if cuda.supports(op, on(arch)) is not None:
             continue
         for aligned in (True, False):
             try:

@@ -1,8 +1,12 @@
 """Every kind of body that some template takes, with shapes for its inputs: for the kernel that takes all shapes."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from bench.cases import attentions, images, moved, ops, products, rows
+from bench.cases.images import SILU
 from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32
 from onnxfuse.model.fused import FusedOp
 from tests.support.kernels import joined, pools, resized, windows
@@ -22,13 +26,13 @@ def _scan(axis: int, attributes: str, dtype: int) -> tuple[FusedOp, Shapes]:
     return ops.op(text, (dtype,) * 2, (dtype,), "scan"), ((3, 41), (41,))
 
 
-def _of(case) -> tuple[FusedOp, Shapes]:
+def _of(case: Any) -> tuple[FusedOp, Shapes]:
     return case.op(), tuple(map(tuple, case.shapes()))
 
 
 def cases() -> dict[str, tuple[FusedOp, Shapes]]:
     """Return the bodies and the shapes of their inputs, by what they are."""
-    row = {n: (f.op(HALF), f.small) for n, f in rows.TEMPLATES.items()}
+    row: dict[str, Any] = {n: (f.op(HALF), f.small) for n, f in rows.TEMPLATES.items()}
     return {
         "elementwise": (ops.op(POINTWISE, (HALF,) * 3, (HALF,) * 2), ((3, 1, 33), (5, 33), ())),
         "an input is an output": (ops.op(ALIASED, (FLOAT,) * 2, (FLOAT,) * 2), ((7, 3), (3,))),
@@ -47,7 +51,7 @@ def cases() -> dict[str, tuple[FusedOp, Shapes]]:
         "convolution of the same size": _shaped(*products.window(HALF, (1, 9, 8, 5), 7, (3, 5), SAME)),
         "depthwise": _of(images.Case(images.SEVERAL, HALF, True, 2, 11, (9, 8), (3, 5), (2, 1), (1, 2), (1, 4, 1, 4))),
         "depthwise in a row, with its mean": _of(images.Case(images.SILU, HALF, True, 2, 11, (9, 8), (3, 3), mean=1)),
-        "in groups": _of(windows.Case(windows.SILU, HALF, True, 2, 3, 5, (9, 8), (3, 3), 4, pads=(1, 1, 1, 1))),
+        "in groups": _of(windows.Case(SILU, HALF, True, 2, 3, 5, (9, 8), (3, 3), 4, pads=(1, 1, 1, 1))),
         "greatest, beyond the end": _of(
             pools.Pool("MaxPool", pools.BIAS_RELU, FLOAT, 2, 5, (9, 8), (3, 2), (2, 2), (2, 1), (1, 0, 2, 1), ceil=True)
         ),
@@ -65,7 +69,7 @@ def cases() -> dict[str, tuple[FusedOp, Shapes]]:
     }  # fmt: skip
 
 
-def _shaped(op: FusedOp, shapes) -> tuple[FusedOp, Shapes]:
+def _shaped(op: FusedOp, shapes: Sequence[tuple[int, ...]]) -> tuple[FusedOp, Shapes]:
     return op, tuple(map(tuple, shapes))
 
 

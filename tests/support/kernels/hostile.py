@@ -21,6 +21,7 @@ from onnxfuse.cuda import Arch
 from onnxfuse.files import io
 from onnxfuse.model.fused import FusedOp, fused_ops, write
 from onnxfuse.support.errors import OnnxfuseError
+from tests.support.arches import on
 from tests.support.kernels import joined, resized
 
 ARCHS = (Arch("sm_90a", 132), Arch("sm_80", 108), Arch("sm_120a", 170))
@@ -193,7 +194,7 @@ def judge(case: Case) -> str:
         refused = 0
         for arch in ARCHS:
             try:
-                cuda.inplace(read) if cuda.supports(read, lambda a=arch: a) is None else None
+                cuda.inplace(read) if cuda.supports(read, on(arch)) is None else None
                 cuda.plan(read, tuple(shapes), True, arch)
                 cuda.plan(read, tuple(shapes), False, arch)
             except OnnxfuseError:

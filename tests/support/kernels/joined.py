@@ -1,5 +1,7 @@
 """Parts side by side in one output that the tests share, on the host and on the GPU."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bench.cases import ops
@@ -18,14 +20,16 @@ TEXT = """(x, w, b, v, c, k, d) => (y) {
 """A product, a convolution, an input as it is, a pooling and a convolution in groups."""
 
 
-def case(dtype: int, images: int = 2, size: tuple[int, int] = (7, 6), channels: int = 16) -> tuple[FusedOp, list]:
+def case(
+    dtype: int, images: int = 2, size: tuple[int, int] = (7, 6), channels: int = 16
+) -> tuple[FusedOp, list[tuple[int, ...]]]:
     """Return the op and the shapes of its inputs."""
     op = ops.op(TEXT, (dtype,) * 7, (dtype,), "concat")
     weights = [(channels, 24), (24,), (40, 3, 3, channels), (40,), (16, 3, 3, channels // 2), (16,)]
     return op, [(images, *size, channels), *weights]
 
 
-def inputs(op: FusedOp, shapes: list, rng: np.random.Generator) -> list[np.ndarray]:
+def inputs(op: FusedOp, shapes: Sequence[tuple[int, ...]], rng: np.random.Generator) -> list[np.ndarray]:
     """Return random inputs: sums of order one, and of float32 the bits alone that the tensor cores read."""
     found = [ops.random(rng, t, s) for t, s in zip(op.inputs, shapes, strict=True)]
     for i in (1, 3, 5):

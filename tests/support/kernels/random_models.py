@@ -1,6 +1,8 @@
 """Random ONNX models over what fused bodies may hold: a seed makes the same model, the same inputs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -8,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.cases import ops
 
-OPSETS = {TensorProto.BFLOAT16: 22}
+OPSETS: dict[int, int] = {TensorProto.BFLOAT16: 22}
 """The first with windows and activations of bfloat16; else 20, which ONNX Runtime has most kernels for."""
 EXTENTS = (1, 1, 2, 3, 4, 7, 8, 16, 17, 31, 33, 64, 65, 100, 197)
 CHANNELS = (1, 3, 4, 8, 12, 16, 24, 32, 40, 64)
@@ -42,7 +44,7 @@ class Maker:
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)
 
-    def pick(self, choices):
+    def pick(self, choices: Sequence[Any]) -> Any:
         return choices[int(self.rng.integers(len(choices)))]
 
     def chance(self, share: float) -> bool:
@@ -68,7 +70,7 @@ class Maker:
     def ints(self, *numbers: int) -> str:
         return self.constant(np.array(numbers, np.int64))
 
-    def add(self, op: str, inputs: list[str], shape: Shape, **attributes: object) -> str:
+    def add(self, op: str, inputs: list[str], shape: Shape, **attributes: Any) -> str:
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], f"n{len(self.nodes)}", **attributes))
         self.shapes[name] = shape

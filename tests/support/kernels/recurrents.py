@@ -85,8 +85,8 @@ class Case:
                 every[t, way] = h[way] = h[way].astype(ops.NUMPY[self.dtype]).astype(np.float64)
         return [{"y": every, "h": h, "c": c}[n] for n in self.names]
 
-    def _step(self, x: np.ndarray, r: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        x, r = (np.split(v, GATES[self.kind], axis=-1) for v in (x, r))
+    def _step(self, inner: np.ndarray, back: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, r = (np.split(v, GATES[self.kind], axis=-1) for v in (inner, back))
         if self.kind == "RNN":
             return np.tanh(x[0] + r[0]), c
         if self.kind == "GRU":

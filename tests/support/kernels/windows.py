@@ -107,12 +107,11 @@ def cases(draw: st.DrawFn, largest: int) -> Case:
     auto = draw(st.sampled_from(["NOTSET", "NOTSET", "SAME_UPPER", "SAME_LOWER"]))
     pads = pads if auto == "NOTSET" else (0, 0, 0, 0)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    size = tuple(
-        draw(st.integers(n, max(largest, n))) for n in (max(r - pads[d] - pads[d + 2], 1) for d, r in enumerate(reach))
-    )
+    least = [max(r - pads[d] - pads[d + 2], 1) for d, r in enumerate(reach)]
+    rows, columns = (draw(st.integers(n, max(largest, n))) for n in least)
     groups = draw(st.sampled_from([1, 1, 2, 3, 5])) if images_last else 1
     return Case(
         draw(st.sampled_from(TEXTS)), dtype, images_last, draw(st.integers(1, 2)), draw(st.integers(1, 12)),
-        draw(st.one_of(st.integers(1, 40), st.sampled_from([8, 16, 32, 64]))), size, kernel, groups,
+        draw(st.one_of(st.integers(1, 40), st.sampled_from([8, 16, 32, 64]))), (rows, columns), kernel, groups,
         draw(pair), dilations, pads, auto, draw(st.booleans()),
     )  # fmt: skip

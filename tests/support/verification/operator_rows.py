@@ -239,7 +239,7 @@ WINDOWS: list[dict[str, Any]] = [
     {"pads": [0, 1, 0, 0]}, {"pads": [0, 0, 1, 1], "strides": [2, 2]}, {"pads": [2, 1, 0, 1], "strides": [3, 2]},
 ]  # fmt: skip
 CEILED: list[dict[str, Any]] = [{**w, "ceil_mode": 1} for w in WINDOWS]
-DILATED = {"dilations": [2, 1], "pads": [1, 1, 1, 1]}
+DILATED: dict[str, Any] = {"dilations": [2, 1], "pads": [1, 1, 1, 1]}
 IMAGE = n(2, 6, 11, 9)
 
 SLIDING = [
@@ -278,10 +278,11 @@ SLIDING = [
     of("MaxUnpool", n(1, 1, 2, 2), np.array([[[[0, 2], [8, 10]]]]), kernel_shape=[2, 2], strides=[2, 2], since=9),
 ]  # fmt: skip
 
+MOMENTS: tuple[dict[str, Any], ...] = ({}, {"epsilon": 0.1}, {"momentum": 0.3})
 NORMS = [
     *(of("BatchNormalization", n(2, 3, *shape), n(3), n(3), n(3), u(3), **more) for shape in ((), (4,), (4, 5), (2,
          3, 2))
-      for more in ({}, {"epsilon": 0.1}, {"momentum": 0.3})),
+      for more in MOMENTS),
     of("BatchNormalization", n(2, 3, 4), n(3), n(3), n(3), u(3), training_mode=0, since=14),
     of("BatchNormalization", n(2, 3, 4), n(3), n(3), n(3), u(3), spatial=1, until=8),
     of("BatchNormalization", n(2, 3, 4), n(3, 4), n(3, 4), n(3, 4), u(3, 4), spatial=0, until=8),

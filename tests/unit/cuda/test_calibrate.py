@@ -2,9 +2,11 @@
 
 import datetime
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +49,7 @@ CARD = replace(tables.card("sm_80"), driver="600.1", date=datetime.date(2027, 1,
 class SyntheticGpu:
     """Times of the estimate by known costs, with noise."""
 
-    def __init__(self, rows: dict, arch: Arch, noise: float = 0.01) -> None:
+    def __init__(self, rows: dict[Any, Any], arch: Arch, noise: float = 0.01) -> None:
         self.rows, self.arch, self.noise, self.random = rows, arch, noise, np.random.default_rng(2)
 
     def __call__(self, requests: Iterable[Request]) -> dict[str, dict[str, Time]]:
@@ -57,6 +59,7 @@ class SyntheticGpu:
         problem = request.problem
         if variant is None:
             variant = next(e.variant for e in estimates(problem.op, problem.shapes, self.arch) if e.chosen)
+        assert isinstance(variant, GemmVariant)
         cost = self.rows.get(getattr(variant, "tile", None) or getattr(variant, "block", None))
         if cost is None:
             return None
@@ -74,7 +77,7 @@ def held_out(arch: Arch, count: int) -> list[Request]:
     return [Request("products", p, cuda.candidates(p.op, p.shapes, arch)) for p in drawn]
 
 
-def scaled(row, random: np.random.Generator):
+def scaled(row: Any, random: np.random.Generator) -> Any:
     """Return a cost whose numbers are each up to twice or half as large."""
     numbers = {k: v * 2 ** random.uniform(-1, 1) for k, v in vars(row).items() if isinstance(v, float)}
     return replace(row, **numbers)
@@ -84,7 +87,7 @@ def scaled(row, random: np.random.Generator):
 def test_known_costs_are_found_again(part: GemmTile | Block) -> None:
     """From numbers up to twice off, by times with noise of 1%: estimates agree with the truth."""
     arch = H200 if isinstance(part, GemmTile) else A100
-    rows = gemm.wgmma().float16 if isinstance(part, GemmTile) else gemm.mma(arch).rounded
+    rows: Mapping[Any, Any] = gemm.wgmma().float16 if isinstance(part, GemmTile) else gemm.mma(arch).rounded
     truth, start = rows[part], scaled(rows[part], np.random.default_rng(1))
     swept, variant = problems.swept(HALF, exact=False), variant_of(part)
     requests = [Request(SWEEP, problem, (variant,)) for problem in swept]
@@ -129,13 +132,17 @@ class Line:
     kept: int = 3
 
 
+def _at(size: float, row: Line) -> float:
+    return row.base + row.slope * size
+
+
 def test_a_fit_ignores_what_disturbs_and_keeps_what_nothing_tells() -> None:
     """A time of twice the truth bends nothing; a number that no time depends on, and an integer, stay."""
     sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
     times = [3.0 + 0.5 * n for n in sizes]
     times[3] *= 2
-    fit = fitted(Line(1.0, 1.0, 7.0), [lambda row, n=n: row.base + row.slope * n for n in sizes], times)
-    assert (fit.row.base, fit.row.slope) == (pytest.approx(3.0, rel=0.02), pytest.approx(0.5, rel=0.02))
+    fit = fitted(Line(1.0, 1.0, 7.0), [partial(_at, n) for n in sizes], times)
+    assert [fit.row.base, fit.row.slope] == pytest.approx([3.0, 0.5], rel=0.02)
     assert (fit.row.unused, fit.row.kept) == (7.0, 3)
     with pytest.raises(ValueError, match="no times"):
         fitted(Line(1.0, 1.0, 7.0), [], [])
@@ -144,7 +151,7 @@ def test_a_fit_ignores_what_disturbs_and_keeps_what_nothing_tells() -> None:
 FEW = problems.swept(HALF, exact=False)[::4]
 
 
-def few_tables(arch: Arch):
+def few_tables(arch: Arch) -> Iterator[Any]:
     yield gemm_table(arch, "gemm.mma.rounded", gemm.mma(arch).rounded, FEW)
 
 
@@ -159,6 +166,7 @@ def test_a_calibration_writes_a_file_whose_choice_is_good() -> None:
     kinds = {"products": (lambda random, count: [one.problem for one in wanted], 16)}
     before = regret("products", [one.problem for one in wanted], A100, times)
     found = calibrate(A100, CARD, times, table_of=few_tables, held_out=kinds)
+    assert before is not None
     assert found.regrets["products"].p95 < 0.1 < before.p95
     assert found.regrets["products"].median < 0.02
     facts = tomllib.loads(found.text)
@@ -184,7 +192,8 @@ def test_a_size_is_found_where_another_kernel_becomes_the_faster_one() -> None:
 
     def time(problem: Problem, variant: Variant | None) -> Time:
         keys = problem.shapes[1][1]
-        by_warpgroups = isinstance(variant, AttentionVariant) and variant.queries.warpgroups > 0
+        queries = variant.queries if isinstance(variant, AttentionVariant) else None
+        by_warpgroups = queries is not None and queries.warpgroups > 0
         plan = cuda.plan(problem.op, problem.shapes, True, H200, variant)
         return Time(digest(plan), *[10.0 if by_warpgroups == (keys > 128) else 15.0] * 2)
 

@@ -5,13 +5,15 @@ is allocated. And the law of launch programs: recorded once, they answer what th
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bench.cases import moved, ops, products, rows
+from bench.cases import images, moved, ops, products, rows
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
@@ -19,7 +21,9 @@ from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import A10, A100, H200, L4, RTX5090, SUPPORTED, Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, SmallCosts, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import plan as gemm
+from onnxfuse.model.fused import FusedOp
 from tests.support.kernels import chains, depthwise_cases, joined, pools, programs, recurrents, windows
+from tests.support.kernels.pools import Pool
 
 ARCHES = st.sampled_from(SUPPORTED)
 TYPES = st.sampled_from([HALF, BRAIN, FLOAT])
@@ -30,7 +34,7 @@ BATCHES = st.sampled_from([0, 1, 3, 33, 1024, 65537])
 PROFILE = settings()
 
 
-def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
+def planned(fused: FusedOp, shapes: Sequence[tuple[int, ...]], aligned: bool, arch: Arch) -> LaunchPlan | None:
     """Plan, as a session does: `kernels.plan` raises where there is no plan, or none that `arch` can launch."""
     if cuda.supports(fused, lambda: arch) is not None:
         return None
@@ -43,7 +47,7 @@ def planned(fused, shapes, aligned: bool, arch: Arch) -> LaunchPlan | None:
 
 
 @pytest.fixture(autouse=True)
-def small_tensors_too(monkeypatch) -> None:
+def small_tensors_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tensors get their own plans here, unlike in the other tests of kernels."""
     monkeypatch.setattr(launch_plan, "small_costs", lambda arch: SmallCosts(1024, 128))
 
@@ -55,7 +59,9 @@ def small_tensors_too(monkeypatch) -> None:
     ),
     TYPES, st.lists(MANY, min_size=1, max_size=2), SIZES, SIZES, st.booleans(), ARCHES, st.booleans(),
 )  # fmt: skip
-def test_products(text, dtype, rows_, n, k, aligned, arch, tf32):
+def test_products(
+    text: str, dtype: int, rows_: list[int], n: int, k: int, aligned: bool, arch: Arch, tf32: bool
+) -> None:
     """A product of any size up to 2^31 rows."""
     while len(rows_) > 1 and rows_[0] * rows_[1] >= 2**31:
         rows_ = rows_[1:]
@@ -65,17 +71,19 @@ def test_products(text, dtype, rows_, n, k, aligned, arch, tf32):
 
 @PROFILE
 @given(st.sampled_from(sorted(products.TABLE)), TYPES, st.booleans(), ARCHES)
-def test_every_layout_and_batch(name, dtype, aligned, arch):
+def test_every_layout_and_batch(name: str, dtype: int, aligned: bool, arch: Arch) -> None:
     planned(*products.table(name, dtype), aligned, arch)
 
 
 @PROFILE
 @given(st.sampled_from(sorted(products.PROLOGUES)), TYPES, MANY, SIZES, SIZES, st.booleans(), ARCHES)
-def test_prologues(name, dtype, m, n, k, aligned, arch):
+def test_prologues(name: str, dtype: int, m: int, n: int, k: int, aligned: bool, arch: Arch) -> None:
     planned(*products.prologue(name, dtype, m, n, k), aligned, arch)
 
 
-def side_by_side(count: int, dtype: int, residual: bool, together: bool):
+def side_by_side(
+    count: int, dtype: int, residual: bool, together: bool
+) -> tuple[FusedOp, Callable[[int, int, int], list[tuple[int, ...]]]]:
     """Return so many products of one input with a bias, or a residual, each: an output each, or their sum."""
     names = range(count)
     x, w, b = "x", [f"w{i}" for i in names], [f"b{i}" for i in names]
@@ -91,23 +99,26 @@ def side_by_side(count: int, dtype: int, residual: bool, together: bool):
 
 @PROFILE
 @given(st.integers(1, 2 * gemm.MOST_BESIDE), TYPES, st.booleans(), SIZES, st.booleans(), ARCHES)
-def test_any_number_of_products_of_one_input(count, dtype, residual, m, aligned, arch):
+def test_any_number_of_products_of_one_input(
+    count: int, dtype: int, residual: bool, m: int, aligned: bool, arch: Arch
+) -> None:
     """Hopper's kernel takes as many as its arguments hold, another one any number: 12 of DeBERTa-v2 were too many."""
     fused, shapes = side_by_side(count, dtype, residual, False)
     planned(fused, shapes(m, 768, 768), aligned, arch)
 
 
 @pytest.mark.parametrize(("count", "kernel"), [(gemm.MOST_BESIDE, "wgmma"), (gemm.MOST_BESIDE + 1, "mma.sync")])
-def test_hoppers_kernel_takes_as_many_products_as_are_made_for_it(count, kernel):
+def test_hoppers_kernel_takes_as_many_products_as_are_made_for_it(count: int, kernel: str) -> None:
     fused, shapes = side_by_side(count, HALF, False, False)
     plan = planned(fused, shapes(4096, 768, 768), True, H200)
+    assert plan is not None
     assert kernel in plan.kernel.text
     assert len(plan.tensor_maps) == (2 * count + 1 if kernel == "wgmma" else 0)
 
 
 @pytest.mark.parametrize("arch", [A100, A10, L4, H200, RTX5090], ids=lambda arch: arch.name)
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_up_to_four_products_of_one_output(count, arch):
+def test_up_to_four_products_of_one_output(count: int, arch: Arch) -> None:
     """On a GPU with 99 KB of shared memory three and four take smaller blocks."""
     fused, shapes = side_by_side(count, HALF, False, True)
     assert planned(fused, shapes(4096, 768, 768), True, arch) is not None
@@ -118,7 +129,9 @@ def test_up_to_four_products_of_one_output(count, arch):
     st.sampled_from(["LSTM", "GRU", "RNN"]), st.sampled_from([HALF, BRAIN]), st.sampled_from([1, 7, 32, 100, 256, 512]),
     MANY, BATCHES, SIZES.filter(bool), st.sampled_from(["forward", "bidirectional"]), st.booleans(), ARCHES,
 )  # fmt: skip
-def test_recurrent_layers(kind, dtype, hidden, steps, batch, terms, direction, aligned, arch):
+def test_recurrent_layers(
+    kind: str, dtype: int, hidden: int, steps: int, batch: int, terms: int, direction: str, aligned: bool, arch: Arch
+) -> None:
     """Any number of positions and sequences, as far as the input is smaller than 2^31 elements."""
     assume(steps * batch * terms < 2**31)
     case = recurrents.Case(kind, hidden, steps, batch, terms, direction, states=steps % 2 == 0, dtype=dtype)
@@ -127,28 +140,30 @@ def test_recurrent_layers(kind, dtype, hidden, steps, batch, terms, direction, a
 
 @PROFILE
 @given(depthwise_cases.cases(60), BATCHES, st.booleans(), ARCHES)
-def test_depthwise_convolutions(case, batch, aligned, arch):
+def test_depthwise_convolutions(case: images.Case, batch: int, aligned: bool, arch: Arch) -> None:
     case = replace(case, images=batch)
     planned(case.op(), case.shapes(), aligned, arch)
 
 
 @PROFILE
 @given(pools.pools(60), BATCHES, st.booleans(), ARCHES)
-def test_poolings(case, batch, aligned, arch):
+def test_poolings(case: Pool, batch: int, aligned: bool, arch: Arch) -> None:
     case = replace(case, images=batch)
     planned(case.op(), case.shapes(), aligned, arch)
 
 
 @PROFILE
 @given(windows.cases(60), BATCHES, st.booleans(), ARCHES)
-def test_convolutions_of_few_channels(case, batch, aligned, arch):
+def test_convolutions_of_few_channels(case: windows.Case, batch: int, aligned: bool, arch: Arch) -> None:
     case = replace(case, images=batch)
     planned(case.op(), case.shapes(), aligned, arch)
 
 
 @PROFILE
 @given(TYPES, BATCHES, FEW, FEW, st.integers(1, 9).map(lambda n: n * 8), st.booleans(), ARCHES)
-def test_parts_side_by_side(dtype, batch, height, width, channels, aligned, arch):
+def test_parts_side_by_side(
+    dtype: int, batch: int, height: int, width: int, channels: int, aligned: bool, arch: Arch
+) -> None:
     planned(*joined.case(dtype, batch, (height, width), channels), aligned, arch)
 
 
@@ -158,7 +173,18 @@ def test_parts_side_by_side(dtype, batch, height, width, channels, aligned, arch
     "pads = [2, 2, 2, 2]", "pads = [200, 200, 200, 200]", "dilations = [3, 100]", 'auto_pad = "SAME_UPPER"']),
     BATCHES, FEW, FEW, SIZES.filter(bool), SIZES.filter(bool), st.booleans(), ARCHES,
 )  # fmt: skip
-def test_convolutions(dtype, kernel, attributes, batch, height, width, channels, filters, aligned, arch):
+def test_convolutions(
+    dtype: int,
+    kernel: tuple[int, int],
+    attributes: str,
+    batch: int,
+    height: int,
+    width: int,
+    channels: int,
+    filters: int,
+    aligned: bool,
+    arch: Arch,
+) -> None:
     fused, shapes = products.window(dtype, (batch, height, width, channels), filters, kernel, attributes)
     assume(math.prod(shapes[3][:3]) < 2**31)
     planned(fused, shapes, aligned, arch)
@@ -171,8 +197,17 @@ def test_convolutions(dtype, kernel, attributes, batch, height, width, channels,
     st.integers(1, 200), st.booleans(), ARCHES,
 )  # fmt: skip
 def test_convolutions_of_volumes_and_in_groups(
-    dtype, attributes, batch, depth, width, groups, channels, filters, aligned, arch
-):
+    dtype: int,
+    attributes: str,
+    batch: int,
+    depth: int,
+    width: int,
+    groups: int,
+    channels: int,
+    filters: int,
+    aligned: bool,
+    arch: Arch,
+) -> None:
     images = (batch, depth + 5, depth + 1, width + 47, groups * channels)
     fused, shapes = products.window(dtype, images, groups * filters, (3, 2, 3), f"group = {groups}, {attributes}")
     assume(math.prod(shapes[3][:4]) < 2**31)
@@ -181,7 +216,7 @@ def test_convolutions_of_volumes_and_in_groups(
 
 @PROFILE
 @given(st.sampled_from(sorted(rows.TEMPLATES)), TYPES, st.integers(0, 36), st.booleans(), ARCHES)
-def test_reductions(name, dtype, bits, aligned, arch):
+def test_reductions(name: str, dtype: int, bits: int, aligned: bool, arch: Arch) -> None:
     """From no element over none of the last rows to 2^36 of them."""
     family = rows.TEMPLATES[name]
     for shapes in (family.small, family.large(2**bits)):
@@ -192,22 +227,23 @@ def test_reductions(name, dtype, bits, aligned, arch):
 
 @PROFILE
 @given(st.sampled_from([1, 5, 32]), TYPES, MANY, SIZES, st.booleans(), ARCHES)
-def test_the_first_of_rows(k, dtype, count, columns, aligned, arch):
+def test_the_first_of_rows(k: int, dtype: int, count: int, columns: int, aligned: bool, arch: Arch) -> None:
     assume(columns >= k)
     planned(rows.topk(k, dtype), ((count, columns),), aligned, arch)
 
 
 @PROFILE
 @given(st.sampled_from([HALF, FLOAT]), st.sampled_from([0, 1, 64, 2**15, 2**17]), st.booleans(), ARCHES, st.data())
-def test_moved_data(dtype, megabytes, aligned, arch, data):
+def test_moved_data(dtype: int, megabytes: int, aligned: bool, arch: Arch, data: st.DataObject) -> None:
     tables = (moved.small(dtype), moved.large(dtype, megabytes))
     for table in tables:
-        planned(*table[data.draw(st.sampled_from(sorted(table)))], aligned, arch)
+        fused, shapes = table[data.draw(st.sampled_from(sorted(table)))]
+        planned(fused, shapes, aligned, arch)
 
 
 @PROFILE
 @given(chains.chains(HALF), st.booleans(), ARCHES)
-def test_chains_of_movements(chain, aligned, arch):
+def test_chains_of_movements(chain: tuple[FusedOp, tuple[tuple[int, ...], ...]], aligned: bool, arch: Arch) -> None:
     planned(*chain, aligned, arch)
 
 
@@ -228,7 +264,7 @@ def test_chains_of_movements(chain, aligned, arch):
         ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (16,), (8, 512)),)}, "expected 1 to 256"),
     ],
 )
-def test_a_plan_that_no_gpu_launches_is_told(change, reason):
+def test_a_plan_that_no_gpu_launches_is_told(change: dict[str, Any], reason: str) -> None:
     fused = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
     plan = cuda.plan(fused, ((8,), (8,)), True, A10)
     assert limits.exceeded(plan, 3, A10) is None

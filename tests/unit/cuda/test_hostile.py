@@ -16,12 +16,12 @@ from onnxfuse.support.errors import KernelError
 from tests.support.kernels import hostile
 
 
-def test_the_corpus_itself_has_plans():
+def test_the_corpus_itself_has_plans() -> None:
     """Else the mutants would say nothing."""
     assert {hostile.judge(case) for case in hostile.corpus()} == {"planned"}
 
 
-def test_no_mutant_ends_in_anything_but_a_plan_or_a_refusal():
+def test_no_mutant_ends_in_anything_but_a_plan_or_a_refusal() -> None:
     """In a process of its own: a crash is a failure, too. more: `python -m tests.support.kernels.hostile`."""
     command = [sys.executable, "-m", "tests.support.kernels.hostile", "--cases", "400", "--seed", "17"]
     done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
@@ -38,7 +38,9 @@ def test_no_mutant_ends_in_anything_but_a_plan_or_a_refusal():
         ("Relu(V)", "Transpose", "pointwise", "a chain of movements"),
     ],
 )  # fmt: skip
-def test_a_value_that_is_read_twice_again_and_again_costs_no_more(step, last, template, refused):
+def test_a_value_that_is_read_twice_again_and_again_costs_no_more(
+    step: str, last: str, template: str, refused: str | None
+) -> None:
     """60 doublings are 2^60 paths and one value each; 400 steps are deeper than Python's stack."""
     count = 400 if "Relu" in step else 60
     body = " ".join(f"v{i + 1} = {step.replace('V', f'v{i}')}" for i in range(count))

@@ -1,8 +1,12 @@
 """Writing: links and devices stay what they are, writers do not mix, and the killed leave nothing for good."""
 
+import fcntl
 import os
+import resource
+import signal
 import stat
 import threading
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.files import external, io
+from onnxfuse.files import atomic_write, external, io
 from onnxfuse.files.atomic_write import SUFFIX, temporary
 from onnxfuse.support.errors import ModelError
 from tests.fuzz import kills
@@ -229,3 +233,163 @@ def test_small_weights_are_read_from_the_models_own_folder(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path / "here")
     light = io.load(tmp_path / "there" / "m.onnx", weights=False)
     assert list(numpy_helper.to_array(light.graph.initializer[0])) == [4, 3]
+
+
+# ---- what goes wrong, or is not there
+
+
+def test_no_link_is_followed_below_a_folder_that_was_named(tmp_path: Path) -> None:
+    """The folder itself may be one: its owner made it, and named it."""
+    (tmp_path / "real").mkdir()
+    named = tmp_path / "named"
+    named.symlink_to("real")
+    atomic_write.check_no_links(named / "sub" / "out.onnx", named)
+    (named / "sub").symlink_to(tmp_path)
+    with pytest.raises(ModelError, match=r"out.onnx: is not written: .*named/sub is a link, to "):
+        atomic_write.check_no_links(named / "sub" / "out.onnx", named)
+
+
+def test_two_names_of_one_file(tmp_path: Path) -> None:
+    """By links of both kinds; also of a file that is not there yet."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"")
+    (tmp_path / "hard").hardlink_to(old)
+    (tmp_path / "link").symlink_to("new")
+    for path, other, same in (
+        (old, tmp_path / "hard", True), (old, tmp_path / "." / "old", True), (new, tmp_path / "link", True),
+        (old, new, False), (new, tmp_path / "newer", False),
+    ):  # fmt: skip
+        assert atomic_write.same_file(path, other) is same
+
+
+def test_one_file_is_replaced_when_its_block_ends_well(tmp_path: Path) -> None:
+    """Outside of `together`, and within it where it is asked for at once; else not at all."""
+    path = tmp_path / "out"
+    for text, at_once in ((b"one", False), (b"two", True)):
+        with atomic_write.together() if at_once else nullcontext():
+            with atomic_write.replacing(path, at_once=at_once) as file:
+                file.write(text)
+            assert path.read_bytes() == text
+    with suppress(KeyError), atomic_write.replacing(path) as file:
+        file.write(b"three")
+        raise KeyError
+    assert (path.read_bytes(), names(tmp_path)) == (b"two", ["out"])
+
+
+def test_what_is_appended_goes_where_the_block_fails(tmp_path: Path) -> None:
+    """A new file is deleted, an old one is as it was; not where another process has appended since."""
+    new, old, shared = (tmp_path / name for name in ("new", "old", "shared"))
+    old.write_bytes(b"old")
+    with suppress(KeyError), atomic_write.together():
+        for path in (new, old, shared):
+            atomic_write.add(path, b" and more")
+        assert old.read_bytes() == b"old and more"
+        with shared.open("ab") as another:
+            another.write(b" of another")
+        raise KeyError
+    assert names(tmp_path) == ["old", "shared"]
+    assert (old.read_bytes(), shared.read_bytes()) == (b"old", b" and more of another")
+
+
+def test_a_disk_that_is_full_half_way_leaves_nothing_appended(tmp_path: Path) -> None:
+    """The first bytes that had room are cut off again. /dev/full has no end to cut."""
+    path = tmp_path / "log"
+    path.write_bytes(b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
+    try:
+        with pytest.raises(ModelError, match="log: cannot be written: File too large"):
+            atomic_write.add(path, b" and more")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert path.read_bytes() == b"old"
+    with pytest.raises(ModelError, match="/dev/full: cannot be written: No space left"):
+        atomic_write.add(Path("/dev/full"), b"more")
+
+
+def test_new_folders_go_with_what_was_made_in_them(tmp_path: Path) -> None:
+    """Those that were there stay, in the block itself and in the one around it."""
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path / "there", tmp_path / "there" / "a" / "b"):
+        with suppress(KeyError), atomic_write.filling(folder):
+            (folder / "file").write_bytes(b"")
+            raise KeyError
+        assert not (tmp_path / "there" / "a").exists()
+    with suppress(KeyError), atomic_write.together():
+        with atomic_write.filling(tmp_path / "there" / "a" / "b"):
+            pass
+        raise KeyError
+    assert names(tmp_path / "there") == ["file"]
+
+
+def test_a_temporary_file_that_another_process_collects_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its lock anybody takes it for litter."""
+    lock, collected = fcntl.flock, list[Path]()
+
+    def late(handle: int, how: int) -> None:
+        if not collected:
+            (file,) = tmp_path.iterdir()
+            collected.append(file)
+            file.unlink()
+        lock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with temporary(tmp_path / "out.onnx") as (file, name):
+        file.write(b"x")
+        assert collected != [name]
+        assert name.exists()
+
+
+def test_where_there_are_no_locks_nothing_is_taken_for_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is still written; who locks a folder is told that it is not locked."""
+
+    def unsupported(handle: int, how: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    litter = tmp_path / f".out.onnx.abcd1234{SUFFIX}"
+    litter.write_bytes(b"half a model")
+    with atomic_write.folder_locked(tmp_path) as locked:
+        assert locked
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    io.save(kills.model(1), tmp_path / "out.onnx")
+    assert names(tmp_path) == [litter.name, "out.onnx"]
+    with atomic_write.folder_locked(tmp_path) as locked:
+        assert not locked
+
+
+def test_litter_that_is_gone_by_then_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f".out.abcd1234{SUFFIX}").write_bytes(b"")
+    opens = os.open
+
+    def gone(name: str | Path, *how: int) -> int:
+        Path(name).unlink()
+        return opens(name, *how)
+
+    monkeypatch.setattr(os, "open", gone)
+    atomic_write.collect(tmp_path / "out")
+    assert names(tmp_path) == []
+
+
+def test_a_long_name_is_cut_between_letters(tmp_path: Path) -> None:
+    """File systems want at most 255 bytes, some of them whole UTF-8 letters."""
+    with temporary(tmp_path / ("a" + "é" * 120)) as (_, name):
+        assert name.name.startswith(".a" + "é" * 99 + ".")
+        name.name.encode("utf-8", errors="strict")
+
+
+def test_there_is_room_for_more_files_within_a_block() -> None:
+    """As far as the system allows, and no longer than that."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lower = (before[0] // 2, before[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, lower)
+    try:
+        for files, limit in ((10, lower[0] + 10), (0, lower[0])):
+            with atomic_write.room_for(files):
+                assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limit
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

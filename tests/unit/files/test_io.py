@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ def model() -> onnx.ModelProto:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1000])],
         [
             numpy_helper.from_array(WEIGHT, "w"),
-            numpy_helper.from_array(np.float32(2), "s"),
+            numpy_helper.from_array(np.array(2, np.float32), "s"),
             helper.make_tensor("t", TensorProto.FLOAT, [1], [0.5]),
         ],
     )
@@ -37,10 +36,9 @@ def model() -> onnx.ModelProto:
 
 
 @pytest.fixture
-def no_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A protobuf limit so small that the weights must go beside the model."""
     monkeypatch.setattr(io, "PROTOBUF_LIMIT", 1000)
-    return
 
 
 def data_name(folder: Path) -> str:

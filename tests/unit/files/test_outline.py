@@ -20,7 +20,7 @@ GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
 
 
 def model() -> onnx.ModelProto:
-    """Weights beyond what is small, one of them not as raw bytes, and a bias within."""
+    """Weights beyond what is small, one of them not as raw bytes, one that shapes are made of; and a bias within."""
     made = parser.parse_model(GRAPH)
     chance = np.random.default_rng(0)
     w = chance.normal(size=(64, 64)).astype(np.float32)
@@ -28,6 +28,7 @@ def model() -> onnx.ModelProto:
     made.graph.initializer[0].doc_string = "of x"
     made.graph.initializer.append(numpy_helper.from_array(np.arange(64, dtype=np.float32), "b"))
     made.graph.initializer.append(onnx.helper.make_tensor("spelled", TensorProto.FLOAT, [400], range(400)))
+    made.graph.initializer.append(numpy_helper.from_array(np.arange(200), "sizes"))
     made.metadata_props.add(key="kept", value="yes")
     return made
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import onnx
@@ -133,7 +134,7 @@ def in_library(model: ModelProto) -> ModelProto:
     return with_library_ops(model, onnxruntime.SessionOptions(), fused_ops(model))
 
 
-def attributes(function: FunctionProto | None) -> dict[str, object]:
+def attributes(function: FunctionProto | None) -> dict[str, Any]:
     """Return the attributes of the one MultiHeadAttention in a library form."""
     assert function is not None
     (node,) = (n for n in function.node if n.domain == "com.microsoft")
@@ -392,7 +393,7 @@ def test_every_scale_survives_the_file_bit_for_bit(divisor: float) -> None:
     """The scale is the float32 nearest to the quotient in float64."""
     model = parse(attention())
     (tensor,) = (t for t in model.graph.initializer if t.name == "c1")
-    tensor.CopyFrom(onnx.numpy_helper.from_array(np.float32(divisor), "c1"))
+    tensor.CopyFrom(onnx.numpy_helper.from_array(np.array(divisor, np.float32), "c1"))
     made, _ = found(model)
     (op,) = fused_ops(onnx.ModelProto.FromString(made.SerializeToString())).values()
     assert attributes(op.library)["scale"] == float(np.float32(1 / float(np.float32(divisor))))
@@ -480,7 +481,7 @@ def test_attention_comes_before_the_other_rules() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 5), (3, 1)])
-def test_one_query_or_one_key_is_attention_too(rows, columns):
+def test_one_query_or_one_key_is_attention_too(rows: int, columns: int) -> None:
     """A product of one term is no Mul there: with all rules it stays in the pattern."""
     text = parse(attention(rows=rows, columns=columns))
     made, report = optimize(text)

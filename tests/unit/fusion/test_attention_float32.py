@@ -45,7 +45,7 @@ def reasons(report: OptimizeReport) -> str:
     return "\n".join(near.refusal.reason for near in report.stopped if near.rule == "attention")
 
 
-def test_the_kernel_takes_what_it_is_worth():
+def test_the_kernel_takes_what_it_is_worth() -> None:
     """Few keys, many queries or few, or a number of them that is open."""
     for made in (
         model(keys=257, queries=16),
@@ -61,27 +61,27 @@ def test_the_kernel_takes_what_it_is_worth():
         assert op.template == "attention"
 
 
-def test_the_nodes_stay_where_the_kernel_is_not_worth_it_or_cannot():
+def test_the_nodes_stay_where_the_kernel_is_not_worth_it_or_cannot() -> None:
     for made, told in ((model(keys=257, batch=240), "T <= 256"), (model(size=24), "D % 16 == 0")):
         report = optimized(made)
         assert ops(made) == NODES
         assert told in reasons(report)
 
 
-def test_measuring_asks_nothing_of_cost_and_never_proposes_the_library():
+def test_measuring_asks_nothing_of_cost_and_never_proposes_the_library() -> None:
     made = model(keys=257)
     (applied,) = (a for a in optimized(made, Choices()).applied if a.rule == "attention")
     assert not applied.library
     assert "T <= 256" in applied.cost
 
 
-def test_float16_may_be_the_library_s():
+def test_float16_may_be_the_library_s() -> None:
     made = model("float16")
     (applied,) = (a for a in optimized(made, Choices()).applied if a.rule == "attention")
     assert applied.library
 
 
-def test_strict_float32_stays_with_the_nodes():
+def test_strict_float32_stays_with_the_nodes() -> None:
     made = model()
     set_strict_fp32(made)
     report = optimized(made)
@@ -89,14 +89,14 @@ def test_strict_float32_stays_with_the_nodes():
     assert "strict float32 was asked for" in reasons(report)
 
 
-def test_strict_float32_leaves_float16_alone():
+def test_strict_float32_leaves_float16_alone() -> None:
     made = model("float16")
     set_strict_fp32(made)
     optimized(made)
     assert attention(made) is not None
 
 
-def test_a_session_without_tf32_runs_the_body():
+def test_a_session_without_tf32_runs_the_body() -> None:
     """The form that the kernel reads is none that the library may run."""
     made = model()
     optimized(made)

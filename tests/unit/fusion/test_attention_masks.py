@@ -1,5 +1,7 @@
 """Masks, causal ones and ONNX's own Attention: what is known of them, and that the library's op computes the same."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -57,7 +59,7 @@ def attention(
     }}"""
 
 
-def library_form(text: str | ModelProto, opset: int = 17) -> tuple[ModelProto, ModelProto, dict[str, object]]:
+def library_form(text: str | ModelProto, opset: int = 17) -> tuple[ModelProto, ModelProto, dict[str, Any]]:
     """Return the model, its form with the library's op, and that op's attributes; one attention must be found."""
     model = parse(text, opset) if isinstance(text, str) else text
     made, report = optimize(model, "attention")
@@ -70,7 +72,7 @@ def library_form(text: str | ModelProto, opset: int = 17) -> tuple[ModelProto, M
     return model, with_library_ops(made, onnxruntime.SessionOptions(), fused_ops(made)), found
 
 
-def assert_library_agrees(text: str, opset: int = 17) -> dict[str, object]:
+def assert_library_agrees(text: str, opset: int = 17) -> dict[str, Any]:
     """Return the attributes of the library's op, which computes what the model computes."""
     model, library, found = library_form(text, opset)
     assert_same_numbers(model, library, folded=True)
@@ -112,7 +114,7 @@ def infinite(text: str) -> ModelProto:
     """Return the model in `text` with minus infinity for a `low` of -9; ONNX text has no such literal."""
     model = parse(text)
     for low in (t for t in model.graph.initializer if t.name == "low" and onnx.numpy_helper.to_array(t) == -9):
-        low.CopyFrom(onnx.numpy_helper.from_array(np.float32(-np.inf), "low"))
+        low.CopyFrom(onnx.numpy_helper.from_array(np.array(-np.inf, np.float32), "low"))
     return model
 
 
@@ -433,7 +435,7 @@ def onnx_attention(attributes: str = "", more: str = "", given: str = "", column
         pytest.param(onnx_attention("", ", mask", ", float[2,1,5,7] mask"), {"num_heads": 2}, id="an added mask"),
     ],
 )
-def test_the_attention_of_opset_23(text: str, attributes: dict[str, object]) -> None:
+def test_the_attention_of_opset_23(text: str, attributes: dict[str, Any]) -> None:
     """One op for another; what it leaves to a default stays one."""
     assert assert_library_agrees(text) == attributes
 
@@ -477,7 +479,7 @@ TWO = "q_num_heads = 2, kv_num_heads = 2"
     ],
     ids=["plain", "a scale", "causal", "an added mask"],
 )
-def test_the_attention_of_opset_23_on_rows(text: str, attributes: dict[str, object]) -> None:
+def test_the_attention_of_opset_23_on_rows(text: str, attributes: dict[str, Any]) -> None:
     """Heads side by side are what the library's op wants."""
     assert assert_library_agrees(text) == attributes
 
@@ -590,7 +592,9 @@ def test_keys_that_lie_turned_and_apart() -> None:
     ],
 )
 @pytest.mark.parametrize("columns", [1200, 1201])
-def test_a_long_mask_goes_to_the_kernel_on_hopper_alone(mask, given, biases, columns):
+def test_a_long_mask_goes_to_the_kernel_on_hopper_alone(
+    mask: str, given: str, biases: tuple[int, ...], columns: int
+) -> None:
     """Two that are added are two inputs of it. Rows that the copy engine does not read are the library's there, too."""
     text = attention(mask, given.replace("COLUMNS", str(columns)), rows=1200, columns=columns)
     text = text.replace("float", "float16").replace(",8]", ",32]").replace("2, 4}", "2, 16}")

@@ -35,7 +35,7 @@ def step(
 
 
 @pytest.mark.parametrize(("past", "axis"), [(5, 2), ("P", -2)])
-def test_the_concats_join_and_their_values_come_out(past, axis):
+def test_the_concats_join_and_their_values_come_out(past: int | str, axis: int) -> None:
     """The kernel says itself that it takes caches, and the op is made anew from its body."""
     assert fuses(step(past=past, axis=axis)) == ["{Concat Concat " + ATTENTION + "}"]
     made, _ = optimize(parse(step(past=past, axis=axis)))
@@ -51,7 +51,7 @@ def test_the_concats_join_and_their_values_come_out(past, axis):
     assert cuda.fits(op, form.shapes[0], H200) is None
 
 
-def test_a_kernel_for_groups_repeats_nothing():
+def test_a_kernel_for_groups_repeats_nothing() -> None:
     """Without caches, too: the keys are read where they lie."""
     made, _ = optimize(parse(step(out="")))
     op = next(op for op in fused_ops(made).values() if op.rule == "attention")
@@ -77,7 +77,7 @@ EXPORTED = """g (float16[N,4,1,16] q, float16[N,2,P,16] k, float16[N,2,1,16] kn,
 for the target of the repeated heads, and the mask has a length by a name of its own."""
 
 
-def test_caches_grow_where_their_length_is_asked_and_a_mask_has_its_own():
+def test_caches_grow_where_their_length_is_asked_and_a_mask_has_its_own() -> None:
     (op,) = (op for op in fuses(EXPORTED) if "Softmax" in op)
     assert op == "{Concat Concat " + ATTENTION.replace("Softmax", "Add Softmax") + "}"
     model = parse(EXPORTED)
@@ -94,11 +94,11 @@ def test_caches_grow_where_their_length_is_asked_and_a_mask_has_its_own():
     ],
     ids=["many queries", "any number of queries", "values that stay inside", "keys that are read elsewhere"],
 )  # fmt: skip
-def test_concats_stay_outside(beside):
+def test_concats_stay_outside(beside: str) -> None:
     assert not any(op.startswith("{Concat Concat") for op in fuses(beside))
 
 
-def test_the_general_kernel_takes_the_caches_too():
+def test_the_general_kernel_takes_the_caches_too() -> None:
     """Whatever the shapes are that the kernel does not take."""
     made, _ = optimize(parse(step()))
     (op,) = fused_ops(made).values()
@@ -108,7 +108,7 @@ def test_the_general_kernel_takes_the_caches_too():
     assert cuda.general(op, shapes, H200).output_shapes[:2] == ((3, 2, 22, 16),) * 2
 
 
-def test_the_length_of_a_value_that_is_put_together_of_one_stays():
+def test_the_length_of_a_value_that_is_put_together_of_one_stays() -> None:
     """Nothing is added up, and nothing breaks."""
     text = """g (float16[N,P,4] k) => (float16[N,L,4] y, int64 n) <int64 axis = {1}> {
       y = Concat <axis = 1> (k)  s = Shape (y)  n = Gather (s, axis) }"""
@@ -116,7 +116,7 @@ def test_the_length_of_a_value_that_is_put_together_of_one_stays():
     assert_same_numbers(parse(text), made)
 
 
-def test_a_cache_of_three_parts_is_as_long_as_all_of_them():
+def test_a_cache_of_three_parts_is_as_long_as_all_of_them() -> None:
     """Its length is read of the parts, of one of them as the number that it is."""
     text = """g (float16[N,P,4] a, float16[N,2,4] b, float16[N,C,4] c) => (float16[N,L,4] y, float16[M,2] z)
     <int64[1] two = {2}> {
@@ -127,7 +127,7 @@ def test_a_cache_of_three_parts_is_as_long_as_all_of_them():
     assert_same_numbers(parse(text), made)
 
 
-def test_the_exporters_name_of_a_length_is_the_one_that_a_concat_gives():
+def test_the_exporters_name_of_a_length_is_the_one_that_a_concat_gives() -> None:
     """Torch calls it by the expression that computed it: past + 1."""
     model = parse(EXPORTED)
     mask, (keys, values) = model.graph.input[5], model.graph.output[:2]

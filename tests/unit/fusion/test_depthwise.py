@@ -20,17 +20,17 @@ MODEL = """g (float[N,2,H,W] x) => (float[N,2,H,W] y)
         ("s = Softplus (c) t = Tanh (s) y = Mul (c, t)", "Softplus Tanh Mul"),
     ],
 )
-def test_bias_activation_and_residual_join(after, nodes):
+def test_bias_activation_and_residual_join(after: str, nodes: str) -> None:
     """Whatever is pointwise; batch, height and width are open until run time."""
     model = f"{MODEL} {{ c = Conv <group = 2, pads = [1,1,1,1]> (x, w, b) {after} }}"
     assert fuses(model, "depthwise") == [f"{{Conv Add {nodes}}}"]
 
 
-def test_a_convolution_alone_is_a_kernel_too():
+def test_a_convolution_alone_is_a_kernel_too() -> None:
     assert fuses(f"{MODEL} {{ y = Conv <group = 2, pads = [1,1,1,1]> (x, w) }}", "depthwise") == ["{Conv}"]
 
 
-def test_the_other_convolutions_are_left_to_the_library():
+def test_the_other_convolutions_are_left_to_the_library() -> None:
     """The rule for convolutions takes what this one does not."""
     text = """g (float[N,2,6,6] x) => (float[N,2,6,6] y)
     <float[2,1,3,3] w = {1,-2,3,-4,5,-6,7,-8,9,1,2,3,4,5,6,7,8,9},
@@ -44,7 +44,7 @@ def test_the_other_convolutions_are_left_to_the_library():
     assert fuses(text, "depthwise", "conv") == ["{Conv Add Relu}", "Conv", "{Add Sigmoid Mul}"]
 
 
-def test_the_activation_that_is_pooled_and_gated_is_written_once():
+def test_the_activation_that_is_pooled_and_gated_is_written_once() -> None:
     """Squeeze and excite: what the gate multiplies, and its mean, are the kernel's outputs; the gate waits for them."""
     text = """g (float[N,2,6,6] x) => (float[N,2,6,6] y)
     <float[2,1,3,3] w = {1,-2,3,-4,5,-6,7,-8,9,1,2,3,4,5,6,7,8,9},
@@ -64,7 +64,7 @@ def test_the_activation_that_is_pooled_and_gated_is_written_once():
     assert_same_numbers(parse(text), made)
 
 
-def test_a_norm_after_it_reads_what_it_wrote():
+def test_a_norm_after_it_reads_what_it_wrote() -> None:
     """The bias costs nothing behind the convolution, so it goes there and not into the kernel of the norm."""
     text = """g (float[N,4,4,2] x) => (float[N,4,4,2] y)
     <float[2,1,3,3] w = {1,-2,3,-4,5,-6,7,-8,9,1,2,3,4,5,6,7,8,9}, float[2] b = {0.5,-1}, float[2] k = {2,3}> {
@@ -77,7 +77,7 @@ def test_a_norm_after_it_reads_what_it_wrote():
     assert fuses(text) == ["{Transpose Transpose Conv Transpose Add}", "{LayerNormalization}"]
 
 
-def test_a_kernel_too_large_to_be_written_out_is_a_refusal():
+def test_a_kernel_too_large_to_be_written_out_is_a_refusal() -> None:
     """Each of its elements stands in the program for each output of a thread."""
     text = """g (float[N,16,16,2] x, float[10,10,2,1] w) => (float[N,7,7,2] y) {
       first = Transpose <perm = [0,3,1,2]> (x)
@@ -88,7 +88,7 @@ def test_a_kernel_too_large_to_be_written_out_is_a_refusal():
     assert "81 * C >= size(w)" in reasons(text, "depthwise")
 
 
-def test_computed_weights_stay_with_the_library():
+def test_computed_weights_stay_with_the_library() -> None:
     """Those of a quantized model are written back from integers for the library to see."""
     text = """g (float[N,2,6,6] x, int8[2,1,3,3] q) => (float[N,2,4,4] y) {
       w = Cast <to = 1> (q)

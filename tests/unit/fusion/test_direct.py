@@ -25,7 +25,7 @@ FIRST = "c = Conv <pads = [1,1,1,1]> (x, w, b) a = Relu (c)"
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_the_first_layer_reads_the_models_images_as_they_lie(channels):
+def test_the_first_layer_reads_the_models_images_as_they_lie(channels: int) -> None:
     """No conversion of the layout stands before it."""
     made, _ = optimize(parse(net(FIRST, channels)))
     assert ops(made)[0] == "{Transpose Transpose Transpose Conv Transpose Add Relu}"
@@ -33,7 +33,7 @@ def test_the_first_layer_reads_the_models_images_as_they_lie(channels):
     assert_same_numbers(parse(net(FIRST, channels)), made)
 
 
-def test_images_that_others_read_turned_are_turned_once():
+def test_images_that_others_read_turned_are_turned_once() -> None:
     """Two first layers: the conversion is no part of either."""
     text = f"""{HEAD} g (float[N,3,H,W] x) => (float[N,8,H,W] y)
     <{weights("w", 8, 3, 3, 3)}, {weights("v", 8, 3, 1, 1)}, {weights("u", 8, 8, 3, 3)}> {{
@@ -49,7 +49,7 @@ def test_images_that_others_read_turned_are_turned_once():
 
 
 @pytest.mark.parametrize(("group", "filters"), [(2, 8), (4, 12), (1, 7)])
-def test_groups_and_odd_numbers_of_filters_are_kernels_too(group, filters):
+def test_groups_and_odd_numbers_of_filters_are_kernels_too(group: int, filters: int) -> None:
     made, _ = optimize(parse(net(FIRST, group=group, filters=filters)))
     assert [op.rule for op in fused_ops(made).values()].count("direct") == 2
     assert_same_numbers(parse(net(FIRST, group=group, filters=filters)), made)

@@ -1,5 +1,8 @@
 """Products of 8-bit integers, as quantize_dynamic writes them: one kernel with scales, bias and activation."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -15,7 +18,7 @@ RNG = np.random.default_rng(0)
 OPTIONAL = ["matmul_integer", "integer_zero_points"]
 
 
-def layers(tmp_path, **options) -> onnx.ModelProto:
+def layers(tmp_path: Path, **options: Any) -> onnx.ModelProto:
     """Return three products of one input and one of theirs, quantized by ONNX Runtime's tool."""
     model = parse(
         """<ir_version: 8, opset_import: ["" : 17]>
@@ -38,7 +41,9 @@ g (float[B,S,32] x) => (float[B,S,16] y) {
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("weight_type", [QuantType.QInt8, QuantType.QUInt8])
-def test_each_product_of_a_quantized_layer_is_one_kernel(tmp_path, per_channel, weight_type):
+def test_each_product_of_a_quantized_layer_is_one_kernel(
+    tmp_path: Path, per_channel: bool, weight_type: QuantType
+) -> None:
     """The zero point of the activations is the sums of the weight's columns; of unsigned weights it is not zero."""
     before = layers(tmp_path, per_channel=per_channel, weight_type=weight_type)
     made = onnxfuse.optimize(before, also=OPTIONAL)
@@ -55,7 +60,7 @@ def test_each_product_of_a_quantized_layer_is_one_kernel(tmp_path, per_channel, 
     assert_same_numbers(before, onnxfuse.unfuse(made))
 
 
-def test_the_zero_point_of_static_activations_is_a_constant_row():
+def test_the_zero_point_of_static_activations_is_a_constant_row() -> None:
     """What is subtracted is computed once: nothing but the kernel remains."""
     w = ",".join(str(i * 7 % 127 - 63) for i in range(16 * 8))
     text = f"""<ir_version: 8, opset_import: ["" : 17]>

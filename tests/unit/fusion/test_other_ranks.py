@@ -23,7 +23,7 @@ def net(extents: str, kernel: str, pads: str) -> str:
 @pytest.mark.parametrize(
     ("extents", "kernel", "pads"), [("L", "3", "1,1"), ("D,H,W", "1,3,3", "0,1,1,0,1,1")], ids=["1-D", "3-D"]
 )
-def test_norm_bias_activation_and_residual_are_one_kernel(extents, kernel, pads):
+def test_norm_bias_activation_and_residual_are_one_kernel(extents: str, kernel: str, pads: str) -> None:
     """The norm is in the weights, the rest in one kernel after a convolution without bias; no layout is changed."""
     model = parse(net(extents, kernel, pads))
     made, _ = optimize(model)

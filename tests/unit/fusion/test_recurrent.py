@@ -1,6 +1,10 @@
 """Recurrent layers as exporters write them: with zeros for first states, without names for what nobody reads."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -11,7 +15,14 @@ from tests.support.small import ops, optimize
 HALF = TensorProto.FLOAT16
 
 
-def model(case: Case, inputs: list[str], outputs: list[str], more=(), dtype: int = HALF, **attributes):
+def model(
+    case: Case,
+    inputs: list[str],
+    outputs: list[str],
+    more: Sequence[onnx.NodeProto] = (),
+    dtype: int = HALF,
+    **attributes: Any,
+) -> onnx.ModelProto:
     """Return a model of one layer, its weights of the model's own; `more`: nodes before it."""
     rng, rows = np.random.default_rng(0), GATES[case.kind] * case.hidden
     shapes = {"w": (1, rows, case.terms), "r": (1, rows, case.hidden), "b": (1, 2 * rows)}
@@ -31,7 +42,7 @@ def model(case: Case, inputs: list[str], outputs: list[str], more=(), dtype: int
 
 @pytest.mark.parametrize("outputs", [["y"], ["y", "y_h"], ["y", "", "c"], ["", "y_h"], ["unread", "y_h", "c"]], ids=str)
 @pytest.mark.parametrize("inputs", [["x", "w", "r"], ["x", "w", "r", "b"], ["x", "w", "r", "", "", "h"]], ids=str)
-def test_whatever_a_node_lacks_it_is_one_op(inputs, outputs):
+def test_whatever_a_node_lacks_it_is_one_op(inputs: list[str], outputs: list[str]) -> None:
     """Biases, first states, outputs that have no name or that nobody reads."""
     made, _ = optimize(model(Case("LSTM", 8, 1, 1, 4), inputs, outputs))
     assert ops(made) == ["{LSTM}"]
@@ -39,7 +50,7 @@ def test_whatever_a_node_lacks_it_is_one_op(inputs, outputs):
     assert (len(op.inputs), len(op.outputs)) == (len([i for i in inputs if i]), len({"y", "y_h"} & set(outputs)))
 
 
-def test_zeros_of_as_many_sequences_as_there_are_are_not_computed():
+def test_zeros_of_as_many_sequences_as_there_are_are_not_computed() -> None:
     """As torch writes them."""
     nodes = [
         helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
@@ -65,7 +76,7 @@ def test_zeros_of_as_many_sequences_as_there_are_are_not_computed():
         (Case("LSTM", 640, 1, 1, 4), {}, HALF, "640 cells"),
     ],
 )
-def test_what_has_no_kernel_stays_a_plain_node(case, attributes, dtype, why):
+def test_what_has_no_kernel_stays_a_plain_node(case: Case, attributes: dict[str, Any], dtype: int, why: str) -> None:
     """And is told."""
     made, report = optimize(model(case, ["x", "w", "r", "b"], ["y"], dtype=dtype, **attributes))
     assert ops(made) == ["LSTM"]

@@ -204,7 +204,7 @@ def test_products_between_transposes_store_no_second_weight() -> None:
     model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float16), "w"))
     made = onnxfuse.optimize(model)
     assert tables(made, (64, 64)) == 1
-    given = {"x": draw.standard_normal((2, 64, 64)).astype(np.float16), "ids": np.arange(5)}
+    given: dict[str, np.ndarray] = {"x": draw.standard_normal((2, 64, 64)).astype(np.float16), "ids": np.arange(5)}
     for mine, theirs in zip(run(made, given), run(model, given), strict=True):
         np.testing.assert_allclose(mine.astype(np.float32), theirs.astype(np.float32), rtol=0, atol=64 * 2.0**-10)
     assert onnxfuse.optimize(made) == made

@@ -188,7 +188,7 @@ def biased(heads: int, tokens: int, table: int) -> onnx.ModelProto:
     }}"""
     )
     rng = np.random.default_rng(0)
-    numbers = {
+    numbers: dict[str, np.ndarray] = {
         "table": rng.standard_normal((table, heads)).astype(np.float16),
         "index": rng.integers(0, table, tokens * tokens),
         "square": np.array([tokens, tokens, heads]),

@@ -1,5 +1,7 @@
 """What an entry says that its operator computes, evaluated by NumPy, is what ONNX Runtime computes."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -12,7 +14,7 @@ from onnxfuse.graph.meanings import NUMPY, computed
 from onnxfuse.ops import Operator, Trait, scalar
 from onnxfuse.ops.scalar import Function
 
-ATTRIBUTES = {"Cast": {"to": 1}, "BitShift": {"direction": "LEFT"}}
+ATTRIBUTES: dict[str, dict[str, Any]] = {"Cast": {"to": 1}, "BitShift": {"direction": "LEFT"}}
 INTEGERS = (np.int32, np.int64)
 EXACT = {np.float64: 1e-12, np.float32: 1e-6, np.float16: 2e-3}
 """Of the element types, the relative difference of a result that ONNX Runtime rounds at each step."""
@@ -28,7 +30,7 @@ def operands(entry: Operator, dtype: type, rng: np.random.Generator) -> list[np.
     )
     count = 3 if entry in ("Sum", "Max", "Min", "Mean") else max(count, 1)
     shapes = ((2, 3), (3,) if entry.domain or entry == ops.PRelu else (4, 2, 3), (1, 3))[:count]
-    arrays = [(rng.standard_normal(shape) * 3).astype(dtype) for shape in shapes]
+    arrays: list[np.ndarray] = [(rng.standard_normal(shape) * 3).astype(dtype) for shape in shapes]
     if entry == ops.Where:
         arrays[0] = arrays[0] > 0
     if entry == ops.Pow:
@@ -129,5 +131,6 @@ def test_what_has_a_meaning_is_folded(entry: Operator) -> None:
         x = np.append(x, np.float16(12))
     node = helper.make_node(entry, ["x"], ["y"], domain=entry.domain)
     (found,) = evaluate([node], {"x": x}, ["y"], 22 if entry != ops.Swish else 24)
-    np.testing.assert_array_equal(found, *computed(entry, 22, [x], {}))
+    (meant,) = computed(entry, 22, [x], {})
+    np.testing.assert_array_equal(found, meant)
     assert found.dtype in (np.float16, np.bool_)

@@ -67,7 +67,7 @@ ATTRIBUTES = {
             "f <a: tensor = float[4] {1, 2, 3, 4}> (x) => (r)"
             " { c = Constant <value: tensor = @a> () r = Mul(c, x) }",
         ),
-        X * np.float32([1, 2, 3, 4]),
+        X * np.array([1, 2, 3, 4], np.float32),
     ),
     "handed on": (
         model(

@@ -5,6 +5,7 @@ import importlib
 import pickle
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -115,7 +116,7 @@ def test_inputs_are_called_as_in_the_schema(entry: Operator) -> None:
 @pytest.mark.parametrize("entry", WITH_INPUTS, ids=str)
 def test_roles_name_inputs_of_their_operator(entry: Operator) -> None:
     """An index into an input that there is not would be found out only when somebody feeds it."""
-    waiting = [*entry.inputs.values()]
+    waiting: list[Any] = [*entry.inputs.values()]
     while waiting:
         role = waiting.pop()
         for key, value in vars(role).items():
@@ -190,7 +191,7 @@ def test_attributes_that_became_inputs(name: str) -> None:
 # ---- traits
 
 
-def result(name: str, *arrays: np.ndarray, **attributes: object) -> np.ndarray:
+def result(name: str, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
     """Return what an operator of the newest version gives."""
     inputs = [f"x{n}" for n in range(len(arrays))]
     feeds = dict(zip(inputs, arrays, strict=True))
@@ -218,7 +219,8 @@ def test_zeros_stay_finite(name: str) -> None:
 def test_operands_of_commutative_operators_swap(name: str) -> None:
     """To the last bit, and the result has the shape that both broadcast to."""
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, 1, 5)).astype(np.float32), rng.standard_normal((4, 1)).astype(np.float32)
+    a: np.ndarray = rng.standard_normal((2, 1, 5)).astype(np.float32)
+    b: np.ndarray = rng.standard_normal((4, 1)).astype(np.float32)
     if name in ("And", "Or", "Xor"):
         a, b = a > 0, b > 0
     if name.startswith("Bitwise"):
@@ -251,7 +253,9 @@ def test_what_keeps_its_shape_does_so_in_onnx(name: str) -> None:
     read = [f"x{n}" for n, p in enumerate(schema.inputs) if p.option == single]
     written = [f"y{n}" for n in range(schema.min_output)]
     wanted = {"to": TensorProto.FLOAT, "num_groups": 1, "size": 1}
-    attributes = {k: v for k, v in wanted.items() if k in schema.attributes and schema.attributes[k].required}
+    attributes: dict[str, Any] = {
+        k: v for k, v in wanted.items() if k in schema.attributes and schema.attributes[k].required
+    }
     node = helper.make_node(name, read, written, **attributes)
     for dtype in (TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64):
         infos = [helper.make_tensor_value_info("x0", dtype, ["N", 3, "H", 8])]

@@ -60,10 +60,11 @@ def cases() -> Mapping[str, Sequence[Case]]:
     with np.errstate(all="ignore"):
         tests = load_model_tests(kind="node")
     for test in tests:
+        assert test.model is not None
         graph, opset = test.model.graph, next((o.version for o in test.model.opset_import if not o.domain), 0)
         if len(graph.node) != 1 or graph.node[0].domain:
             continue
-        for inputs, outputs in test.data_sets:
+        for inputs, outputs in test.data_sets or ():
             if not any(isinstance(value, list | dict) or value is None for value in (*inputs, *outputs)):
                 arrays = dict(zip([i.name for i in graph.input], map(array_of, inputs), strict=False))
                 results = dict(zip([o.name for o in graph.output], map(array_of, outputs), strict=False))

@@ -94,14 +94,14 @@ def test_a_mirrored_comparison_has_its_operands_exchanged(name: str) -> None:
     """Less for Greater; every comparison has one."""
     entry = ops.operator(name)
     assert entry is not None
-    a, b = np.float32([1, 2, 3]), np.float32([3, 2, 1])
+    a, b = np.array([1, 2, 3], np.float32), np.array([3, 2, 1], np.float32)
     np.testing.assert_array_equal(run(name, [a, b], {})[0], run(entry.mirrored, [b, a], {})[0])
 
 
 @pytest.mark.parametrize("name", sorted(ops.named(Trait.SIZE_FROM_DATA) - {"NonMaxSuppression"}))
 def test_the_size_depends_on_the_data(name: str) -> None:
     """Inputs of one shape, results of two."""
-    few, many = np.float32([0, 0, 1, 0]), np.float32([0, 3, 1, 2])
+    few, many = np.array([0, 0, 1, 0], np.float32), np.array([0, 3, 1, 2], np.float32)
     feeds = [[X.reshape(-1)[:4], x > 0] if name == "Compress" else [x] for x in (few, many)]
     assert len({run(name, feed, {})[0].size for feed in feeds}) == 2
 
@@ -143,7 +143,8 @@ def test_casts_keep_numbers() -> None:
     """Cast and CastLike: the same integers in another type."""
     narrow = X.astype(np.float16)
     for name in sorted(ops.named(Trait.CASTS)):
-        feeds, attributes = ([X], {"to": TensorProto.FLOAT16}) if name == "Cast" else ([X, narrow[:1]], {})
+        feeds: list[np.ndarray] = [X] if name == "Cast" else [X, narrow[:1]]
+        attributes = {"to": TensorProto.FLOAT16} if name == "Cast" else {}
         np.testing.assert_array_equal(run(name, feeds, attributes)[0], narrow)
 
 
@@ -189,14 +190,16 @@ def test_integers_of_a_wider_type_give_the_same(name: str) -> None:
     else:
         results = [computed(entry, OPSET, x, attributes)[0] for x in (narrow, inputs)]
         assert [r.dtype for r in results] == [np.int32, np.int64]
-    np.testing.assert_array_equal(*results)
+    mine, theirs = results
+    np.testing.assert_array_equal(mine, theirs)
 
 
 def reduced(name: str, x: np.ndarray) -> np.ndarray:
     """Return the reduction of all axes in onnx's reference."""
     node, imports = helper.make_node(name, ["x"], ["y"]), [helper.make_opsetid("", OPSET)]
     function = helper.make_function("f", "f", ["x"], ["y"], [node], imports)
-    return np.asarray(ReferenceEvaluator(function).run(None, {"x": x}, attributes={})[0])
+    (found,) = ReferenceEvaluator(function).run(None, {"x": x}, attributes={})
+    return np.asarray(found)
 
 
 @pytest.mark.parametrize("name", sorted(ops.named(Trait.UNIT_AXES)))

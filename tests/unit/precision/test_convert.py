@@ -145,7 +145,7 @@ def test_what_is_made_of_the_converted_model_holds_the_contract_too(times: int) 
             return made
         spoilt = onnx.ModelProto()
         spoilt.CopyFrom(made)
-        spoilt.graph.initializer.append(numpy_helper.from_array(np.float32(1.02), "spoil"))
+        spoilt.graph.initializer.append(numpy_helper.from_array(np.array(1.02, np.float32), "spoil"))
         for node in (n for n in spoilt.graph.node if "y" in n.output):
             node.output[list(node.output).index("y")] = "right"
         spoilt.graph.node.append(onnx.helper.make_node("Mul", ["right", "spoil"], ["y"]))
@@ -168,7 +168,12 @@ def test_where_no_node_stands_out_the_search_is_short(share: float, monkeypatch:
     """Sixty roundings that add up: what has room is converted, without a trial of each node; the file says more."""
     trials: list[Trial] = []
     start = Trial.__post_init__
-    monkeypatch.setattr(Trial, "__post_init__", lambda trial: (trials.append(trial), start(trial))[1])
+
+    def counted(trial: Trial) -> None:
+        trials.append(trial)
+        start(trial)
+
+    monkeypatch.setattr(Trial, "__post_init__", counted)
     model = model_of(ROUNDINGS)
     loose = optimize(model, Options(precision=lowering("float16", tolerance=0.5))).lowered
     assert loose is not None
@@ -275,7 +280,7 @@ def test_python_takes_the_same_options() -> None:
         made = onnxfuse.optimize(model_of(BIG), precision="float16", io_precision="float16")
     assert made.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
     with pytest.raises(UsageError, match="expected one of float16, bfloat16, mixed"):
-        onnxfuse.optimize(model_of(BIG), precision="half")
+        onnxfuse.optimize(model_of(BIG), precision="half")  # type: ignore[arg-type]  # the mistake
     random = model_of("g (float[4] x) => (float[4] y) { r = RandomNormalLike(x) y = Add(x, r) }")
     with pytest.raises(UsageError, match="draws random numbers"):
         onnxfuse.optimize(random, precision="float16")

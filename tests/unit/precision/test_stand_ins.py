@@ -1,5 +1,7 @@
 """Models are converted whose outputs are no tensors, and whose operators onnx's reference has not in that form."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -28,7 +30,7 @@ OUTPUTS = {
 
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("how", ["float16", "bfloat16", "guard"])
-def test_outputs_that_are_no_tensors(name: str, how: str) -> None:
+def test_outputs_that_are_no_tensors(name: str, how: Any) -> None:
     """Each tensor of a sequence, a map or an optional is held to the contract, and checked by the guard."""
     model = onnx.parser.parse_model(f"<ir_version: 9, {OUTPUTS[name]}")
     if how == "guard":
@@ -63,7 +65,7 @@ def model_of(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], opset:
     return helper.make_model(graph, opset_imports=domains, ir_version=10)
 
 
-def between(*nodes: onnx.NodeProto, weights: dict[str, np.ndarray] | None = None, opset: int = 21) -> onnx.ModelProto:
+def between(*nodes: onnx.NodeProto, weights: dict[str, Any] | None = None, opset: int = 21) -> onnx.ModelProto:
     """Return a model with nodes from a to d between two products."""
     products = [helper.make_node("MatMul", [a, "w"], [b]) for a, b in (("x", "a"), ("d", "y"))]
     return model_of([products[0], *nodes, products[1]], weights or {}, opset)
@@ -86,7 +88,7 @@ def cast(type_: int) -> onnx.ModelProto:
     return between(there, back)
 
 
-MICROSOFT = {
+MICROSOFT: dict[str, tuple[list[str], dict[str, Any]]] = {
     "Gelu": (["a"], {}), "FastGelu": (["a"], {}), "QuickGelu": (["a"], {"alpha": 1.7}),
     "ScaledSiLU": (["a"], {"alpha": 1.7}),
     "FusedMatMul": (["a", "w"], {"alpha": 0.5}),

@@ -1,5 +1,7 @@
 """The converted model: what has which type, where Casts stand, and that it fuses as the native float16 file does."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -52,7 +54,7 @@ def casts(model: onnx.ModelProto) -> list[tuple[str, str]]:
         ("gpt2", {"layers": 1, "vocabulary": 97}, 0),
     ],
 )
-def test_a_converted_model_fuses_as_the_native_one(name: str, sizes: dict[str, int], casts_alone: int) -> None:
+def test_a_converted_model_fuses_as_the_native_one(name: str, sizes: dict[str, Any], casts_alone: int) -> None:
     """The same fused ops, by the hash of their bodies, but for those that take a border's Cast in."""
     native = onnxfuse.optimize(models.build(name, dtype="float16", batch=2, sequence=16, **sizes))
     ours = onnxfuse.optimize(written(models.build(name, batch=2, sequence=16, **sizes))[0])

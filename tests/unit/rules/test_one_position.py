@@ -6,8 +6,7 @@ import pytest
 
 import models
 from onnxfuse.passes import pipeline
-from tests.support.small import parse
-from tests.unit.fusion.test_attention_masks import run
+from tests.support.small import parse, run
 
 LAYER = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,5,4] x) => (OUTPUTS)

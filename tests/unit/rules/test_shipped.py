@@ -15,15 +15,12 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from tests.support.small import assert_same_numbers, halved, ops, parse, signed_inputs
 
-EXAMPLES = [
-    pytest.param(one, example, id=f"{one.name}-{index}")
-    for one in rule_file.shipped()
-    for index, example in enumerate(one.examples)
-]
-APPLIES = [p for p in EXAMPLES if p.values[1].after]
+EXAMPLES = [(one, e, f"{one.name}-{index}") for one in rule_file.shipped() for index, e in enumerate(one.examples)]
+APPLIES = [pytest.param(one, e, id=name) for one, e, name in EXAMPLES if e.after]
 NAMED = r"float16|MatMulInteger[\s\S]*Cast <to = 1>"
 """Examples of float16, or of scales of integer sums, whose Cast names the type."""
-REFUSES = [p for p in EXAMPLES if p.values[1].refusal]
+UNNAMED = [pytest.param(one, e, id=name) for one, e, name in EXAMPLES if e.after and not re.search(NAMED, e.text)]
+REFUSES = [pytest.param(one, e, id=name) for one, e, name in EXAMPLES if e.refusal]
 
 
 @pytest.mark.parametrize(("one", "example"), APPLIES)
@@ -37,7 +34,7 @@ def test_an_example_gives_what_its_file_says(one: rule_file.Rule, example: rule_
     assert_same_numbers(before, model)
 
 
-@pytest.mark.parametrize(("one", "example"), [p for p in APPLIES if not re.search(NAMED, p.values[1].text)])
+@pytest.mark.parametrize(("one", "example"), UNNAMED)
 def test_an_example_in_half_precision_gives_the_same(one: rule_file.Rule, example: rule_file.Example) -> None:
     """No rule is about float32: the model with float16 in its place becomes the same operators.
 

@@ -35,19 +35,21 @@ NUMBERS = {"batch": 3, "height": 7, "seq": 512, "a.b/c": 5, "": 11, "unk__3": 13
         ("height//(seq-512)", None),
     ],
 )
-def test_an_extent_is_computed_from_its_names(dim, expected):
+def test_an_extent_is_computed_from_its_names(dim: int | str | None, expected: int | None) -> None:
     """None where no extent comes out; what is no expression is a name."""
-    assert extent_value(*extents(dim), NUMBERS.__getitem__) == expected
+    (extent,) = extents(dim)
+    assert extent_value(extent, NUMBERS.__getitem__) == expected
 
 
-def test_every_name_is_asked_for():
+def test_every_name_is_asked_for() -> None:
     asked: list[str] = []
 
     def numbers(name: str) -> int:
         asked.append(name)
         return 2
 
-    assert extent_value(*extents("batch*(rows//2+rows)"), numbers) == 6
+    (extent,) = extents("batch*(rows//2+rows)")
+    assert extent_value(extent, numbers) == 6
     assert sorted(asked) == ["batch", "rows"]
 
 

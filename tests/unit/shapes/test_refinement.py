@@ -49,13 +49,14 @@ def test_names_cancel(
     source: tuple[DeclaredExtent, ...], divisor: tuple[DeclaredExtent, ...], rest: DeclaredExtent
 ) -> None:
     """In the -1 of a Reshape; what does not come out is not known."""
-    of = [unknown() if n is None else n for n in extents(*source)]
+    of: Any = [unknown() if n is None else n for n in extents(*source)]
     by = [n for n in extents(*divisor) if n is not None]
+    target: Any = [*by, -1]
     if rest is None:
         with pytest.raises(UnsupportedError) if 0 in by else nullcontext():
-            assert not is_known(reshaped(of, [*by, -1], zero_copies=False)[-1])
+            assert not is_known(reshaped(of, target, zero_copies=False)[-1])
     else:
-        assert reshaped(of, [*by, -1], zero_copies=False)[-1] == extents(rest)[0]
+        assert reshaped(of, target, zero_copies=False)[-1] == extents(rest)[0]
 
 
 def test_an_extent_broadcasts_against_one_alone() -> None:
@@ -156,6 +157,16 @@ def test_a_product_tells_which_extents_are_one() -> None:
     alone = shapes("""g (float[b,s,8] x, float[c,8,t] z) => (float[m,n,o] y) { y = MatMul (x, z) }""")
     assert alone["y"] is not None
     assert types.is_unknown(*extents(alone["y"][0]))
+
+
+def test_a_product_says_nothing_of_a_batch_that_may_be_one() -> None:
+    """How many elements are not zero may be 1 beside b matrices, and b may be 1 beside any number of them."""
+    found = shapes("""g (float[b,s,8] x, float[v,8,t] table, float[q] q) => (float[m,n,o] y) <int64[1] first = {0}> {
+      places = NonZero (q)  flat = Squeeze (places, first)  z = Gather (table, flat)  y = MatMul (x, z)
+    }""")
+    assert found["z"] is not None
+    assert found["z"][0] != "b"
+    assert found["z"][1:] == (8, "t")
 
 
 def test_the_expand_of_torch_keeps_an_extent_of_minus_one() -> None:

@@ -1,10 +1,12 @@
 """Types go on behind operators of which ONNX's inference knows nothing, and the nodes are the model's own."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.shapes.inference import infer
@@ -30,7 +32,7 @@ def attention(inputs: str, outputs: str, heads: int) -> onnx.NodeProto:
     return N("GroupQueryAttention", names, outputs.split(), domain=MS, num_heads=2, kv_num_heads=heads)
 
 
-CASES = {
+CASES: dict[str, tuple[list[NodeProto], list[Any]]] = {
     "MatMulNBits": (
         [N("MatMulNBits", ["x", "q.w", "q.s"], ["y"], domain=MS, K=64, N=96, bits=4, block_size=32)],
         ["b", "s", 96],
@@ -129,7 +131,7 @@ def model(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
             numpy_helper.from_array(np.ones((8, 64), np.float16), "mt"),
             numpy_helper.from_array(np.ones((5, 64, 1, 1), np.float16), "filters"),
             numpy_helper.from_array(np.ones((64, 8), np.uint8), "wb"),
-            numpy_helper.from_array(np.float16(0.5), "scale"),
+            numpy_helper.from_array(np.array(0.5, np.float16), "scale"),
             numpy_helper.from_array(np.array([3]), "last"),
             numpy_helper.from_array(np.array([-1, 1, 2, 1, 32]), "five"),
         ],
@@ -195,7 +197,7 @@ def test_types_are_known_behind_operators_of_onnx_ml(name: str) -> None:
     ],
 )
 def test_no_extent_of_a_transposed_product_is_told_wrongly(
-    attributes: dict[str, int], left: tuple[int, ...], right: tuple[int, ...]
+    attributes: dict[str, Any], left: tuple[int, ...], right: tuple[int, ...]
 ) -> None:
     """What is said of the result is what ONNX Runtime gives; what a transposed factor hides is not said."""
     value = helper.make_tensor_value_info

@@ -13,7 +13,8 @@ import pytest
 
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import DeviceLostError, ModelError, UsageError
-from onnxfuse.support.isolation import Crash, Progress, doing, in_new_process, isolated, within
+from onnxfuse.support.isolation import Crash, doing, in_new_process, isolated, within
+from onnxfuse.support.progress import Progress
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,7 +51,9 @@ def waits(seconds: float, file: str, *, progress: Progress) -> Any:
 def test_a_new_process_does_the_work() -> None:
     """It gets what is given, tells how far it is, and may fork, whatever the caller has done."""
     steps: list[Any] = []
-    number, process, forks = in_new_process(told, 2, more=3, progress=lambda *step: steps.append(step))
+    answer = in_new_process(told, 2, more=3, progress=lambda *step: steps.append(step))
+    assert not isinstance(answer, Crash)
+    number, process, forks = answer
     assert (number, forks, steps) == (5, True, [("adding", 1, 2)])
     assert process != os.getpid()
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -421,8 +422,8 @@ def test_own_weights_are_not_changed() -> None:
     assert numpy_helper.to_array(plain.graph.initializer[0]).dtype == np.float16
 
 
-def _run(plain: onnx.ModelProto, fused: onnx.ModelProto, **options: object) -> VerifyReport:
-    return verify(plain, fused, providers=CPU, **options)  # type: ignore[arg-type]
+def _run(plain: onnx.ModelProto, fused: onnx.ModelProto, **options: Any) -> VerifyReport:
+    return verify(plain, fused, providers=CPU, **options)
 
 
 def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,7 +432,7 @@ def test_two_providers_against_each_other(monkeypatch: pytest.MonkeyPatch) -> No
     opened: list[str] = []
     on_cpu = sessions.ort_session
 
-    def record(source: sessions.Model, providers: list[str], **_options: object) -> object:
+    def record(source: sessions.Model, providers: list[str], **_options: Any) -> object:
         opened.append(providers[0])
         return on_cpu(source, CPU)
 

@@ -18,7 +18,7 @@ CPU = ["CPUExecutionProvider"]
 WEIGHT = np.random.default_rng(0).standard_normal((64, 48)) / 8
 
 
-def product(weight: np.ndarray, rounded: str = "", after: str = "y = Tanh(m)") -> onnx.ModelProto:  # type: ignore[type-arg]
+def product(weight: np.ndarray, rounded: str = "", after: str = "y = Tanh(m)") -> onnx.ModelProto:
     """Return Tanh(x @ w); `rounded` names the value that the product reads in place of x."""
     # Veltkamp's split: what is left of x is its upper 24 - 13 bits.
     split = "c = Mul(x, k)  d = Sub(c, x)  high = Sub(c, d)"

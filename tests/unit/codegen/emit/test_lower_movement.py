@@ -2,6 +2,8 @@
 
 import itertools
 import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from bench.cases import ops
 from bench.cases.ops import FLOAT, INT64
 from onnxfuse import cuda
-from onnxfuse.codegen.emit.lower_movement import Guard, lower
+from onnxfuse.codegen.emit.lower_movement import Guard, Read, lower
 from onnxfuse.codegen.program import movement_maps
 from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit, linear, merged, reshaped
 from onnxfuse.codegen.program.movement import Concatenated, SliceRange
 from onnxfuse.codegen.program.program import Apply, Constant, Input
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.templates.memory_bound import schedule
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.expressions import computed
 from onnxfuse.symbolic.integer import Int
@@ -27,16 +30,20 @@ from tests.support.kernels.chains import chains
 H200 = Arch("sm_90a", 132)
 
 
-def holds(bounds, place):
+def holds(bounds: Any, place: Any) -> bool:
     return all(b.low <= b.index.at(place) < b.high for b in bounds)
 
 
-def interpreted(lowered, inputs, places):
+def interpreted(lowered: Any, inputs: Sequence[np.ndarray], places: Iterable[tuple[int, ...]]) -> list[Any]:
     """Return the first output at these places: the plain program, one element after the other."""
-    apply = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "where": lambda c, a, b: a if c else b}
+    apply: dict[str, Callable[..., Any]] = {
+        "add": lambda a, b: a + b,
+        "sub": lambda a, b: a - b,
+        "where": lambda c, a, b: a if c else b,
+    }
     results = []
     for place in places:
-        values = {}
+        values: dict[int, Any] = {}
         for number, value in enumerate(lowered.program.values):
             match value:
                 case Input(index=index) if index not in lowered.sources:
@@ -64,7 +71,7 @@ def interpreted(lowered, inputs, places):
 
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(chains())
-def test_a_chain_of_movements_is_its_index_map(drawn):
+def test_a_chain_of_movements_is_its_index_map(drawn: tuple[FusedOp, tuple[tuple[int, ...], ...]]) -> None:
     """At every place that is looked at: the element that onnx.reference moves there; never one beside an input."""
     fused, shapes = drawn
     inputs = [np.arange(np.prod(s), dtype=np.int64).reshape(s) + 10**6 * i for i, s in enumerate(shapes)]
@@ -81,29 +88,31 @@ def test_a_chain_of_movements_is_its_index_map(drawn):
     assert interpreted(lowered, inputs, [places[i] for i in chosen]) == [truth.reshape(-1)[i] for i in chosen]
 
 
-def test_strides_fold_to_nothing_where_nothing_moves():
+def test_strides_fold_to_nothing_where_nothing_moves() -> None:
     """Reshapes and transposes that undo each other leave one dimension and one stride."""
     text = """(x) => (y) { s = Constant <value_ints = [2, 6, 4, 5]> () t = Transpose <perm = [0, 2, 3, 1]> (x)
       u = Transpose <perm = [0, 3, 1, 2]> (t) r = Reshape (u, s) y = Neg (r) }"""
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((2, 3, 8, 5),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (240,)
+    assert isinstance(source, Read)
     assert [c.position for c in source.cases] == [Index.digit(0)]
 
 
-def test_channel_shuffle_is_strides_alone():
+def test_channel_shuffle_is_strides_alone() -> None:
     """Reshape, Transpose, Reshape: three dimensions, no quotient."""
     text = """(x) => (y) { s = Constant <value_ints = [0, 2, 8, 7, 7]> () o = Constant <value_ints = [0, -1, 7, 7]> ()
       r = Reshape (x, s) t = Transpose <perm = [0, 2, 1, 3, 4]> (r) y = Reshape (t, o) }"""
     lowered = lower(schedule.program(ops.op(text, (FLOAT,), (FLOAT,))), ((3, 16, 7, 7),))
     (source,) = lowered.sources.values()
     assert lowered.extents == (3, 8, 2, 49)
+    assert isinstance(source, Read)
     assert source.cases[0].position == Index(
         ((SpaceDigit(0), 784), (SpaceDigit(1), 49), (SpaceDigit(2), 392), (SpaceDigit(3), 1))
     )
 
 
-def test_a_roll_is_one_read_of_two_places():
+def test_a_roll_is_one_read_of_two_places() -> None:
     text = """(x) => (y) { z = Constant <value_ints = [0]> () a = Constant <value_ints = [3]> ()
       e = Constant <value_ints = [99]> () p = Slice (x, a, e, z) q = Slice (x, z, a, z)
       y = Concat <axis = 0> (p, q) }"""
@@ -111,17 +120,20 @@ def test_a_roll_is_one_read_of_two_places():
     (source,) = lowered.sources.values()
     assert lowered.extents == (40,)
     place = Index.digit(0)
+    assert isinstance(source, Read)
     assert [(c.bounds, c.position) for c in source.cases] == [
         ((Bound(place, 0, 25),), place + 15), ((Bound(place, 25, 40),), place + -25)
     ]  # fmt: skip
 
 
-def test_inputs_side_by_side_are_one_read():
+def test_inputs_side_by_side_are_one_read() -> None:
     """A dense layer's Concat, bias and ReLU: a vector of the output is fetched once, from the input that it lies in."""
     text = "(a, b, c, k) => (y) { j = Concat <axis = 1> (a, b, c) s = Add (j, k) y = Relu (s) }"
     lowered = lower(schedule.program(ops.op(text, (FLOAT,) * 4, (FLOAT,))), ((6, 8), (6, 4), (6, 4), (16,)))
     joined, bias = lowered.sources.values()
     row, column = (Index.digit(n) for n in (0, 1))
+    assert isinstance(joined, Read)
+    assert isinstance(bias, Read)
     assert [(c.bounds, c.input, c.position) for c in joined.cases] == [
         ((Bound(column, 0, 8),), 0, row * 8 + column), ((Bound(column, 8, 12),), 1, row * 4 + column + -8),
         ((Bound(column, 12, 16),), 2, row * 4 + column + -12),
@@ -129,7 +141,7 @@ def test_inputs_side_by_side_are_one_read():
     assert bias.inputs == (3,)
 
 
-def test_digits_that_do_not_come_out_even_are_divided():
+def test_digits_that_do_not_come_out_even_are_divided() -> None:
     """(5, 4) seen as (4, 5): no digit of one is a digit of the other."""
     space = Space()
     places = tuple(space.axis(n) for n in (4, 5))
@@ -139,7 +151,7 @@ def test_digits_that_do_not_come_out_even_are_divided():
         assert [i.at((a, b)) for i in found] == [flat // 4, flat % 4]
 
 
-def test_ranges_and_bounds_of_divided_indices():
+def test_ranges_and_bounds_of_divided_indices() -> None:
     """No index is negative where it is divided, whatever its own range is; a bound on a digit narrows the range."""
     space = Space()
     c = space.axis(10)
@@ -151,21 +163,21 @@ def test_ranges_and_bounds_of_divided_indices():
     assert held == [True, False, True, None]
 
 
-def offset(extents):
+def offset(extents: Sequence[Any]) -> Any:
     """Return the row-major offset of the coordinates c0, c1, ... as an `Int`."""
-    total = 0
+    total: Any = 0
     for axis, extent in enumerate(extents):
         total = total * extent + Int.name(f"c{axis}")
     return total
 
 
-def test_an_index_says_what_no_int_can():
+def test_an_index_says_what_no_int_can() -> None:
     """It has a term for each coordinate, whatever the extents are, and what is split comes together again."""
     two_terms = [Int.name(f"a{d}") + Int.name(f"b{d}") for d in range(6)]
     with pytest.raises(OverflowError):
         offset(two_terms)
-    many = sum((Int.name(f"c{d}") * (d + 2) for d in range(9)), start=0)
-    assert SHARED in {a.op for monomial, _ in computed("mul", many, Int.name("n")).terms for a in monomial}
+    product: Any = computed("mul", sum((Int.name(f"c{d}") * (d + 2) for d in range(9)), start=0), Int.name("n"))
+    assert SHARED in {a.op for monomial, _ in product.terms for a in monomial}
 
     made = Recording({}, DecisionNode(), [2] * 12)
     sums = tuple(made.dim(2 * d) + made.dim(2 * d + 1) for d in range(6))
@@ -182,7 +194,7 @@ def test_an_index_says_what_no_int_can():
     assert quotient * 3 + remainder == index
 
 
-def test_a_bound_stands_in_no_mergers_way():
+def test_a_bound_stands_in_no_mergers_way() -> None:
     """0 <= c < 2 along the outer dimension is 0 <= 7 c + p < 14 along both."""
     space = Space()
     c, p = space.axis(5), space.axis(7)
@@ -217,13 +229,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusals_give_the_reason(name):
+def test_refusals_give_the_reason(name: str) -> None:
     text, inputs, reason = REFUSED[name]
     template = "row" if name == "a row" else "pointwise"
     assert reason in str(cuda.supports(ops.op(text, inputs, (FLOAT,), template)))
 
 
-def test_errors_of_shapes_name_them():
+def test_errors_of_shapes_name_them() -> None:
     """What only the shapes tell is told when a plan is asked for."""
     split = ops.op(
         "(x) => (y, z) { s = Constant <value_ints = [1, 2]> () y, z = Split <axis = 0> (x, s) }", (FLOAT,), (FLOAT,) * 2
@@ -234,18 +246,18 @@ def test_errors_of_shapes_name_them():
         cuda.plan(split, ((5, 4),), True, H200)
 
 
-def test_moved_data_is_never_written_in_place():
+def test_moved_data_is_never_written_in_place() -> None:
     """Another thread may still have to read what lies there."""
     assert cuda.inplace(ops.op("(x) => (y) { t = Transpose (x) y = Neg (t) }", (FLOAT,), (FLOAT,))) == ()
 
 
-def _refused(text, *shapes):
+def _refused(text: str, *shapes: tuple[int, ...]) -> str:
     with pytest.raises(KernelError) as refused:
         cuda.plan(ops.op(text, (FLOAT,) * len(shapes), (FLOAT,)), shapes, True, H200)
     return str(refused.value)
 
 
-def test_no_constant_names_an_element_that_is_not_there():
+def test_no_constant_names_an_element_that_is_not_there() -> None:
     """Indices, starts, axes and extents that a body names are held against the shapes: nothing beside an input."""
     five, two = "i = Constant <value_int = 5> ()", "i = Constant <value_int = -4> ()"
     assert "element 5 of axis 1, which has 3" in _refused(
@@ -273,22 +285,23 @@ def test_no_constant_names_an_element_that_is_not_there():
         ({}, "DepthToSpace <blocksize = 0> (x)", "rank 2"),
     ],
 )  # fmt: skip
-def test_what_is_no_movement_has_no_plan(constants, node, says):
+def test_what_is_no_movement_has_no_plan(constants: dict[str, tuple[int, ...]], node: str, says: str) -> None:
     """Numbers that ONNX does not allow are refused in one line, not planned and not a traceback."""
     known = " ".join(f"{n} = Constant <value_ints = {list(v)}> ()" for n, v in constants.items() if v)
     assert says in _refused(f"(x) => (y) {{ {known} y = {node} }}", (2, 6))
 
 
-def test_a_map_that_strays_is_refused_whatever_made_it(monkeypatch):
+def test_a_map_that_strays_is_refused_whatever_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The places themselves are held against the operand: a slip in the meaning of an op ends here, not in memory."""
     text = """(x) => (y) { s = Constant <value_ints = [1]> () e = Constant <value_ints = [3]> ()
       y = Slice (x, s, e, s) }"""
-    movement_maps.shape.cache_clear()
+    remembered: Any = movement_maps.shape
+    remembered.cache_clear()
     monkeypatch.setattr(SliceRange, "part", lambda cut, of: (cut.start + 1, cut.end - cut.start))
     try:
         assert "sliced: elements 2 to 3 of axis 1, which has 3" in _refused(text, (2, 3))
     finally:
-        movement_maps.shape.cache_clear()
+        remembered.cache_clear()
 
 
 def test_the_cost_of_a_concat_is_that_of_its_operands() -> None:

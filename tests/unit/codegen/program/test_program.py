@@ -13,7 +13,7 @@ from onnxfuse.codegen.program.slices import between, canonical
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-SHAPED = {
+SHAPED: dict[str, tuple[str, list[tuple[int, ...]]]] = {
     "matrices": ("(x, w) => (y) { y = MatMul(x, w) }", [(3, 1, 4, 5), (2, 5, 6)]),
     "both factors turned": ("(x, w) => (y) { y = Gemm <transA = 1, transB = 1> (x, w) }", [(5, 4), (6, 5)]),
     "Gemm with all it has": (
@@ -51,7 +51,7 @@ def types_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("name", SHAPED)
-def test_values_have_the_shapes_that_onnx_gives_them(name):
+def test_values_have_the_shapes_that_onnx_gives_them(name: str) -> None:
     text, shapes = SHAPED[name]
     fused = ops.op(text, *types_of(text))
     program = read.program(fused)
@@ -59,14 +59,14 @@ def test_values_have_the_shapes_that_onnx_gives_them(name):
     assert program.shapes(tuple(shapes))[program.outputs[0].value] == made.shape
 
 
-def test_attention_has_the_shape_of_queries_of_values():
+def test_attention_has_the_shape_of_queries_of_values() -> None:
     text = "(q, k, v) => (y) { y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v) }"
     program = read.program(ops.op(text, (HALF,) * 3, (HALF,)))
     assert program.shapes(((2, 5, 8), (2, 7, 8), (2, 7, 6)))[-1] == (2, 5, 6)
     assert program.values[-1] == Attend((0, 1, 2), 2, 0.0, False, HALF)
 
 
-def test_a_body_is_read_once_whatever_it_is_called():
+def test_a_body_is_read_once_whatever_it_is_called() -> None:
     one, other = (ops.op("(x) => (y) { y = Relu(x) }", (HALF,), (HALF,), kind) for kind in ("pointwise", "row"))
     assert read.program(one) is read.program(other)
     assert read.program(one) is not read.program(ops.op("(x) => (y) { y = Relu(x) }", (FLOAT,), (FLOAT,)))
@@ -83,11 +83,11 @@ def test_a_body_is_read_once_whatever_it_is_called():
         (SHAPED["expanded as others are long"][0], "an Expand to extents of other values in a"),
     ],
 )
-def test_what_memory_bounds_holds_no_other_work(text, told, template):
+def test_what_memory_bounds_holds_no_other_work(text: str, told: str, template: str) -> None:
     assert f"{told} {template} body" in (cuda.supports(ops.op(text, *types_of(text), template)) or "")
 
 
-def test_a_body_out_of_order_is_refused_with_the_reason():
+def test_a_body_out_of_order_is_refused_with_the_reason() -> None:
     fused = ops.op("(x) => (y) { y = Relu(a) a = Abs(x) }", (HALF,), (HALF,))
     assert cuda.supports(fused) == "Relu of 'a', which no node before it computes"
 
@@ -120,7 +120,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_one_place_tells_how_images_lie(name):
+def test_one_place_tells_how_images_lie(name: str) -> None:
     text, kind, layout = LAYOUTS[name]
     program = read.program(ops.op(text, *types_of(text)))
     (index,) = image_works(program)
@@ -141,7 +141,7 @@ def test_one_place_tells_how_images_lie(name):
         (f"(x, w) => (y) {{ {X} {W} c = Conv <strides = [1]> (i, f) {Y} }}", "1 dimension over images of rank 4"),
     ],
 )
-def test_images_that_lie_otherwise(text, told):
+def test_images_that_lie_otherwise(text: str, told: str) -> None:
     program = read.program(ops.op(text, *types_of(text)))
     (index,) = image_works(program)
     with pytest.raises(UnsupportedError, match=told):
@@ -151,7 +151,7 @@ def test_images_that_lie_otherwise(text, told):
 # ---- parts of a program
 
 
-def test_products_side_by_side_may_share_their_numbers():
+def test_products_side_by_side_may_share_their_numbers() -> None:
     """The constants of Clip stand in the program once; each product's epilogue is the same program still."""
     text = """(x, u, v, b, c) => (y, z) {
       low = Constant <value = float {0.0}> () high = Constant <value = float {6.0}> ()
@@ -164,7 +164,7 @@ def test_products_side_by_side_may_share_their_numbers():
     assert canonical(first) == canonical(second)
 
 
-def test_a_part_begins_at_the_values_it_is_given():
+def test_a_part_begins_at_the_values_it_is_given() -> None:
     text = "(x, w, b) => (y) { m = MatMul(x, w) n = Add(m, b) s = Sigmoid(n) y = Mul(n, s) }"
     program = read.program(ops.op(text, (HALF,) * 3, (HALF,)))
     product = next(i for i, v in enumerate(program.values) if isinstance(v, Contraction))

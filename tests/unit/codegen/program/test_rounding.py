@@ -28,11 +28,11 @@ def left(text: str, dtype: int, output: int | None = None) -> list[str]:
         ("(x) => (y) { c = Cast <to = TYPE> (x) y = Exp(c) }", ["cast", "exp"]),
     ],
 )
-def test_a_rounding_that_only_that_of_the_output_follows_goes(text, kept, dtype):
+def test_a_rounding_that_only_that_of_the_output_follows_goes(text: str, kept: list[str], dtype: int) -> None:
     assert sorted(left(text, dtype)) == sorted(kept)
 
 
-def test_other_casts_stay():
+def test_other_casts_stay() -> None:
     """Of whole numbers, and to another type than the output's."""
     other = int(TensorProto.INT32)
     assert left("(x) => (y) { c = Cast <to = TYPE> (x) y = Relu(c) }", other) == ["cast", "relu"]

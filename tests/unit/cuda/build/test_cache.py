@@ -3,7 +3,9 @@
 import os
 import stat
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +62,7 @@ def test_programs_are_no_kernels(place: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
     ids=["empty", "ELF", "cut", "longer", "a bit", "another key", "an entry of an older version"],
 )
-def test_a_damaged_entry_is_made_again_and_mended(place: Path, damage) -> None:
+def test_a_damaged_entry_is_made_again_and_mended(place: Path, damage: Callable[[bytes], bytes]) -> None:
     """Whatever byte is wrong, the process runs what its compiler made; the next one finds it mended."""
     cache.get(KEY, lambda: CUBIN)
     (file,) = place.iterdir()
@@ -104,7 +106,7 @@ def test_a_link_in_the_cache_is_not_followed(place: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "make", [os.mkfifo, os.mkdir, lambda path: os.symlink(path.name, path)], ids=["FIFO", "folder", "circle"]
 )
-def test_what_is_no_file_is_not_waited_for(place: Path, make) -> None:
+def test_what_is_no_file_is_not_waited_for(place: Path, make: Callable[[Path], None]) -> None:
     """Nor does it end the process, or what counts and clears the entries."""
     cache.get(OTHER, lambda: CUBIN)
     make(place / f"{KEY}{cache.SUFFIX}")
@@ -157,14 +159,16 @@ def _full_disk(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _read_only(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_: object, **__: Any) -> None:
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
 
 
 @pytest.mark.parametrize("trouble", [_file_in_its_place, _no_home, _full_disk, _read_only])
-def test_without_a_cache_kernels_are_compiled_in_memory(place: Path, monkeypatch: pytest.MonkeyPatch, trouble) -> None:
+def test_without_a_cache_kernels_are_compiled_in_memory(
+    place: Path, monkeypatch: pytest.MonkeyPatch, trouble: Callable[[Path, pytest.MonkeyPatch], None]
+) -> None:
     """A warning, once, with what to do; no litter; the run goes on."""
     trouble(place, monkeypatch)
     with pytest.warns(RuntimeWarning, match="are not kept.*XDG_CACHE_HOME"):

@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 import pytest
@@ -80,7 +81,7 @@ CASES = {
 
 @pytest.mark.parametrize("arch", [A100, H200], ids=["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", CASES)
-def test_kernels_compile_without_spills(name, arch):
+def test_kernels_compile_without_spills(name: str, arch: Arch) -> None:
     """Each template with each kind of body and element type; registers suffice."""
     fused, shapes = CASES[name]
     # The long chain takes one element at a time: its compile time is what counts here.
@@ -97,18 +98,20 @@ def test_kernels_compile_without_spills(name, arch):
 
 
 @pytest.fixture
-def cache_folder(tmp_path, monkeypatch):
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "onnxfuse"
 
 
 @pytest.fixture
-def kernel():
+def kernel() -> cuda.KernelSource:
     fused, shapes = CASES["mixed"]
     return cuda.plan(fused, shapes, True, H200).kernel
 
 
-def test_a_kernel_is_compiled_once_per_architecture(cache_folder, kernel, monkeypatch):
+def test_a_kernel_is_compiled_once_per_architecture(
+    cache_folder: Path, kernel: cuda.KernelSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = cuda.compile(kernel, H200)
     cuda.compile(kernel, A100)
     assert len(list(cache_folder.glob("*.kernel"))) == 2
@@ -116,7 +119,7 @@ def test_a_kernel_is_compiled_once_per_architecture(cache_folder, kernel, monkey
     assert cuda.compile(kernel, H200) == first
 
 
-def test_threads_may_compile_at_once(cache_folder, kernel):
+def test_threads_may_compile_at_once(cache_folder: Path, kernel: cuda.KernelSource) -> None:
     cubins = []
     workers = [threading.Thread(target=lambda: cubins.append(cuda.compile(kernel, H200))) for _ in range(4)]
     for worker in workers:
@@ -128,7 +131,7 @@ def test_threads_may_compile_at_once(cache_folder, kernel):
     assert [f.suffix for f in cache_folder.iterdir()] == [".kernel"]
 
 
-def test_a_compile_error_names_op_file_and_line(kernel):
+def test_a_compile_error_names_op_file_and_line(kernel: cuda.KernelSource) -> None:
     """`#line` directives lead to the template file, not to a place in the assembled text."""
     sections = tuple(
         Section(s.file, s.text + "\nint broken = nonsense;\n") if s.file == "pointwise/pointwise.cuh" else s
@@ -141,7 +144,7 @@ def test_a_compile_error_names_op_file_and_line(kernel):
 
 
 @pytest.mark.parametrize("arch", [A100, H200], ids=str)
-def test_a_cubin_is_a_whole_file(kernel, arch):
+def test_a_cubin_is_a_whole_file(kernel: cuda.KernelSource, arch: Arch) -> None:
     """nvdisasm and cuobjdump read it: all of its program headers are there. What the compiler says is text."""
     cubin, log = nvrtc.build(kernel, arch, ("-Xptxas=-v",))
     (place,), (size, count) = struct.unpack_from("<Q", cubin, 32), struct.unpack_from("<2H", cubin, 54)
@@ -150,5 +153,5 @@ def test_a_cubin_is_a_whole_file(kernel, arch):
     assert "\0" not in log
 
 
-def test_generated_sections_are_named_after_the_op():
+def test_generated_sections_are_named_after_the_op() -> None:
     assert generated("layer_norm", "").file == "layer_norm (generated)"

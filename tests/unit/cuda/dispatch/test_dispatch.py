@@ -13,6 +13,8 @@ from bench.cases.ops import DOUBLE, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.source import DEVICE, template
 from onnxfuse.cuda import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic import strides as layout
 
@@ -26,7 +28,7 @@ LAYER_NORM = ops.op(
 )
 
 
-def constant(plan, name):
+def constant(plan: LaunchPlan, name: str) -> str:
     """Return a constant of the generated kernel."""
     declaration = next(
         part
@@ -48,13 +50,18 @@ def constant(plan, name):
         ((2, 3, 4, 5), [(2, 1, 4, 5), (3, 1, 1)], (2, 3, 20), ((20, 0, 1), (0, 1, 0))),
     ],
 )
-def test_dimensions_collapse_where_all_operands_agree(full, shapes, extents, strides):
+def test_dimensions_collapse_where_all_operands_agree(
+    full: tuple[int, ...],
+    shapes: list[tuple[int, ...]],
+    extents: tuple[int, ...],
+    strides: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
     found = layout.collapse(full, tuple(layout.strides_in(s, full) for s in shapes))
     assert found == layout.StridedLayout(extents, strides)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_divisor_divides_every_index(bits):
+def test_divisor_divides_every_index(bits: int) -> None:
     """q = (high(n m) + n) >> s, without overflow, for every n below half the range."""
     source = random.Random(1)
     for extent in [
@@ -93,7 +100,7 @@ def test_divisor_divides_every_index(bits):
         ((2, 8), 4),
     ],
 )
-def test_vector_width(sizes, width):
+def test_vector_width(sizes: tuple[int, ...], width: int) -> None:
     """16 bytes of the smallest type, and at most 32 of the largest; masks do not widen it."""
     assert layout.vector_width(sizes) == width
 
@@ -110,14 +117,14 @@ def test_vector_width(sizes, width):
         ([(64, 768), (64, 768)], "load_linear<W>(from.in1"),
     ],
 )
-def test_operand_kinds(shapes, load):
+def test_operand_kinds(shapes: list[tuple[int, ...]], load: str) -> None:
     plan = cuda.plan(ADD, tuple(shapes), True, H200)
     assert load in plan.kernel.text
     assert "load_linear<W>(from.in0" in plan.kernel.text
     assert constant(plan, "WIDTH") == "8"
 
 
-def test_a_new_batch_or_sequence_is_the_same_kernel():
+def test_a_new_batch_or_sequence_is_the_same_kernel() -> None:
     """Extents and strides are parameters: nothing is compiled again."""
     plans = [cuda.plan(ADD, ((b, s, 768), (768,)), True, H200) for b in (2, 3, 8) for s in (5, 128)]
     assert len({p.kernel for p in plans}) == 1
@@ -126,12 +133,12 @@ def test_a_new_batch_or_sequence_is_the_same_kernel():
     assert len({p.kernel for p in rows}) == 1
 
 
-def test_misaligned_pointers_get_one_element_at_a_time():
+def test_misaligned_pointers_get_one_element_at_a_time() -> None:
     assert constant(cuda.plan(ADD, ((64, 768), (768,)), False, H200), "WIDTH") == "1"
     assert constant(cuda.plan(LAYER_NORM, ((4, 768),) * 2 + ((768,),) * 2, False, H200), "WIDTH") == "1"
 
 
-def test_parameters_of_a_bias():
+def test_parameters_of_a_bias() -> None:
     """count, two divisors, the strides of the bias: all 32-bit words."""
     plan = cuda.plan(ADD, ((4, 5, 768), (768,)), True, H200)
     words = struct.unpack("<9I", plan.parameters)
@@ -151,7 +158,7 @@ def test_parameters_of_a_bias():
         (400000, 8, 8192, 0, False),
     ],
 )  # fmt: skip
-def test_rows_are_shared_out(columns, width, threads, items, exact):
+def test_rows_are_shared_out(columns: int, width: int, threads: int, items: int, exact: bool) -> None:
     """Part of a warp, a warp, a block, two at once, a cluster, one that walks (0 items), by the length of the row."""
     plan = cuda.plan(LAYER_NORM, ((1000, columns),) * 2 + ((columns,),) * 2, True, H200)
     found = tuple(constant(plan, name) for name in ("WIDTH", "ROW_THREADS", "ITEMS", "EXACT"))
@@ -162,13 +169,13 @@ def test_rows_are_shared_out(columns, width, threads, items, exact):
     ("columns", "width", "shifted"),
     [(7, 1, False), (197, 8, True), (198, 8, True), (196, 4, False), (192, 8, False), (40001, 8, True)],
 )
-def test_rows_that_wide_accesses_do_not_divide_are_shifted(columns, width, shifted):
+def test_rows_that_wide_accesses_do_not_divide_are_shifted(columns: int, width: int, shifted: bool) -> None:
     """Half the width does for rows that it divides; a row shorter than a vector is read element by element."""
     plan = cuda.plan(LAYER_NORM, ((10, columns),) * 2 + ((columns,),) * 2, True, H200)
     assert (constant(plan, "WIDTH"), constant(plan, "SHIFTED")) == (str(width), str(shifted).lower())
 
 
-def test_a_long_row_leaves_registers_for_a_second_block():
+def test_a_long_row_leaves_registers_for_a_second_block() -> None:
     """Scale and bias, which no reduction reads, are fetched late; the residual, dense, is not."""
     text = cuda.plan(LAYER_NORM, ((1000, 16384),) * 2 + ((16384,),) * 2, True, H200).kernel.text
     assert "KERNEL(THREADS, 2) tested" in text
@@ -177,7 +184,7 @@ def test_a_long_row_leaves_registers_for_a_second_block():
     assert [w for w in late if w.startswith("in")] == ["in2;", "in3;"]
 
 
-def test_output_shapes():
+def test_output_shapes() -> None:
     text = """(x) => (k, d, y) { a = Constant <value_ints = [-1]> () k = ReduceMax(x, a)
       d = ReduceSum <keepdims = 0> (x, a) y = Sub(x, k) }"""
     fused = ops.op(text, (FLOAT,), (FLOAT,) * 3, "row")
@@ -185,12 +192,12 @@ def test_output_shapes():
     assert cuda.output_shapes(ADD, ((3, 1), (4,))) == ((3, 4),)
 
 
-def test_nothing_is_launched_for_an_empty_output():
+def test_nothing_is_launched_for_an_empty_output() -> None:
     assert cuda.plan(ADD, ((0, 768), (768,)), True, H200).grid[0] == 0
     assert cuda.plan(LAYER_NORM, ((0, 768),) * 2 + ((768,),) * 2, True, H200).grid[0] == 0
 
 
-def test_more_than_2_to_the_31_elements_use_64_bit_indices():
+def test_more_than_2_to_the_31_elements_use_64_bit_indices() -> None:
     plan = cuda.plan(ADD, ((2**21, 1024), (1024,)), True, H200)
     assert "using Index = unsigned long long" in plan.kernel.text
     assert len(plan.parameters) == 9 * 8
@@ -203,13 +210,13 @@ def test_more_than_2_to_the_31_elements_use_64_bit_indices():
         (((3, 4),), "1 input shape, expected 2"),
     ],
 )
-def test_errors_name_op_and_shapes(shapes, words):
+def test_errors_name_op_and_shapes(shapes: tuple[tuple[int, ...], ...], words: str) -> None:
     with pytest.raises(KernelError, match=words) as caught:
         cuda.plan(ADD, shapes, True, H200)
     assert "tested: no kernel for input shapes 3x4" in str(caught.value)
 
 
-def test_reductions_that_do_not_make_one_row_are_refused():
+def test_reductions_that_do_not_make_one_row_are_refused() -> None:
     text = "(x) => (y) { y = ReduceMean <axes = [1]> (x) }"
     fused = ops.op(text, (FLOAT,), (FLOAT,), "row", opset=13)
     assert cuda.supports(fused) is None  # axis 1 of 2 is the last one
@@ -220,7 +227,7 @@ def test_reductions_that_do_not_make_one_row_are_refused():
         cuda.plan(fused, ((3, 40, 2),), True, H200)
 
 
-def test_an_epilogue_wider_than_the_reduced_row_is_refused():
+def test_an_epilogue_wider_than_the_reduced_row_is_refused() -> None:
     """Softmax over 1 element broadcast to 4: its row is not the op's row, and no kernel is right for that."""
     fused = ops.op("(x, e) => (y) { s = Softmax <axis = -1> (x) y = Add(s, e) }", (HALF,) * 2, (HALF,), "row")
     with pytest.raises(
@@ -229,7 +236,7 @@ def test_an_epilogue_wider_than_the_reduced_row_is_refused():
         cuda.plan(fused, ((3, 1), (3, 4)), True, H200)
 
 
-def test_in_place_pairs_are_safe_for_all_shapes():
+def test_in_place_pairs_are_safe_for_all_shapes() -> None:
     """An output of full size may lie over an input of its type; one that does not see all inputs may not."""
     assert cuda.inplace(ADD) == ((0, 0), (1, 0))
     part = ops.op("(x, b) => (y, c) { c = Neg(b) y = Add(x, c) }", (FLOAT,) * 2, (FLOAT,) * 2)
@@ -254,12 +261,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refusals_give_the_reason(name):
+def test_refusals_give_the_reason(name: str) -> None:
     text, inputs, outputs, reason = REFUSED[name]
     assert reason in str(cuda.supports(ops.op(text, inputs, outputs, "row")))
 
 
-def test_the_body_language_is_open_to_questions():
+def test_the_body_language_is_open_to_questions() -> None:
     assert cuda.is_pointwise("Gelu")
     assert cuda.is_pointwise("BiasGelu", "com.microsoft")
     assert not cuda.is_pointwise("BiasGelu")
@@ -284,12 +291,14 @@ PRODUCT = ops.op("(x, w) => (y) { m = MatMul(x, w) y = Relu(m) }", (HALF,) * 2, 
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("aligned", [True, False])
-def test_every_kernel_waits_for_the_one_ahead(fused, shapes, aligned):
+def test_every_kernel_waits_for_the_one_ahead(
+    fused: FusedOp, shapes: tuple[tuple[int, ...], ...], aligned: bool
+) -> None:
     """It may be launched early, so it says once where it begins to need what the one ahead computes."""
     assert cuda.plan(fused, shapes, aligned, H200).kernel.text.count("join_stream();") == 1
 
 
-def test_every_block_waits_and_the_last_ones_let_the_next_kernel_begin():
+def test_every_block_waits_and_the_last_ones_let_the_next_kernel_begin() -> None:
     """One that did not wait would race with the kernel ahead; told by all, the next one takes the places of blocks."""
     text = template(DEVICE).text
     head = text[text.index("DEVICE void join_stream()") :]
@@ -299,7 +308,7 @@ def test_every_block_waits_and_the_last_ones_let_the_next_kernel_begin():
 
 
 @pytest.mark.parametrize("name", ["float", "pointwise", "Parameters", "1) {}\n#include <passwd>", "", "x" * 10**6])
-def test_a_name_of_a_file_is_no_word_of_the_text(name):
+def test_a_name_of_a_file_is_no_word_of_the_text(name: str) -> None:
     """A kernel is called after its op, and nothing else: no keyword, no name of a template, no text, no megabyte."""
     fused = replace(ops.op("(x) => (y) { y = Relu(x) }", (HALF,), (HALF,)), name=name)
     text = cuda.plan(fused, ((8,),), True, H200).kernel.text

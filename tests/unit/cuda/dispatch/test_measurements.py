@@ -1,8 +1,10 @@
 """The tuning file: it says what was measured, the same way each time, and refuses what it does not know."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -18,6 +20,7 @@ from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError, ModelError
 from onnxfuse.support.integer_parts import part_of, text_of
 
@@ -118,7 +121,7 @@ def test_another_file_is_refused_with_its_name(tmp_path: Path, text: str, told: 
         ({"spread": [1.0]}, "spread has 1 number"),
     ],
 )
-def test_an_unknown_fact_of_a_candidate_is_refused(tmp_path: Path, change: dict[str, object], told: str) -> None:
+def test_an_unknown_fact_of_a_candidate_is_refused(tmp_path: Path, change: dict[str, Any], told: str) -> None:
     facts = measurements.as_dict(book(measured()))
     facts["machines"][0]["measured"][0]["candidates"][0].update(change)
     path = tmp_path / "t.json"
@@ -193,7 +196,7 @@ def test_names_of_candidates() -> None:
     assert [c.name for c in measured().candidates] == ["fused", "fused tile 128x64x2", "fused row_threads 64", "alone"]
 
 
-CASES = {
+CASES: dict[str, tuple[FusedOp, Sequence[tuple[int, ...]]]] = {
     "gemm": products.case(products.GELU, HALF, (512,), 768, 768),
     "gate": products.case(products.SWIGLU, HALF, (512,), 512, 768),
     "gemm, odd": products.case(products.GELU, HALF, (512,), 765, 768),

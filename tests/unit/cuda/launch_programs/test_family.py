@@ -7,7 +7,10 @@ import dataclasses
 import math
 import random
 import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,7 @@ from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.planning.launch_plan import SmallCosts
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.branching import smaller
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
@@ -29,7 +33,12 @@ LAYER = recurrents.Case("LSTM", 256, 100, 8, 256, "bidirectional", states=False)
 GROUPS, VOLUMES = "group = 16, pads = [0, 64, 0, 63]", "strides = [1, 2, 2], pads = [1, 1, 1, 1, 1, 1]"
 FLOATS = attentions.Case(2, 12, 128, 128, dtype=FLOAT)
 
-CASES = {
+
+def _rows(name: str) -> tuple[FusedOp, Sequence[tuple[int, ...]]]:
+    return rows.TEMPLATES[name].op(HALF), rows.TEMPLATES[name].small
+
+
+CASES: dict[str, Callable[[], tuple[FusedOp, Sequence[tuple[int, ...]]]]] = {
     "attention": lambda: (attentions.Case(2, 12, 128, 128).op(), attentions.Case(2, 12, 128, 128).shapes()),
     "attention in float32": lambda: (FLOATS.op(), FLOATS.shapes()),
     "scan": lambda: (ops.op(RUNNING, (HALF,) * 2, (HALF,), "scan"), [(2, 130), (130,)]),
@@ -39,13 +48,10 @@ CASES = {
     "convolution": lambda: products.window(HALF, (2, 56, 56, 64), 64, (3, 3), "pads = [1, 1, 1, 1]"),
     "convolution in groups": lambda: products.window(HALF, (2, 1, 49, 768), 768, (1, 128), GROUPS),
     "convolution of volumes": lambda: products.window(HALF, (2, 8, 28, 28, 128), 128, (3, 3, 3), VOLUMES),
-    **{f"moved {name}": (lambda name=name: moved.small(HALF)[name]) for name in sorted(moved.small(HALF))},
-    **{f"row {n}": (lambda of=of: (of.op(HALF), of.small)) for n, of in sorted(rows.TEMPLATES.items())},
-    **{f"product {name}": (lambda name=name: products.table(name, HALF)) for name in sorted(products.TABLE)},
-    **{
-        f"prologue {name}": (lambda name=name: products.prologue(name, HALF, 50, 768, 768))
-        for name in sorted(products.PROLOGUES)
-    },
+    **{f"moved {name}": partial(moved.small(HALF).__getitem__, name) for name in sorted(moved.small(HALF))},
+    **{f"row {name}": partial(_rows, name) for name in sorted(rows.TEMPLATES)},
+    **{f"product {name}": partial(products.table, name, HALF) for name in sorted(products.TABLE)},
+    **{f"prologue {name}": partial(products.prologue, name, HALF, 50, 768, 768) for name in sorted(products.PROLOGUES)},
 }
 OVER_THE_BATCH = {
     "row batch statistics", "row sum over the batch", "row sum over a long batch", "row relu backward + bias gradient",
@@ -53,7 +59,7 @@ OVER_THE_BATCH = {
 """Whose kernels' texts hold how many elements of the batch a thread adds up."""
 
 
-def batches(op, shapes, count: int) -> tuple[Family, int, int]:
+def batches(op: FusedOp, shapes: Sequence[tuple[int, ...]], count: int) -> tuple[Family, int, int]:
     """Return the program of shapes that differ in the batch, how many of them were planned and how many recorded."""
     rank = max(map(len, shapes))
     batch = next(s[0] for s in shapes if len(s) == rank)
@@ -90,7 +96,7 @@ def test_one_program_serves_most_batches(name: str) -> None:
 # ---- the recording itself
 
 
-def recording(*dims: int) -> tuple[Recording, list]:
+def recording(*dims: int) -> tuple[Recording, list[Any]]:
     made = Recording({}, DecisionNode(), dims)
     return made, [made.dim(n) for n in range(len(dims))]
 
@@ -102,7 +108,7 @@ def questions(node: DecisionNode) -> int:
 @pytest.mark.parametrize(
     "use", [hash, str, int, range, float, lambda n: [0] * n, lambda n: list(range(9))[n], bin, lambda n: math.gcd(n, 4)]
 )
-def test_the_bare_number_cannot_be_had_unasked(use) -> None:
+def test_the_bare_number_cannot_be_had_unasked(use: Callable[..., Any] | type[Any]) -> None:
     """Whatever takes it, in Python or in C: the recording holds for that number alone."""
     made, (n,) = recording(7)
     use(n)

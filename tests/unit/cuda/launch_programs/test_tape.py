@@ -2,7 +2,9 @@
 
 import struct
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,11 +22,11 @@ from tests.support.kernels.tape_evaluator import Tape
 NEGATE = ops.op("(x) => (y) { y = Neg(x) }", (FLOAT,), (FLOAT,), "pointwise")
 
 
-def recorded(grid, sizes) -> Family:
+def recorded(grid: Callable[[Any], Any], sizes: Iterable[int]) -> Family:
     """Return a program of a planner whose grid is computed by `grid`."""
     launch = cuda.plan(NEGATE, ((8,),), True, H200)
 
-    def plan(shapes) -> LaunchPlan:
+    def plan(shapes: Sequence[tuple[int, ...]]) -> LaunchPlan:
         return replace(launch, grid=(grid(shapes[0][0]), 1, 1))
 
     made = Family(Key((1,), (None,)), plan)

@@ -8,6 +8,7 @@ import pytest
 from onnxfuse.fusion.region.make_op import make_op
 from onnxfuse.graph.graph import Graph
 from onnxfuse.rules.match.replace import _not_in_opset
+from onnxfuse.shapes.inference import infer
 from tests.support.small import fuses, ops, optimize, parse, reasons
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -58,3 +59,33 @@ def test_no_withdrawn_operator_is_put_into_a_function(name: str, opset: int) -> 
     said = make_op(graph, graph.nodes, "any", "row")
     assert said == f"{name} is deprecated in ONNX's opset {opset}: it may be a node, not part of a function"
     assert _not_in_opset(name, "", len(inputs), set(), opset) == f"{name} is deprecated in opset {opset}"
+
+
+def whole(text: str, opset: int = 17) -> Graph:
+    """Return the graph of a model, with the types that are inferred for it."""
+    model = parse(text, opset)
+    return Graph(model.graph, infer(model).graph, opset)
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "reason"),
+    [
+        (
+            "g (float[N,4] x, float[4] s) => (float[N,4] y) { n = LayerNormalization (x, s) y = Relu (n) }", 16,
+            "LayerNormalization is not in ONNX's opset 16: ONNX Runtime knows it as a node, not in a function",
+        ),
+        (
+            "g (int64[N] x) => (int64[N] y) <int64 two = {2}> { a = Mul (x, two) y = Neg (a) }", 8,
+            "'two' is no Constant of ONNX's opset 8, which are floating point numbers alone",
+        ),
+        (
+            "g (float[N] x) => (float[N] y) { a = mine.Odd (x) y = Neg (a) }", 17,
+            "the element type of 'a' is not known",
+        ),
+    ],
+)  # fmt: skip
+def test_no_function_holds_what_onnx_runtime_does_not_run_there(text: str, opset: int, reason: str) -> None:
+    """The same nodes run outside of functions, and stay there."""
+    graph = whole(text, opset)
+    nodes = [n for n in graph.nodes if not n.domain]
+    assert make_op(graph, nodes, "any", "pointwise") == reason

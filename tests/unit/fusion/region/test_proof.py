@@ -1,6 +1,8 @@
 """No fused op without a plan: it is planned for every GPU before it is made, else its place is left to the next way."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import onnx
 import pytest
@@ -11,18 +13,22 @@ from onnxfuse import cuda
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.dispatch import dispatch as launching
 from onnxfuse.cuda.dispatch import proof
-from onnxfuse.cuda.planning.arch import A100
+from onnxfuse.cuda.planning.arch import A100, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.graph import concrete_shapes
-from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.passes import pipeline
+from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.symbolic.element_types import UnsupportedError
+from tests.support.arches import on
 from tests.support.shared_input import products
 from tests.support.small import assert_same_numbers, fuses, parse
 from tests.support.small import ops as operators
 from tests.unit.fusion.test_caches import EXPORTED
 
 
-def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, pipeline.OptimizeReport]:
+def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, OptimizeReport]:
     made = onnx.ModelProto()
     made.CopyFrom(model)
     return made, pipeline.run(made)
@@ -38,13 +44,13 @@ def plan_everywhere(model: onnx.ModelProto, **sizes: int) -> None:
         for shapes in {concrete_shapes.input_shapes(node, types) for node in nodes}:
             assert shapes is not None
             for arch in SUPPORTED:
-                if cuda.supports(op, lambda arch=arch: arch) is None:
+                if cuda.supports(op, on(arch)) is None:
                     assert cuda.plan(op, shapes, True, arch).grid[0]
                     assert cuda.plan(op, shapes, False, arch).grid[0]
 
 
 @pytest.mark.parametrize(("count", "launches"), [(3, [3]), (11, [11]), (12, [6, 6]), (25, [9, 8, 8])])
-def test_products_of_one_input_are_as_many_launches_as_they_need(count, launches):
+def test_products_of_one_input_are_as_many_launches_as_they_need(count: int, launches: list[int]) -> None:
     """12 products of one input, as DeBERTa-v2 has them, are more than one launch takes; each takes its bias along."""
     model = products(count)
     made, report = optimized(model)
@@ -55,7 +61,7 @@ def test_products_of_one_input_are_as_many_launches_as_they_need(count, launches
     assert_same_numbers(model, made)
 
 
-def test_sizes_that_never_come_together_say_nothing():
+def test_sizes_that_never_come_together_say_nothing() -> None:
     """The planner tells which two: a name that the model does not relate to others takes the size that they ask for."""
     made, _ = optimized(parse(EXPORTED))
     ((name, (node,)),) = (
@@ -76,7 +82,7 @@ def test_sizes_that_never_come_together_say_nothing():
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 9])
-def test_products_of_one_output_are_made_in_the_best_way_that_has_a_kernel(count):
+def test_products_of_one_output_are_made_in_the_best_way_that_has_a_kernel(count: int) -> None:
     """Five and more in one body have none anywhere: other ways take their place, and what stopped the first is told."""
     model = products(count, summed=True)
     made, report = optimized(model)
@@ -95,12 +101,15 @@ def _sizes(count: int) -> str:
 CHAIN = "g (float16[N,M] x, float16[N,M] r) => (float16[N,M] y) { s = Add (x, r) t = Tanh (s) y = Neg (t) }"
 
 
-def without_plans(monkeypatch, refuse) -> None:
+def without_plans(monkeypatch: pytest.MonkeyPatch, refuse: Callable[..., Any]) -> None:
     """Let the pointwise template have no plan where `refuse` (shapes, arch) says so."""
     template = launching.TEMPLATES["pointwise"]
     own = template.planner
+    assert own is not None
 
-    def plan(op, shapes, aligned, arch, tuning):
+    def plan(
+        op: FusedOp, shapes: tuple[tuple[int, ...], ...], aligned: bool, arch: Arch, tuning: Variant | None
+    ) -> LaunchPlan:
         if refuse(shapes, arch):
             raise UnsupportedError("too much for it")
         return own.plan(op, shapes, aligned, arch, tuning)
@@ -118,7 +127,9 @@ def without_plans(monkeypatch, refuse) -> None:
     ],
     ids=["one GPU", "odd sizes", "one element", "large sizes"],
 )
-def test_what_has_no_plan_on_one_gpu_at_one_size_is_not_made(monkeypatch, refuse, where):
+def test_what_has_no_plan_on_one_gpu_at_one_size_is_not_made(
+    monkeypatch: pytest.MonkeyPatch, refuse: Callable[..., Any], where: str
+) -> None:
     """The nodes stay, and the report says at which size, on which GPU and why."""
     without_plans(monkeypatch, refuse)
     from onnxfuse.fusion.region import proof
@@ -133,7 +144,7 @@ def test_what_has_no_plan_on_one_gpu_at_one_size_is_not_made(monkeypatch, refuse
     assert reason.endswith(": too much for it")
 
 
-def test_a_name_has_one_number_in_all_inputs(monkeypatch):
+def test_a_name_has_one_number_in_all_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes that could never meet ask for nothing: 'N' of one input is that of the other."""
     seen = set()
     without_plans(monkeypatch, lambda shapes, arch: seen.add(shapes))
@@ -155,17 +166,17 @@ def test_a_name_has_one_number_in_all_inputs(monkeypatch):
         ("(x, z) => (y) { s = Shape(z) y = Reshape(x, s) }", ((2, 3), (7,)), False),
     ],
 )
-def test_the_body_says_which_shapes_it_takes(text, shapes, taken):
+def test_the_body_says_which_shapes_it_takes(text: str, shapes: tuple[tuple[int, ...], ...], taken: bool) -> None:
     fused = ops.op(text, (HALF,) * len(shapes), (HALF,))
     assert proof.takes(fused, shapes) == taken
 
 
-def test_shapes_that_the_body_does_not_take_need_no_plan():
+def test_shapes_that_the_body_does_not_take_need_no_plan() -> None:
     fused = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
     assert cuda.unplanned(fused, ((2, 3), (4,)), [(A100, True)]) is None
 
 
-def test_each_supported_gpu_is_planned_for_before_an_op_is_made():
+def test_each_supported_gpu_is_planned_for_before_an_op_is_made() -> None:
     """A GPU is a row of SUPPORTED: whichever there are, an op has a plan on each, on some with unaligned pointers."""
     from onnxfuse.fusion.region import proof
 

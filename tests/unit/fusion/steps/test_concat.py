@@ -40,7 +40,7 @@ def inception(joined: str = "a, b, c, d", channels: int = 40, rest: str = "z = C
     return halved(model)
 
 
-def test_branches_side_by_side_are_one_op():
+def test_branches_side_by_side_are_one_op() -> None:
     """What others read, too, goes in as it is; the parts' own ops are gone from the model."""
     model = inception()
     made, report = optimize(model)
@@ -56,7 +56,7 @@ def test_branches_side_by_side_are_one_op():
     assert_same_numbers(model, onnxfuse.unfuse(made))
 
 
-def test_a_constant_between_the_nodes_of_a_body_is_no_node_that_was_replaced():
+def test_a_constant_between_the_nodes_of_a_body_is_no_node_that_was_replaced() -> None:
     """One of a later part stands there, as the factors of a Resize do: every node comes back under its name."""
     model = parse("g (float[2,9] x) => (float[2,9] y) <float half = {0.5}> { m = Mul (x, half) y = Softmax (m) }")
     made, _ = optimize(model)
@@ -85,12 +85,12 @@ def test_a_constant_between_the_nodes_of_a_body_is_no_node_that_was_replaced():
         (inception("d, i", 16), "no value side by side is what a kernel computes for that alone"),
     ],
 )
-def test_what_is_no_op_of_parts_stays_with_the_reason(model, reason):
+def test_what_is_no_op_of_parts_stays_with_the_reason(model: ModelProto, reason: str) -> None:
     _, report = optimize(model)
     assert [n.refusal.reason for n in report.stopped if n.rule == "concat"] == [reason]
 
 
-def test_a_concat_of_something_else_was_not_near():
+def test_a_concat_of_something_else_was_not_near() -> None:
     """Shapes are put together in every exported model: that says nothing of images."""
     _, report = optimize(parse("g (int64[1] a, int64[1] b) => (int64[2] y) { y = Concat <axis = 0> (a, b) }"))
     (stopped,) = (s for s in report.stopped if s.rule == "concat")

@@ -14,14 +14,14 @@ STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT}
 """What decides where growth begins, before its first step."""
 
 
-def test_every_kind_of_growth_is_one_step_and_some_template_allows_it():
+def test_every_kind_of_growth_is_one_step_and_some_template_allows_it() -> None:
     """None is only a word."""
     in_order = [kind for kinds, _ in (*GROWING, *FINISHING) for kind in kinds]
     assert sorted([*in_order, *STARTS]) == sorted(Growth)
     assert set().union(*(t.growth for t in cuda.TEMPLATES.values())) == set(Growth)
 
 
-def test_templates_have_an_order_of_their_own():
+def test_templates_have_an_order_of_their_own() -> None:
     """No two share a place in it, a name, or the words that tell them apart."""
     found = cuda.TEMPLATES.values()
     for fact in ("name", "order", "summary"):
@@ -37,7 +37,7 @@ def test_templates_have_an_order_of_their_own():
         ("direct", "transposes = true", "`transposes` grows by transposed output, which template 'direct' does not"),
     ],
 )
-def test_a_step_that_the_template_does_not_allow_is_told(tmp_path: Path, template: str, line: str, told: str):
+def test_a_step_that_the_template_does_not_allow_is_told(tmp_path: Path, template: str, line: str, told: str) -> None:
     """With the line, and the steps that it allows: nothing is fused less than a rule seems to say."""
     file = tmp_path / "odd.toml"
     file.write_text(
@@ -55,7 +55,7 @@ OTHER_WORDS = {"pointwise", "concat", "library", "row"}
 
 
 @pytest.mark.parametrize("name", sorted(set(cuda.TEMPLATES) - OTHER_WORDS))
-def test_a_template_is_named_in_its_folder_and_by_rules_alone(name):
+def test_a_template_is_named_in_its_folder_and_by_rules_alone(name: str) -> None:
     """What others ask of it they ask its object: a new one is a folder and a rule file."""
     package = Path(cuda.__file__).parents[1]
     found = [f for f in package.rglob("*.py") if f'"{name}"' in f.read_text(encoding="utf-8")]

@@ -29,7 +29,7 @@ g (float[N,4,5,{p}] p, float[N,4,5,{q}] q, float[16,3,3,{p + q}] w) => (float[N,
 
 
 @pytest.mark.parametrize("axis", [3, -1])
-def test_the_concat_is_in_the_convolutions_kernel(axis):
+def test_the_concat_is_in_the_convolutions_kernel(axis: int) -> None:
     model = parse(net(f"x = Concat <axis = {axis}> (p, q)"))
     pipeline.run(model, NARROW)
     assert ops(model) == ["{Concat Transpose Transpose Conv Transpose Relu}"]
@@ -46,7 +46,7 @@ def test_the_concat_is_in_the_convolutions_kernel(axis):
         (net("x = Concat <axis = 3> (p, q)", 6, 26), "'p' has 6 channels, expected a multiple of 16 bytes"),
     ],
 )
-def test_a_concat_that_stays_is_told_why(text, told):
+def test_a_concat_that_stays_is_told_why(text: str, told: str) -> None:
     """The convolution is a kernel all the same."""
     model = parse(text)
     report = pipeline.run(model, NARROW)
@@ -56,7 +56,7 @@ def test_a_concat_that_stays_is_told_why(text, told):
     assert_same_numbers(parse(text), model)
 
 
-def test_images_below_each_other_stay():
+def test_images_below_each_other_stay() -> None:
     """A Concat of another axis than the channels."""
     text = net("x = Concat <axis = 1> (p, q)", 16, 16).replace("float[16,3,3,32]", "float[16,3,3,16]")
     text = text.replace("(float[N,4,5,16] y", "(float[N,8,5,16] y")
@@ -65,7 +65,7 @@ def test_images_below_each_other_stay():
     assert ops(model) == ["Concat", "{Transpose Transpose Conv Transpose Relu}"]
 
 
-def test_a_dense_block_writes_nothing_side_by_side():
+def test_a_dense_block_writes_nothing_side_by_side() -> None:
     """As torch exports it: each convolution on all values before it, the last one with the residual."""
     kept = ", ".join([weights("w", 16, 16, 3, 3), weights("v", 16, 32, 3, 3), weights("u", 16, 48, 3, 3)])
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[N,16,H,W] x) => (float[N,16,H,W] y) <{kept}> {{
@@ -111,7 +111,7 @@ def fused(text: str) -> list[str]:
         "x = Concat <axis = -1> (q, p, p) a = Gelu (x) f = Mul (a, x)",
     ],
 )
-def test_a_product_reads_what_lies_side_by_side(nodes):
+def test_a_product_reads_what_lies_side_by_side(nodes: str) -> None:
     """One kernel, which writes neither what is put side by side nor what is made of it."""
     text = product(nodes)
     if "p, p" in nodes:
@@ -131,7 +131,7 @@ def test_a_product_reads_what_lies_side_by_side(nodes):
     ],
     ids=["read elsewhere", "beside a matrix", "two of them", "many columns"],
 )
-def test_what_lies_side_by_side_otherwise_stays(text):
+def test_what_lies_side_by_side_otherwise_stays(text: str) -> None:
     """The product by itself; what stands before it has a kernel of its own."""
     assert not any("Concat" in one and "MatMul" in one for one in fused(text))
 
@@ -143,16 +143,16 @@ def test_what_lies_side_by_side_otherwise_stays(text):
         ("1,14,14", False), ("20,14,14", False), ("1,56,56", False), ("N,14,14", False),
     ],
 )  # fmt: skip
-def test_few_rows_stay(size, joins):
+def test_few_rows_stay(size: str, joins: bool) -> None:
     """Known to be few, or perhaps few: of small images, however many there are."""
     model = parse(product("x = Concat <axis = 3> (p, q) f = Relu (x)", size=size))
     assert pipeline.run(model).by_rule().get("joined_factor", 0) == joins
 
 
-def test_a_dense_layer_is_two_kernels():
+def test_a_dense_layer_is_two_kernels() -> None:
     """As torch exports it, channels first: norm, ReLU and a convolution of one pixel, then one of three by three."""
     rng = np.random.default_rng(0)
-    shapes = {"u": (64, 64, 3, 3), "w": (32, 128, 1, 1), "v": (32, 32, 3, 3)}
+    shapes: dict[str, tuple[int, ...]] = {"u": (64, 64, 3, 3), "w": (32, 128, 1, 1), "v": (32, 32, 3, 3)}
     shapes |= dict.fromkeys(("scale", "shift", "mean"), (128,))
     kept = {n: rng.standard_normal(s) for n, s in shapes.items()} | {"variance": rng.uniform(1, 2, 128)}
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>

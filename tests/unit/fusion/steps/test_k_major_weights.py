@@ -1,6 +1,7 @@
 """Weights that are stored [n, k] for products of float32, and models that refuse TF32."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -28,7 +29,7 @@ MEASURED = Choices()
 """Where measuring decides, nothing is declined here."""
 
 
-def test_only_weights_of_kernels_are_turned():
+def test_only_weights_of_kernels_are_turned() -> None:
     """The second product, of seven columns, stays the library's, its weight as it was; the numbers stay the same."""
     model, before = parse(BLOCK), parse(BLOCK)
     pipeline.run(model)
@@ -41,14 +42,14 @@ def test_only_weights_of_kernels_are_turned():
     assert_same_numbers(before, model)
 
 
-def test_optimizing_again_changes_nothing():
+def test_optimizing_again_changes_nothing() -> None:
     model = parse(BLOCK)
     pipeline.run(model, choices=MEASURED)
     again = onnxfuse.optimize(model)
     assert again.SerializeToString(deterministic=True) == model.SerializeToString(deterministic=True)
 
 
-def test_what_is_undone_computes_the_same():
+def test_what_is_undone_computes_the_same() -> None:
     """The weight has its own axes and its own name again: no node more than there were."""
     model, before = parse(BLOCK), parse(BLOCK)
     pipeline.run(model, choices=MEASURED)
@@ -59,7 +60,7 @@ def test_what_is_undone_computes_the_same():
 
 
 @pytest.mark.parametrize("other", ["Add (r, w)", "Gather (w, i)", "Gemm <transB = 1> (rows, w)", "MatMul (q, w)"])
-def test_a_weight_that_is_read_as_it_was_too_is_stored_once(other):
+def test_a_weight_that_is_read_as_it_was_too_is_stored_once(other: str) -> None:
     """ONNX Runtime transposes it for the kernel as it makes a session; a vector by a weight has no kernel."""
     shape = {"Gemm": "[A,B]", "MatMul (q": "[8]"}
     text = BLOCK.replace("[N,S,7]", next((s for start, s in shape.items() if other.startswith(start)), "[A,B,C]"))
@@ -78,7 +79,7 @@ def test_a_weight_that_is_read_as_it_was_too_is_stored_once(other):
     assert_same_numbers(before, undone)
 
 
-def test_onnx_runtime_transposes_a_weight_as_it_makes_a_session(tmp_path):
+def test_onnx_runtime_transposes_a_weight_as_it_makes_a_session(tmp_path: Path) -> None:
     """No run does: of float32 it is a constant in the graph that runs."""
     text = BLOCK.replace("MatMul (r, v)", "MatMul (q, w)").replace("float[N,S,7] z", "float[8] z")
     model = parse(text.replace("r)", "r, float[8] q)", 1))
@@ -91,7 +92,7 @@ def test_onnx_runtime_transposes_a_weight_as_it_makes_a_session(tmp_path):
     assert all("w" not in n.input for n in run.graph.node if n.op_type == "Transpose")
 
 
-def test_a_gemm_only_changes_its_layout():
+def test_a_gemm_only_changes_its_layout() -> None:
     text = BLOCK.replace("[N,S,", "[N,").replace("MatMul (x, w)", "Gemm <alpha = 0.5> (x, w)")
     model, before = parse(text), parse(text)
     pipeline.run(model)
@@ -102,7 +103,7 @@ def test_a_gemm_only_changes_its_layout():
 
 
 @pytest.mark.parametrize("strictly", [True, False])
-def test_products_are_fused_in_strict_float32_too(strictly):
+def test_products_are_fused_in_strict_float32_too(strictly: bool) -> None:
     """Their kernel keeps the digits where the session does not allow TF32."""
     model = parse(BLOCK)
     set_strict_fp32(model, strict=strictly)
@@ -110,7 +111,7 @@ def test_products_are_fused_in_strict_float32_too(strictly):
     assert {op.template for op in fused_ops(model).values()} == {"gemm"}
 
 
-def test_strict_float32_leaves_other_types_alone():
+def test_strict_float32_leaves_other_types_alone() -> None:
     model = parse(BLOCK.replace("float[", "bfloat16["))
     set_strict_fp32(model)
     pipeline.run(model, choices=MEASURED)
@@ -118,7 +119,7 @@ def test_strict_float32_leaves_other_types_alone():
 
 
 @pytest.mark.parametrize("strictly", [True, False])
-def test_strict_float32_makes_no_convolution_that_rounds(strictly):
+def test_strict_float32_makes_no_convolution_that_rounds(strictly: bool) -> None:
     """Of a first layer, a window and groups the groups alone have no kernel that keeps the digits."""
     model = parse("""<ir_version: 8, opset_import: ["" : 20]>
     g (float[N,3,16,16] x, float[8,3,3,3] p, float[8,8,3,3] q, float[8,4,3,3] r) => (float[N,8,16,16] y) {
@@ -140,7 +141,7 @@ def test_strict_float32_makes_no_convolution_that_rounds(strictly):
 
 @pytest.mark.parametrize("strictly", [True, False])
 @pytest.mark.parametrize("node", ["MatMul (x, w)", "Gemm <transB = 1> (x, w)"])
-def test_a_product_alone_has_a_kernel(strictly, node):
+def test_a_product_alone_has_a_kernel(strictly: bool, node: str) -> None:
     """Whether the model allows TF32 or not."""
     model = parse("""<ir_version: 8, opset_import: ["" : 20]>
     g (float[N,8] x) => (float[N,8] y) <float[8,8] w = {WEIGHT}> { m = NODE  y = Softmax (m) }""".replace(
@@ -154,7 +155,7 @@ def test_a_product_alone_has_a_kernel(strictly, node):
 
 
 @pytest.mark.parametrize("strictly", [True, False])
-def test_a_product_by_large_weights_has_a_kernel_in_strict_float32_alone(strictly):
+def test_a_product_by_large_weights_has_a_kernel_in_strict_float32_alone(strictly: bool) -> None:
     """cuBLAS rounds to TF32 where that is allowed, and is the faster one for many rows."""
     model = parse("""<ir_version: 8, opset_import: ["" : 20]>
     g (float[N,2056] x) => (float[N,2048] y) { m = MatMul (x, w)  y = Softmax (m) }""")

@@ -32,32 +32,32 @@ def fused(text: str, choices: Choices | None = None) -> list[str]:
         "f = Gelu (x) y = MatMul (f, w)",
     ],
 )
-def test_the_nodes_before_a_product_join_it(nodes):
+def test_the_nodes_before_a_product_join_it(nodes: str) -> None:
     (one,) = fused(graph(nodes))
     assert one.count(" ") == nodes.count("=") - 1
 
 
-def test_products_of_one_computed_factor_are_one_kernel():
+def test_products_of_one_computed_factor_are_one_kernel() -> None:
     """It is computed once for both."""
     nodes = "f = Gelu (x) m = MatMul (f, w) y = Add (m, b) n = MatMul (f, v) z = Add (n, b)"
     assert fused(graph(nodes, "float16[N,3,8] y, float16[N,3,8] z")) == ["{Gelu MatMul Add MatMul Add}"]
 
 
-def test_what_computes_a_vector_for_the_factor_stays():
+def test_what_computes_a_vector_for_the_factor_stays() -> None:
     """It would be computed anew for each element; the vector may lie in any way that the kernel reads."""
     nodes = "e = Exp (r) f = Mul (x, e) y = MatMul (f, w)"
     for shape in ("N,3,1", "N,1,8", "8"):
         assert fused(graph(nodes, inputs=f"float16[N,3,8] x, float16[{shape}] r")) == ["Exp", "{Mul MatMul}"]
 
 
-def test_what_follows_a_product_that_the_library_computes_may_join():
+def test_what_follows_a_product_that_the_library_computes_may_join() -> None:
     """No kernel takes it for nothing."""
     weights = WEIGHTS + ", float16[6,8] u = {" + ",".join(["15360"] * 48) + "}"
     text = graph("m = MatMul (q, u) a = Add (m, b) f = Gelu (a) y = MatMul (f, w)", inputs="float16[N,3,6] q")
     assert fused(text.replace(WEIGHTS, weights)) == ["MatMul", "{Add Gelu MatMul}"]
 
 
-def test_a_gate_of_each_image_is_computed_by_its_own_product():
+def test_a_gate_of_each_image_is_computed_by_its_own_product() -> None:
     """Squeeze and excite: the gate follows a product, of another shape; the images times the gate do not."""
     nodes = "m = MatMul (q, v) a = Add (m, b) e = Sigmoid (a) f = Mul (x, e) y = MatMul (f, w)"
     inputs = "float16[N,3,8] x, float16[N,1,8] q"
@@ -77,18 +77,18 @@ def test_a_gate_of_each_image_is_computed_by_its_own_product():
         ("f = Mul (x, q) y = MatMul (f, w)", ["Mul", "{MatMul}"]),
     ],
 )
-def test_what_belongs_elsewhere_stays_there(nodes, left):
+def test_what_belongs_elsewhere_stays_there(nodes: str, left: list[str]) -> None:
     assert fused(graph(nodes, inputs="float16[2,3,8] x, float16[1,3,8] q")) == left
 
 
-def test_many_columns_are_left_to_two_kernels_unless_measuring_decides():
+def test_many_columns_are_left_to_two_kernels_unless_measuring_decides() -> None:
     text = """<ir_version: 8, opset_import: ["" : 20]>
     g (float16[N,8] x, float16[8,16] w) => (float16[N,16] y) { f = Gelu (x) y = MatMul (f, w) }"""
     assert fused(text) == ["Gelu", "MatMul"]
     assert fused(text, Choices()) == ["{Gelu MatMul}"]
 
 
-def test_a_product_that_measured_slower_so_keeps_its_own_kernel():
+def test_a_product_that_measured_slower_so_keeps_its_own_kernel() -> None:
     """Declined with what stands before it, the product is offered without."""
     text = graph("f = Gelu (x) m = MatMul (f, w) y = Add (m, b)")
     (first,) = pipeline.run(parse(text), choices=Choices()).applied
@@ -97,7 +97,7 @@ def test_a_product_that_measured_slower_so_keeps_its_own_kernel():
     assert fused(text, choices) == ["Gelu", "{MatMul Add}"]
 
 
-def test_the_portable_body_is_the_nodes():
+def test_the_portable_body_is_the_nodes() -> None:
     model = parse(graph("s = Sigmoid (x) f = Mul (x, s) m = MatMul (f, w) y = Add (m, b)"))
     pipeline.run(model)
     (op,) = fused_ops(model).values()

@@ -5,9 +5,12 @@ import onnx
 import pytest
 
 from onnxfuse.fusion.region.make_op import op_name
-from onnxfuse.fusion.steps.pointwise import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS
+from onnxfuse.fusion.steps.movement import not_movement
+from onnxfuse.fusion.steps.pointwise import MAX_INPUTS, MAX_NODES, MAX_OUTPUTS, not_pointwise
+from onnxfuse.graph.graph import Graph
 from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.runtime.sessions.shape_math import shape_math
+from onnxfuse.shapes.inference import infer
 from tests.support.small import assert_same_numbers, evaluate, fuses, ops, optimize, parse, reasons, signed_inputs
 
 # ---- what is read elsewhere
@@ -525,3 +528,68 @@ def test_no_kernel_begins_at_arithmetic_on_shapes() -> None:
     }"""
     made, _ = optimize(parse(text))
     assert not fused_ops(made)
+
+
+# ---- why a node is no work of a kernel
+
+
+REFUSED = """g (float[N,4] x, string[N] words, float[2,4] sized) => (float[N,4] y) {
+  m = Cast <to = 8> (x)
+  n = Cast <to = 1> (words)
+  d, mask = Dropout (x)
+  shape = Shape (x)  moved = Neg (shape)  extents = Concat <axis = 0> (shape, moved)
+  odd = mine.Odd (x)  known = Neg (odd)
+  i = NonZero (x)  r = Reshape (x, shape)  t = Transpose (words)
+  f = mine.Moved (x)  turned = Transpose (f)
+  y = Neg (x)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("m", "the element type of 'm' is string"),
+        ("d", "Dropout has 2 outputs"),
+        ("moved", "computes a shape, which stays on the CPU"),
+        ("known", "the element type of 'odd' is not known"),
+        ("odd", "Odd is not pointwise"),
+        ("i", "NonZero is not pointwise"),
+        ("y", None),
+    ],
+)
+def test_what_no_kernel_computes_elementwise(value: str, said: str | None) -> None:
+    graph = graph_of(REFUSED)
+    node = graph.producer(value)
+    assert node is not None
+    assert not_pointwise(graph, node, frozenset({"shape", "moved", "extents"})) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("y", "Neg is not data movement"),
+        ("extents", "computes a shape, which stays on the CPU"),
+        ("r", "'shape' is computed at run time"),
+        ("t", "the element type of 'words' is string"),
+        ("turned", "the element type of 'f' is not known"),
+    ],
+)
+def test_what_no_kernel_moves(value: str, said: str) -> None:
+    graph = graph_of(REFUSED)
+    node = graph.producer(value)
+    assert node is not None
+    assert not_movement(graph, node, frozenset({"shape", "moved", "extents"})) == said
+
+
+def test_what_is_fused_is_not_fused_again() -> None:
+    made, _ = optimize(parse("g (float[N,4] x) => (float[N,4] y) { a = Exp (x) y = Neg (a) }"))
+    graph = Graph(made.graph, made.graph, 17)
+    (node,) = graph.nodes
+    assert (not_pointwise(graph, node, frozenset()), not_movement(graph, node, frozenset())) == (
+        "is fused already",
+    ) * 2
+
+
+def graph_of(text: str) -> Graph:
+    model = parse(text)
+    return Graph(model.graph, infer(model).graph, 17)

@@ -37,7 +37,7 @@ RELUS = "y0 = Relu (m0) y1 = Relu (m1) y2 = Relu (m2)"
     ],
     ids=["keys and values beside queries", "all differ", "off the boundary", "the first of another body", "the last"],
 )  # fmt: skip
-def test_which_products_become_one_op(text, fused):
+def test_which_products_become_one_op(text: str, fused: list[str]) -> None:
     """Those of as many columns where not all have one body, or where a number of columns is no multiple of 8."""
     model = parse(text)
     pipeline.run(model, GEMM)
@@ -46,14 +46,14 @@ def test_which_products_become_one_op(text, fused):
     assert_same_numbers(parse(text), model)
 
 
-def test_what_stays_apart_is_told_why():
+def test_what_stays_apart_is_told_why() -> None:
     text = net(f"y0 = Sigmoid (m0) {RELUS[14:]}", 32, 8, 8)
     report = pipeline.run(parse(text), GEMM)
     told = [stop.reason for one in report.applied for stop in one.stops]
     assert any("products side by side with different bodies" in one for one in told)
 
 
-def test_heads_of_queries_and_of_fewer_keys_are_written_apart():
+def test_heads_of_queries_and_of_fewer_keys_are_written_apart() -> None:
     nodes = """s = Constant <value = int64[4] {1, -1, 4, 8}> () t = Constant <value = int64[4] {1, -1, 1, 8}> ()
   a = Reshape (m0, s) b = Reshape (m1, t) c = Reshape (m2, t)
   y0 = Transpose <perm = [0,2,1,3]> (a) y1 = Transpose <perm = [0,2,1,3]> (b) y2 = Transpose <perm = [0,2,3,1]> (c)"""

@@ -31,11 +31,11 @@ def fused(text: str, choices: Choices | None = None) -> list[str]:
     return ops(model)
 
 
-def test_heads_are_written_apart():
+def test_heads_are_written_apart() -> None:
     assert fused(HEADS) == ["{MatMul Add Reshape Transpose}"]
 
 
-def test_each_product_of_one_input_is_written_in_its_way():
+def test_each_product_of_one_input_is_written_in_its_way() -> None:
     """Queries by head; keys by head and turned over; values as they are."""
     nodes = """m = MatMul (x, w) a = Add (m, b) r = Reshape (a, s) y = Transpose <perm = [0, 2, 1, 3]> (r)
       n = MatMul (x, v) c = Add (n, b) q = Reshape (c, s) z = Transpose <perm = [0, 2, 3, 1]> (q)
@@ -45,18 +45,18 @@ def test_each_product_of_one_input_is_written_in_its_way():
     assert one.count("Transpose") == one.count("Reshape") == 2
 
 
-def test_what_moves_the_last_axis_stays_unless_measuring_decides():
+def test_what_moves_the_last_axis_stays_unless_measuring_decides() -> None:
     text = HEADS.replace("[0, 2, 1, 3]", "[0, 2, 3, 1]").replace("N,2,3,4", "N,2,4,3")
     assert fused(text)[0] == "{MatMul Add}"
     assert fused(text, Choices()) == ["{MatMul Add Reshape Transpose}"]
 
 
-def test_a_transpose_needs_no_reshape():
+def test_a_transpose_needs_no_reshape() -> None:
     nodes = "m = MatMul (x, w) y = Transpose <perm = [1, 0, 2]> (m)"
     assert fused(graph("float16[3,N,8] y", nodes)) == ["{MatMul Transpose}"]
 
 
-def test_what_a_product_reads_as_it_stands_is_left_to_it():
+def test_what_a_product_reads_as_it_stands_is_left_to_it() -> None:
     """ONNX Runtime's product takes a matrix turned over: a Transpose for it alone costs nothing."""
     nodes = "m = MatMul (x, w) a = Add (m, b) t = Transpose <perm = [0, 2, 1]> (a) y = MatMul (t, x)"
     assert fused(graph("float16[N,8,8] y", nodes)) == ["{MatMul Add}", "Transpose", "MatMul"]
@@ -76,7 +76,7 @@ BIASED = "m = MatMul (x, w) a = Add (m, b)"
         HEADS.replace("{0, 0, 2, 4}", "{0, 4, 2, 3}").replace("N,2,3,4", "N,2,4,3"),
     ],
 )
-def test_what_the_kernel_cannot_write_or_need_not_stays_behind_it(text):
+def test_what_the_kernel_cannot_write_or_need_not_stays_behind_it(text: str) -> None:
     assert fused(text)[0] == "{MatMul Add}"
 
 
@@ -94,7 +94,7 @@ def rows(nodes: str, outputs: str = "float[N,4,6,16] y", channels: int = 16) -> 
     return fused(text)
 
 
-def test_rows_are_read_and_written_in_runs():
+def test_rows_are_read_and_written_in_runs() -> None:
     turned = "t = Transpose <perm = [0, 2, 1, 3]> (x) y = LayerNormalization (t, w)"
     assert rows(turned) == ["{Transpose LayerNormalization}"]
     nodes = "n = LayerNormalization (x, w) y = Transpose <perm = [0, 2, 1, 3]> (n)"
@@ -125,5 +125,5 @@ def test_rows_are_read_and_written_in_runs():
         ),
     ],
 )
-def test_rows_are_not_moved_in_pieces_or_twice(nodes, outputs, channels, left):
+def test_rows_are_not_moved_in_pieces_or_twice(nodes: str, outputs: str, channels: int, left: list[str]) -> None:
     assert rows(nodes, outputs, channels) == left

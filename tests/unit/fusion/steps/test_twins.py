@@ -36,14 +36,14 @@ g (float[N,H,S,8] q, float[{k}] k, float[S,8] cos, float[S,8] sin) => (float[N,H
     ],
     ids=["queries and keys", "fewer heads of keys", "one of the other", "other angles", "other work"],
 )  # fmt: skip
-def test_what_is_done_to_two_values_is_one_kernel(text, fused):
+def test_what_is_done_to_two_values_is_one_kernel(text: str, fused: list[str]) -> None:
     """Where one shape holds for both, neither waits for the other, and they do the same."""
     model, _ = optimize(parse(text), "movement")
     assert sorted(ops(model)) == sorted(fused)
     assert_same_numbers(parse(text), model)
 
 
-def test_as_many_values_as_a_kernel_writes():
+def test_as_many_values_as_a_kernel_writes() -> None:
     """Four rotations by one table; a fifth has a kernel of its own."""
     names = [(f"x{i}", f"y{i}") for i in range(5)]
     inputs, outputs = (", ".join(f"float[N,H,S,8] {pair[n]}" for pair in names) for n in (0, 1))
@@ -56,7 +56,7 @@ g ({inputs}, float[S,8] cos, float[S,8] sin) => ({outputs}) <{CUTS}> {{
     assert_same_numbers(parse(text), model)
 
 
-def test_a_cast_for_each_reader_is_one():
+def test_a_cast_for_each_reader_is_one() -> None:
     """As transformers exports ModernBERT: queries and keys each have a Cast of the cosines, and of the sines."""
     casts = "qc = Cast <to = 1> (cos) qs = Cast <to = 1> (sin) kc = Cast <to = 1> (cos) ks = Cast <to = 1> (sin)\n  "
     text = net(casts + rotated("q", "y", "qc", "qs") + rotated("k", "z", "kc", "ks"))

@@ -14,6 +14,7 @@ from onnxfuse.graph.validity import complaint
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.passes import phases, pipeline
 from onnxfuse.rules.language import rule_file
+from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.runtime.sessions.opening import refusal
 from onnxfuse.support.errors import ModelError, RuleError
 from tests.support.small import assert_same_numbers, ops, parse
@@ -52,7 +53,7 @@ def no_type(body: onnx.FunctionProto) -> None:
     next(n for n in body.node if n.op_type == "Abs").op_type = "Not"
 
 
-def optimized(text: str, rules: tuple[rule_file.Rule, ...] = ()) -> tuple[onnx.ModelProto, pipeline.OptimizeReport]:
+def optimized(text: str, rules: tuple[rule_file.Rule, ...] = ()) -> tuple[onnx.ModelProto, OptimizeReport]:
     """Return the model as a command makes it, and the report."""
     made = parse(text)
     return made, pipeline.run(

@@ -12,6 +12,7 @@ import pytest
 
 import onnxfuse
 from onnxfuse.measure.benchmark import bench, compare
+from onnxfuse.measure.timing import device
 from onnxfuse.measure.timing.binding import bind, opened, ort_values, outputs_of
 from onnxfuse.measure.timing.settings import DEFAULT, Setting, cpu_settings
 from onnxfuse.support.errors import ModelError, UsageError
@@ -46,7 +47,7 @@ def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelPr
     assert [b.dimensions for b in found.blocks] == [{"batch": 1, "words": 1}, {"batch": 5, "words": 1}]
     assert [b.items for b in found.blocks] == [1, 5]
     assert found.assumed == ("words",)
-    settings = [s.name for s in cpu_settings(compare.device.cores())]
+    settings = [s.name for s in cpu_settings(device.cores())]
     for block in found.blocks:
         assert [(r.model, r.setting) for r in block.rows] == [(m, s) for m in ("original", "fused") for s in settings]
         assert block.refused == ()
@@ -81,7 +82,7 @@ def test_a_refused_setting_is_listed_with_its_reason(
     original: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others run on; the reason is the first line of what ONNX Runtime said."""
-    monkeypatch.setattr(compare.device, "cores", lambda: 2)
+    monkeypatch.setattr(device, "cores", lambda: 2)
     refuse(monkeypatch, {("original", "2 threads")})
     (block,) = bench(original, onnxfuse.optimize(original), providers=CPU, runs=1, rounds=1).blocks
     assert [(r.model, r.setting, r.reason) for r in block.refused] == [("original", "2 threads", "no plan was found")]
@@ -93,7 +94,7 @@ def test_a_model_that_runs_at_no_setting_is_an_error(
     original: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No table without a fused row."""
-    monkeypatch.setattr(compare.device, "cores", lambda: 1)
+    monkeypatch.setattr(device, "cores", lambda: 1)
     refuse(monkeypatch, {("fused", "default"), ("fused", "1 thread")})
     with pytest.raises(ModelError, match="the fused model runs at none of the settings: no plan was found"):
         bench(original, onnxfuse.optimize(original), providers=CPU, runs=1, rounds=1)

@@ -52,6 +52,7 @@ def test_a_benchmark_tells_work_and_roofline() -> None:
     found = bench(model, model, providers=CPU, runs=2, rounds=1)
     (block,) = found.blocks
     assert (block.work["original"].bytes, block.work["original"].flops) == (3 * 4 * 512 * 512, 2 * 512**3)
+    assert found.ceilings is not None
     assert found.peak == found.ceilings.flops_per_second["float32"]
     assert all(0 < (block.roofline(row) or 0) < 10 for row in block.rows)
     assert found.uncounted == "nothing is launched on a CPU"

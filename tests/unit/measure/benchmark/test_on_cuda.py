@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import onnx
+import pytest
 
 from onnxfuse.measure.benchmark import bench, compare
 from onnxfuse.measure.benchmark.ceilings import Ceilings
@@ -35,7 +36,7 @@ def stand_in_card() -> None:
     used = itertools.count(0, 5_000_000)
     device.used_memory = lambda: next(used)
     device._card = lambda: {"device": "stand-in"}
-    compare.measured = lambda types, providers, setting: Ceilings(1e12, {})
+    pytest.MonkeyPatch().setattr(compare, "measured", lambda types, providers, setting: Ceilings(1e12, {}))
 
 
 def options_of_each_setting() -> Any:
@@ -110,7 +111,7 @@ def benched_strictly() -> Any:
         found.append(session.get_provider_options()["CUDAExecutionProvider"]["use_tf32"])
         return session
 
-    compare.opened = recorded
+    pytest.MonkeyPatch().setattr(compare, "opened", recorded)
     bench(original(), strict, runs=1, rounds=1)
     return [seen, found]
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import onnx
 import pytest
@@ -96,7 +97,7 @@ def ran(name: str, begin: float, duration: float, op: str = "Relu") -> Ran:
     return Ran(name, op, "CUDA", begin, duration, 32)
 
 
-def kernel(name: str, begin: float, duration: float, launched: float | None, **more: str) -> TracedKernel:
+def kernel(name: str, begin: float, duration: float, launched: float | None, **more: Any) -> TracedKernel:
     return TracedKernel(name, begin, duration, launched, **more)
 
 
@@ -201,7 +202,7 @@ def test_time_per_node_is_that_of_its_kernels() -> None:
 def test_nodes_are_read_from_onnx_runtimes_profile() -> None:
     """Nodes of each run, by the time of the run; fences and the like are no nodes; in a loop a node runs often."""
     args = {"op_name": "Relu", "provider": "CPUExecutionProvider", "activation_size": "8", "output_size": "8"}
-    events = [
+    events: list[dict[str, Any]] = [
         {"name": "model_run", "ts": 0, "dur": 50}, {"name": "model_run", "ts": 100, "dur": 50},
         *({"cat": "Node", "name": "a_kernel_time", "ts": t, "dur": 3, "args": args} for t in (5, 10, 105, 110)),
         {"cat": "Node", "name": "a_fence_before", "ts": 4, "dur": 0, "args": {"op_name": "Relu"}},

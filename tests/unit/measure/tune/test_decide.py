@@ -19,6 +19,7 @@ from onnxfuse.measure.tune.work import TuningTask
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
+from onnxfuse.runtime.engine.cuda_provider import cuda_unusable
 from onnxfuse.runtime.kernels import variants as runtime_tuned
 from onnxfuse.support.errors import DeviceError, UsageError
 from tests.support.tuning import HERE, Times, block, by_kind, stopwatch
@@ -213,7 +214,7 @@ def test_times_of_another_machine_are_not_used_and_that_is_told(monkeypatch: pyt
 
 
 def test_tuning_needs_a_gpu() -> None:
-    if runtime_tuned.cuda_unusable() is None:
+    if cuda_unusable() is None:
         pytest.skip("there is a GPU here")
     with pytest.raises(DeviceError):
         on_gpu()

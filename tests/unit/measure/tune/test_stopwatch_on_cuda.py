@@ -4,8 +4,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx.reference import ReferenceEvaluator
 
+from onnxfuse import cuda
 from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.measurements import Timed
 from onnxfuse.cuda.planning.variant import Variant
@@ -41,7 +43,7 @@ def timed(**settings: Any) -> Any:
     """Time every candidate of the chain. ONNX Runtime's own kernels compute nothing here: another evaluator answers."""
     runtime_tuned.machine_of = lambda device: HERE
     stand_in = stand_in_kernels.install(**settings)
-    candidate_times.cuda.compile = lambda kernel, arch: b""
+    cuda.compile = lambda kernel, arch: b""
     answer = candidate_times._answer
 
     def answered(candidate: Candidate, inputs: candidate_times.Arrays) -> Any:
@@ -122,7 +124,7 @@ def a_wrong_variant() -> Any:
             raise KernelError("no registers are left", "")
         return plan(self, op, shapes, aligned, arch, tuning)
 
-    stand_in.plan = planned
+    pytest.MonkeyPatch().setattr(stand_in, "plan", planned)
     return facts_of(timed()[2])
 
 

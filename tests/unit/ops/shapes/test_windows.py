@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,16 +22,16 @@ LENGTHS = (4, 5, 7, 8)
 PADDED = ("VALID", "SAME_UPPER", "SAME_LOWER", [0, 0], [1, 0], [0, 1], [1, 1])
 
 
-def forms(op: str, opset: int) -> list[dict[str, object]]:
+def forms(op: str, opset: int) -> list[dict[str, Any]]:
     """Return the attributes of windows that an operator set has: of each size, stride, dilation, padding, rounding."""
     known = defs.get_schema(op, opset).attributes
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
     for size, stride, dilation, pad, ceil in itertools.product((1, 2, 3), (1, 2, 3), (1, 2), PADDED, (0, 1)):
         if (dilation > 1 and "dilations" not in known) or (ceil and "ceil_mode" not in known):
             continue
         if max(pad) >= size if isinstance(pad, list) else (pad != "VALID" and size < stride):
             continue  # ONNX Runtime refuses them
-        one: dict[str, object] = {"kernel_shape": [size], "strides": [stride]}
+        one: dict[str, Any] = {"kernel_shape": [size], "strides": [stride]}
         one |= {"auto_pad": pad} if isinstance(pad, str) else {"pads": pad}
         found.append(one | ({"dilations": [2]} if dilation > 1 else {}) | ({"ceil_mode": 1} if ceil else {}))
     return found

@@ -73,7 +73,10 @@ def test_rows_of_columns(ids: str, concat: str, picked: tuple[int, ...], gathers
 def test_a_row_outside_its_table_is_an_error_still(wrong: tuple[int, ...]) -> None:
     """As it was: no row of the next table is read."""
     alone = assert_rows(columns("Concat <axis = 1> (u0, u1, u2)"))
-    feeds = {"ids": np.asarray([(0, 0, 0), wrong], np.int64), "x": np.zeros((2, 1, 2), np.float32)}
+    feeds: dict[str, np.ndarray] = {
+        "ids": np.asarray([(0, 0, 0), wrong], np.int64),
+        "x": np.zeros((2, 1, 2), np.float32),
+    }
     with pytest.raises(Exception, match="indices element out of data bounds"):
         runs(alone, feeds)
 

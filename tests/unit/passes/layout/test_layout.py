@@ -1,5 +1,7 @@
 """Channels last inside: every operator means the same, and Transposes stand at the edges of a region alone."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -40,7 +42,7 @@ def nodes(model: ModelProto) -> list[str]:
 
 CONV = "{Transpose Transpose Conv Transpose}"
 
-NEUTRAL = {
+NEUTRAL: dict[str, tuple[str, dict[str, Any]]] = {
     "Relu": ("y = Relu (x)", {}),
     "Clip": ("y = Clip (x, low, high)", {"extra": ", float low = {-1}, float high = {2}"}),
     "one number per channel": ("y = Mul (x, m)", {"extra": ", " + weights("m", 4, 1, 1)}),
@@ -369,7 +371,9 @@ def test_means_of_signals_and_volumes_are_taken_channels_last(mean: str, size: s
         (4, (1, 3, 3), "pads = [0,1,1,0,1,1], strides = [1,1,1], dilations = [1,1,1]", "6,7,5"),
     ],
 )
-def test_layers_of_volumes_with_few_channels_are_channels_of_images(channels, kernel, how, out) -> None:
+def test_layers_of_volumes_with_few_channels_are_channels_of_images(
+    channels: int, kernel: tuple[int, int, int], how: str, out: str
+) -> None:
     """One movement puts the layers that a window sees beside each other; bias and activation join the convolution."""
     model = parse(f"""g (float[N,{channels},6,7,5] x) => (float[N,8,{out}] y)
     <{weights("w", 8, channels, *kernel)}, {weights("b", 8)}, {weights("v", 8, 8, 1, 1, 1)}> {{
@@ -606,7 +610,7 @@ def test_other_pads_stay(pad: str, conv: str) -> None:
 
 
 @pytest.mark.parametrize("side", [32, 1024])
-def test_a_group_norm_stands_inside_a_region(side):
+def test_a_group_norm_stands_inside_a_region(side: int) -> None:
     """Between two Transposes that its kernel takes in, whatever a group holds."""
     text = f"""<ir_version: 10, opset_import: ["" : 21]>
     g (float[1,4,{side},{side}] x) => (float[1,4,{side},{side}] y)

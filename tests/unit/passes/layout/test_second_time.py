@@ -111,7 +111,8 @@ def test_a_convolution_that_no_kernel_takes_is_laid_out_once(case: str) -> None:
 @pytest.mark.parametrize("extents", [(8, 8), (4, 8, 8)])
 def test_a_convolution_is_laid_out_where_a_kernel_takes_it(extents: tuple[int, ...]) -> None:
     """Of bfloat16 that is decided by fusing: with what follows a kernel takes it, alone none does."""
-    shape, size = ["n", 72, *extents], (72, 72, *(3 for _ in extents))
+    shape: list[str | int | None] = ["n", 72, *extents]
+    size = (72, 72, *(3 for _ in extents))
     one = np.uint16(15744).tobytes()  # 0.0625
     weight = TensorProto(name="w", data_type=TensorProto.BFLOAT16, dims=size, raw_data=one * int(np.prod(size)))
     pads = [1] * 2 * len(extents)

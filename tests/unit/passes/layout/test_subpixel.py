@@ -1,5 +1,8 @@
 """Transposed convolutions as convolutions over blocks: the same numbers as ONNX Runtime's, and never a product more."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,7 +30,7 @@ def model(
     dtype: int = TensorProto.FLOAT,
     bias: bool = True,
     behind: bool = True,
-    **attributes: object,
+    **attributes: Any,
 ) -> ModelProto:
     """Return Conv -> ConvTranspose -> LeakyRelu -> Conv over whole numbers, of which all sums are exact.
 
@@ -102,7 +105,7 @@ def geometries(draw: st.DrawFn, rank: int) -> dict[str, list[int] | str]:
 @given(data=st.data(), rank=st.sampled_from([1, 2, 3]), bias=st.booleans(), opset=st.sampled_from(OPSETS))
 def test_any_geometry_computes_the_same(data: st.DataObject, rank: int, bias: bool, opset: int) -> None:
     """Kernels of whole strides, any padding on either side, output_padding, auto_pad; sizes known or not."""
-    told = data.draw(geometries(rank))
+    told: dict[str, Any] = data.draw(geometries(rank))
     kernel = told.pop("kernel")
     assert isinstance(kernel, list)
     size = [data.draw(st.integers(4, 6)) for _ in range(rank)]
@@ -123,7 +126,7 @@ def test_an_output_shape_that_is_asked_for(data: st.DataObject) -> None:
     same(before, image(before, [1, 2, *size]))
 
 
-TAKEN = {
+TAKEN: Mapping[str, tuple[int, Any, list[int | str], dict[str, Any]]] = {
     "a vocoder": (1, [8], [9], {"strides": [4], "pads": [2, 2]}),
     "a vocoder, open": (1, [8], ["L"], {"strides": [4], "pads": [2, 2]}),
     "a decoder of sound": (1, [10], ["L"], {"strides": [5]}),
@@ -156,7 +159,7 @@ def test_old_operator_sets(opset: int) -> None:
     assert any("MatMul Add Reshape" in op for op in ops(made)) == (opset == 9)
 
 
-LEFT = {
+LEFT: Mapping[str, tuple[int, Any, list[int | str], dict[str, Any]]] = {
     "unlike numbers of taps": (2, [3, 3], [5, 6], {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "groups": (2, [2, 2], [5, 6], {"strides": [2, 2], "group": 2}),
     "dilations": (2, [2, 2], [5, 6], {"strides": [2, 2], "dilations": [2, 1]}),

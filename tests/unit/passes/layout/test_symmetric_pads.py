@@ -1,5 +1,7 @@
 """Transposed convolutions that pad unlike at their ends pad alike: the same numbers, and a kernel on CUDA."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto
@@ -23,7 +25,12 @@ def test_any_padding_computes_the_same(data: st.DataObject, rank: int, bias: boo
     more = [data.draw(st.integers(0, s - 1)) for s in strides]
     size = [data.draw(st.integers(4, 6)) for _ in range(rank)]
     names: list[int | str] = [f"D{at}" for at in range(rank)] if data.draw(st.booleans()) else list(size)
-    told = {"strides": strides, "dilations": dilations, "pads": pads, **({"output_padding": more} if any(more) else {})}
+    told: dict[str, Any] = {
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        **({"output_padding": more} if any(more) else {}),
+    }
     before = model(rank, kernel, names, opset=opset, bias=bias, **told)
     assert not uneven(same(before, image(before, [2, 2, *size])))
 

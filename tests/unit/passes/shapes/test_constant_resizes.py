@@ -1,5 +1,7 @@
 """Sizes that the types tell are constants; scales come to the same extents whoever rounds."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,7 +11,7 @@ from onnxfuse.passes import pipeline
 from onnxfuse.shapes.inference import infer
 from tests.support.small import parse
 
-NUMPY = {"float": np.float32, "float16": np.float16}
+NUMPY: dict[str, Any] = {"float": np.float32, "float16": np.float16}
 
 
 def resized(sizes: str, mode: str, dtype: str = "float", opset: int = 17, more: str = "") -> onnx.ModelProto:

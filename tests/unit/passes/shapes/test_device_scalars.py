@@ -80,7 +80,10 @@ def test_numbers_are_the_same(rows: int) -> None:
     assert pipeline.count_ops(made)["Range"] == 4  # n, t, n * t and -n * t
     assert pipeline.count_ops(made)["Sqrt"] == 1  # none is left on the CPU, where nobody reads it
     rng = np.random.default_rng(rows)
-    feeds = {"x": rng.standard_normal((rows, 5), np.float32), "ids": rng.integers(-9, 9, (rows, 5))}
+    feeds: dict[str, np.ndarray] = {
+        "x": rng.standard_normal((rows, 5), np.float32),
+        "ids": rng.integers(-9, 9, (rows, 5)),
+    }
     for mine, theirs in zip(*both(made, model, feeds), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     again = onnx.ModelProto()
@@ -126,7 +129,7 @@ def test_views_of_one_number_are_drawn_once_and_what_is_far_from_it_is_computed(
     assert log.input[0].endswith("on_gpu")
     rng = np.random.default_rng(0)
     for length in (0, 1, 11):
-        feeds = {
+        feeds: dict[str, np.ndarray] = {
             "past": rng.standard_normal((3, 2, length, 8)).astype(np.float32),
             "x": rng.standard_normal((3, 1, 8)).astype(np.float16),
         }

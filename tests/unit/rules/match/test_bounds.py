@@ -61,7 +61,8 @@ where = "const(w)"
 
 def test_operands_in_any_order_do_not_take_days(tmp_path: Path) -> None:
     """A tree of 63 Adds stands in two orders at each, and the rule's condition holds for none."""
-    values, lines = [f"b{i}" for i in range(64)], []
+    values = [f"b{i}" for i in range(64)]
+    lines: list[str] = []
     inputs = list(values)
     while len(values) > 1:
         pairs = list(zip(values[::2], values[1::2], strict=True))

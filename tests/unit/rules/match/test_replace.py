@@ -1,6 +1,7 @@
 """What folding does to the numbers, and when it must not be done."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,7 +25,7 @@ from tests.support.small import (
 )
 
 
-def conv_batchnorm(dtype: np.dtype, w: np.ndarray, scale: float, var: float, mean: float = 0.0) -> onnx.ModelProto:
+def conv_batchnorm(dtype: type[Any], w: np.ndarray, scale: Any, var: Any, mean: float = 0.0) -> onnx.ModelProto:
     """Return Conv and BatchNormalization over one input channel, every channel with the same statistics."""
     channels = w.shape[0]
     weights = {
@@ -79,7 +80,7 @@ def test_folding_a_large_mean_keeps_the_digits() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-def test_a_folded_weight_keeps_the_element_type(dtype: np.dtype) -> None:
+def test_a_folded_weight_keeps_the_element_type(dtype: type[Any]) -> None:
     """A float16 model stays a float16 model."""
     w = np.array([[1, -2], [0.5, 3]])
     folded = folded_weight(conv_batchnorm(dtype, w, scale=2.0, var=4.0))

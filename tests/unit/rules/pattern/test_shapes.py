@@ -16,6 +16,7 @@ from onnxfuse.rules.rewriting.rewrite import find
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import INVENTED, ValueType
 from onnxfuse.support.errors import RuleError
+from tests.support.extents import extents
 from tests.support.small import assert_same_numbers, parse
 
 PATTERN = parse_pattern("(q, k, mask) => (y) { s = MatMul (q, k) y = Add (s, mask) }", "here")
@@ -92,7 +93,7 @@ def test_an_unknown_shape_fits_nothing() -> None:
 def test_an_unknown_extent_equals_none() -> None:
     """Nor itself by another name; as the only axis of its name it fits, as `_` does."""
     graph = graph_of(MODEL)
-    graph.retype("m", ValueType(1, (1, 1, None, "T")))
+    graph.retype("m", ValueType(1, extents(1, 1, None, "T")))
     told = [
         find(graph, PATTERN, predicate.parse_shapes(written(lines), PATTERN), graph.nodes[-1])
         for lines in ({"q": "_ _ S _", "mask": "_ _ S _"}, {"mask": "_ _ S _", "q": "_ _ S _"}, {"mask": "_ _ S _"})
@@ -136,7 +137,7 @@ def test_shapes_mean_their_equations() -> None:
             ]
             name = match.values[value]
             assert isinstance(name, str)
-            graph.retype(name, ValueType(1, tuple(known) if pick.random() < 0.95 else None))
+            graph.retype(name, ValueType(1, extents(*known) if pick.random() < 0.95 else None))
         named = [t for text in lines.values() for t in text.split() if t.isalpha()]
         if named:
             lines["mask"] += f" {pick.choice(named)}|1" if pick.random() < 0.3 else ""

@@ -1,6 +1,7 @@
 """An attempt of a rewrite is repeated only if something that it read has changed, and would else end as before."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -23,7 +24,7 @@ from tests.support.small import graph_of, parse
 
 Search = Callable[[], Match | Refusal | None]
 
-SMALL = {"hidden": 64, "heads": 4, "vocabulary": 100}
+SMALL: dict[str, Any] = {"hidden": 64, "heads": 4, "vocabulary": 100}
 
 
 def encoder(layers: int) -> ModelProto:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -132,7 +133,7 @@ def test_a_foreign_gpu_is_refused_by_name(made: Path, fake_cuda: Path) -> None:
 
 def test_a_session_on_a_foreign_gpu_beside_another_is_refused_when_it_is_made(made: Path, fake_cuda: Path) -> None:
     """By name, before a run; the GPU that the pack is for serves."""
-    two = {"FAKE_CUDA_CAPABILITY": "90,75"}
+    two: dict[str, Any] = {"FAKE_CUDA_CAPABILITY": "90,75"}
     served = Served(made, fake_cuda, "--device", "1", **two)
     assert served.code == 1
     assert re.search(

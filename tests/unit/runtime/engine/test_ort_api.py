@@ -55,14 +55,14 @@ class Api:
 
     def at(self, slot: int, *arguments: Any) -> Any:
         """Call the function in a slot; return its pointer, None for the null that means success."""
-        return ctypes.CFUNCTYPE(ctypes.c_void_p)(self.table[slot])(*arguments)
+        return ctypes.CFUNCTYPE(ctypes.c_void_p)(self.table[slot] or 0)(*arguments)
 
     def call(self, name: str, *arguments: Any) -> None:
         status = self.at(SLOTS[name], *arguments)
         assert status is None, f"{name}: {self.message(status)}"
 
     def message(self, status: int) -> str:
-        get_message = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(self.table[SLOTS["GetErrorMessage"]])
+        get_message = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(self.table[SLOTS["GetErrorMessage"]] or 0)
         return (get_message(status) or b"").decode()
 
 

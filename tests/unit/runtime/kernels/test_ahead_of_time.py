@@ -1,5 +1,6 @@
 """Kernels are compiled before they are asked for: at once where shapes are known, else from the first op's on."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -42,9 +43,9 @@ class Compiler:
         self.threads: set[int] = set()
         self.now, self.most = 0, 0
         self.until: threading.Event | threading.Barrier | None = None
-        monkeypatch.setattr(module.cuda, "compile", self.compile)
-        monkeypatch.setattr(module.cuda, "arch_of", lambda device: H200)
-        monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
+        monkeypatch.setattr(cuda, "compile", self.compile)
+        monkeypatch.setattr(cuda, "arch_of", lambda device: H200)
+        monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
     def compile(self, kernel: cuda.KernelSource, arch: Arch) -> bytes:
         self.entries.append(kernel.entry)
@@ -133,7 +134,7 @@ def test_an_op_without_a_plan_is_told_where_it_is_asked_for(monkeypatch: pytest.
     def refuse(*facts: Any) -> Any:
         raise KernelError("no kernel", "")
 
-    monkeypatch.setattr(module.cuda, "plan", refuse)
+    monkeypatch.setattr(cuda, "plan", refuse)
     ahead = made("3")
     ahead.start(0)
     with pytest.raises(KernelError, match="no kernel"):
@@ -143,7 +144,7 @@ def test_an_op_without_a_plan_is_told_where_it_is_asked_for(monkeypatch: pytest.
 
 def test_what_is_not_begun_when_the_options_go_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
-    monkeypatch.setattr(module.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     go_on = threading.Event()
     compiler.until = go_on
     ahead = made("3")

@@ -9,6 +9,7 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda.planning import limits
+from onnxfuse.runtime.engine.launch import LaunchArguments
 from onnxfuse.runtime.kernels import loader
 from tests.support import fused_models as models
 
@@ -26,7 +27,8 @@ def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.Monke
     monkeypatch.setattr(cuda, "arch_of", lambda device: arch)
     monkeypatch.setattr(cuda, "load", load)
     shapes = ((3, 8), (8,))
-    launch = loader.planner(models.BIAS_RELU)(shapes, True, 1)
+    launch = loader.planner(models.BIAS_RELU)(shapes, True, 1, None)
+    assert isinstance(launch, LaunchArguments)
     plan = cuda.plan(models.BIAS_RELU, shapes, True, arch)
     assert asked == [(plan.kernel, 1)]
     assert (launch.grid, launch.block, launch.shared_bytes) == (plan.grid, plan.block, plan.shared_bytes)
@@ -48,7 +50,8 @@ def test_each_stream_gets_scratch_memory_of_its_own(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cuda, "zeros", zeros)
     text = "Sum_1 (x) => (y) { a = Constant <value_ints = [0]> () y = ReduceSum <keepdims = 0> (x, a) }"
     op = models.fused_op(text, inputs=1, template="row")
-    launch = loader.planner(op)(((50_000, 64),), True, 0)
+    launch = loader.planner(op)(((50_000, 64),), True, 0, None)
+    assert isinstance(launch, LaunchArguments)
     assert launch.scratch_bytes > 0
     assert [launch.scratch(), launch.scratch()] == [1000, 1001]
     assert {(m.size, m.device) for m in made} == {(launch.scratch_bytes, 0)}

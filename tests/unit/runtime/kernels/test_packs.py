@@ -45,7 +45,7 @@ def image(kernel: cuda.KernelSource, arch: Arch) -> bytes:
 
 def compiled(folder: Path, **how: Any) -> Path:
     """Write the chain of three ops and its pack, without a compiler; return the model's path."""
-    cuda.compile, cuda.portable = image, image  # type: ignore[assignment]
+    cuda.compile, cuda.portable = image, image
     path = folder / "chain.onnx"
     io.save(models.chain(), path)
     compiling.compile(path, Compiling(**{"archs": ("sm_90a",), "ranges": {"N": (1, 4096)}, **how}))
@@ -81,7 +81,7 @@ def counted() -> SimpleNamespace:
         counts.loads += 1
         return loaded
 
-    def load(*facts: Any) -> Any:
+    def load(kernel: cuda.KernelSource, device: int) -> Any:
         counts.builds += 1
         return loaded
 
@@ -92,7 +92,7 @@ def counted() -> SimpleNamespace:
 
 def begin() -> tuple[Path, SimpleNamespace]:
     growth.install()
-    packing.Workers = lambda processes: Workers(1)  # type: ignore[assignment,misc]
+    pytest.MonkeyPatch().setattr(packing, "Workers", lambda processes: Workers(1))
     path = compiled(Path(os.environ["XDG_CACHE_HOME"]).parent)
     return path, counted()
 
@@ -105,7 +105,7 @@ def streams() -> Any:
     path, counts = begin()
     chance = random.Random(1)
     lengths = [chance.randint(1, 4096) for _ in range(200)]
-    found = {}
+    found: dict[str, Any] = {}
     options = onnxruntime.SessionOptions()
     runtime.register(options, path)
     for kind, opened in (
@@ -261,7 +261,7 @@ def no_nvrtc() -> Any:
     path, counts = begin()
     ahead_of_time.MOST_THREADS = 0
 
-    def load(*facts: Any) -> Any:
+    def load(kernel: cuda.KernelSource, device: int) -> Any:
         raise NoCompilerError("NVRTC cannot be loaded")
 
     cuda.load = load
@@ -287,7 +287,8 @@ def test_where_nothing_can_be_compiled_the_packs_general_kernels_run(on_fake_cud
 
 def launched(program: StoredProgram, shapes: Any) -> Any:
     numbered = tuple(LoadedKernel(n + 1, True, None) for n in range(len(program.kernels)))
-    return bridge().evaluated(LaunchProgram(0, program.tape, numbered, (), lambda size: SimpleNamespace()), shapes)
+    rooms: Any = SimpleNamespace()
+    return bridge().evaluated(LaunchProgram(0, program.tape, numbered, (), lambda size: rooms), shapes)
 
 
 @pytest.mark.usefixtures("no_compiler")

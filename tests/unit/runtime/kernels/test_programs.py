@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import random
 import struct
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +23,15 @@ from bench.cases import products, rows
 from bench.cases.ops import HALF
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda.dispatch.measurements import key
-from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, VERSION, written
+from onnxfuse.cuda.launch_programs.family import Family
+from onnxfuse.cuda.launch_programs.tape import ANSWER, HEADER, JUMP, MAGIC, MISS, NUMBERS, VERSION, bits_of, written
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
-from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel
+from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
+from onnxfuse.symbolic.operations import OPERATIONS, UnansweredError
 from tests.support import fused_models as models
 from tests.support import growth
 from tests.support.kernels import programs
@@ -38,15 +44,20 @@ ROW = np.zeros((1, 5, 8), np.float32)
 """Of LINEAR's inputs."""
 
 
-def program(family: programs.Family) -> LaunchProgram:
+def no_rooms(size: int) -> Any:
+    """Give no scratch memory: what is evaluated is not launched."""
+    return SimpleNamespace()
+
+
+def program(family: Family) -> LaunchProgram:
     """Return the program of a family whose kernels' functions are their numbers, from 1 on."""
     tape = written(family)
     assert tape is not None
     found = tuple(LoadedKernel(n + 1, True, None) for n in range(len(family.kernels)))
-    return LaunchProgram(0, tape, found, (), lambda size: SimpleNamespace())
+    return LaunchProgram(0, tape, found, (), no_rooms)
 
 
-def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:
+def facts(plan: LaunchPlan, family: Family) -> dict[str, Any]:
     """Return the plan as the bridge tells it."""
     maps = []
     for m in plan.tensor_maps:
@@ -62,10 +73,14 @@ def facts(plan: LaunchPlan, family: programs.Family) -> dict[str, Any]:
     }  # fmt: skip
 
 
-BODIES = {
+def _row(name: str, *_: Any) -> tuple[FusedOp, Sequence[tuple[int, ...]]]:
+    return rows.TEMPLATES[name].op(HALF), rows.TEMPLATES[name].small
+
+
+BODIES: dict[str, Callable[..., tuple[FusedOp, Sequence[tuple[int, ...]]]]] = {
     "gelu": lambda m, n, k: products.case(products.GELU, HALF, m, n, k),
     "heads": lambda m, n, k: products.case(products.RESIDUAL, HALF, m, n, k),
-    **{name: (lambda m, n, k, of=of: (of.op(HALF), of.small)) for name, of in sorted(rows.TEMPLATES.items())},
+    **{name: partial(_row, name) for name in sorted(rows.TEMPLATES)},
 }
 
 
@@ -127,11 +142,19 @@ def tape_of(code: Sequence[tuple[int, ...]], registers: int = 1, kernels: int = 
     ("tape", "told"),
     [
         (tape_of([(MISS, 0, 0, 0, 0)], registers=0), "another size"),
+        (b"OFLP", "cut off"),
+        (HEADER.pack(MAGIC, VERSION + 1, *[0] * 8), f"of version {VERSION + 1}, expected {VERSION}"),
         (tape_of([(MISS, 0, 2**31, 0, 0)]), "an instruction out of range"),
         (tape_of([(MISS, 0, 0, 1, 0)]), "an instruction out of range"),
         (tape_of([(ANSWER, 2**20, 0, 0, 0)]), "an instruction out of range"),
         (tape_of([(ANSWER, 0, 0, 2**30, 0)]), "an instruction out of range"),
         (tape_of([(JUMP, 1, 0, 0, 1), (MISS, 0, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(15, 0, 0, 0, 0), (MISS, 0, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(NUMBERS["floor"] + 1, 0, 0, 0, 0), (MISS, 0, 0, 0, 0)]), "an instruction out of range"),
+        (tape_of([(NUMBERS["add"], 0, 0, 0, 0)]), "without an end"),
+        (tape_of([(JUMP, 0, 0, 0, 0), (MISS, 0, 0, 0, 0)]), "a jump out of range"),
+        (tape_of([(ANSWER, 0, 0, 0, 0)], kernels=0), "a kernel out of range"),
+        (tape_of([(ANSWER, 0, 0, 0, len(ANSWERED) - 1)]), "ends too early"),
         (tape_of([(ANSWER, 0, 0, 0, 0)] * 2), "answers that overlap"),
     ],
 )
@@ -141,6 +164,52 @@ def test_what_every_instruction_reads_is_in_its_bounds(tape: bytes, told: str) -
         bridge().unanswered(tape, struct.pack("<q", 0), 1)
     assert bridge().unanswered(tape_of([(ANSWER, 0, 0, 0, 0)]), struct.pack("<q", 0), 1) == []
     assert bridge().unanswered(tape_of([(MISS, 0, 0, 0, 0)]), struct.pack("<q", 0), 1) == [0]
+
+
+LEAST = -(2**63)
+INTEGERS = (0, 1, -1, 2, -7, 31, 32, 33, 62, 63, 64, -(2**31), 2**31 - 1, 2**32, 2**53 + 1, LEAST, 2**63 - 1)
+REALS = (0.0, -0.0, 0.5, -2.5, 0.125, 2.675, -1.005, 1 / 3, 1e12, 2.0**40, -(2.0**53), 1e300, math.inf, math.nan)
+
+
+@pytest.mark.parametrize("op", NUMBERS)
+def test_an_operation_of_the_engine_is_that_of_python(op: str) -> None:
+    """Each of all pairs of odd numbers, to the last bit; what has no answer in 64 bits has none in C++ either.
+
+    Of the least integer, which has no opposite, it may have none where Python has one: then the planner is asked.
+    """
+    how = OPERATIONS[op]
+    kinds: list[tuple[Any, ...]] = [REALS if kind == "r" else INTEGERS for kind in how.takes]
+    if op == "round":
+        kinds[1] = (1, 2, 3)
+    if len(kinds) == 3:
+        kinds[0] = (0, 1, -1)
+    kernel = (LoadedKernel(1, True, None),)
+    for operands in itertools.product(*kinds):
+        try:
+            result = how.evaluate(*operands)
+            expected = struct.pack("<d" if how.gives == "r" else "<q", result)
+        except (UnansweredError, struct.error):
+            expected = None
+        count = len(operands)
+        registers = (*range(count), 0, 0)[:3]
+        code = ((NUMBERS[op], count, *registers), (ANSWER, 0, 0, 0, 0))
+        # The numbers of the launch are register 0's; its one parameter of 64 bits is the result.
+        answer = (0, *[count + 1] * 8, 0, 64, 1, count, 0, 0, 0)
+        words = (0, *(word for instruction in code for word in instruction), *answer)
+        tape = (
+            HEADER.pack(MAGIC, VERSION, 1, 0, count + 2, count + 2, len(code), len(answer), 1, 0)
+            + struct.pack(f"<{count + 2}q", *map(bits_of, operands), 0, 1)
+            + struct.pack(f"<{len(words)}I", *words)
+        )
+        found = bridge().evaluated(LaunchProgram(0, tape, kernel, (), no_rooms), ((),))
+        got = None if found is None else found["parameters"]
+        if got is None and LEAST in operands:
+            continue
+        if how.gives == "r" and got is not None and expected is not None:
+            (mine,), (theirs,) = struct.unpack("<d", got), struct.unpack("<d", expected)
+            if math.isnan(mine) and math.isnan(theirs):
+                continue
+        assert got == expected, f"{op} {operands}"
 
 
 # ---- sessions
@@ -183,9 +252,14 @@ def test_what_the_general_kernel_takes_is_in_no_program_of_another(on_fake_cuda:
 def many_shapes() -> Any:
     growth.install()
     ahead_of_time.MOST_THREADS = 0  # what is asked for is counted, not what is planned ahead
-    asked = []
+    asked: list[str] = []
     plan = cuda.plan
-    cuda.plan = lambda op, *rest: (asked.append(op.name), plan(op, *rest))[1]  # type: ignore[assignment]
+
+    def counted(op: FusedOp, *rest: Any) -> LaunchPlan:
+        asked.append(op.name)
+        return plan(op, *rest)
+
+    pytest.MonkeyPatch().setattr(cuda, "plan", counted)
     session = runtime.session(models.chain(), growth.CUDA)
     chance = random.Random(1)
     shapes = [session.run(None, growth.feeds(chance.randint(1, 4096)))[0].shape for _ in range(300)]
@@ -252,9 +326,14 @@ def test_a_node_whose_shapes_stay_is_not_recorded(same: bool, on_fake_cuda: Fake
 
 def _programs(lengths: list[int]) -> Any:
     growth.install()
-    made = []
+    made: list[Any] = []
     family = cuda.cached_family
-    cuda.cached_family = lambda *facts: (made.append(facts), family(*facts))[1]  # type: ignore[assignment]
+
+    def counted(*facts: Any) -> Any:
+        made.append(facts)
+        return family(*facts)
+
+    pytest.MonkeyPatch().setattr(cuda, "cached_family", counted)
     session = runtime.session(models.chain(), growth.CUDA)
     for length in lengths:
         session.run(None, growth.feeds(length))
@@ -295,10 +374,13 @@ def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest
     varied = tuple(tuple(n == 33 for n in s) for s in first)
     variant = cuda.candidates(op, rows(33), H200)[1]
     plan = loader.planner(op, lambda device: {key(op.name, rows(33)): variant})
-    learned = plan(rows(40), True, 0, varied).program
+    general = plan(rows(40), True, 0, varied)
+    assert isinstance(general, LaunchArguments)
+    learned = general.program
     assert learned is not None
     assert bridge().evaluated(learned, rows(41)) is not None
     assert bridge().evaluated(learned, rows(33)) is None
     measured = plan(rows(33), True, 0, varied)
+    assert isinstance(measured, LaunchArguments)
     assert measured.program is None
     assert measured.parameters == cuda.plan(op, rows(33), True, H200, variant).parameters

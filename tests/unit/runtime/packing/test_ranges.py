@@ -14,6 +14,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.packing import ranges
 from onnxfuse.shapes.onnx_inference import may_multiply
+from onnxfuse.symbolic.element_types import UnsupportedError
 from tests.support import fused_models as models
 
 H200 = Arch("sm_90a", 132)
@@ -139,7 +140,7 @@ def test_shapes_without_a_plan_are_left() -> None:
     def odd(shapes: tuple[tuple[int, ...], ...]) -> object:
         tried.append(shapes)
         if shapes[0][0] > 100:
-            raise covering.UnsupportedError("more than 100")
+            raise UnsupportedError("more than 100")
         return plan(shapes)
 
     made.plan = odd  # type: ignore[assignment]

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda import Arch
 from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.runtime.engine.launch import LaunchArguments
 from onnxfuse.runtime.kernels import loader
 from onnxfuse.support.errors import NoPlanError
 from tests.emulator import emulate
@@ -36,7 +37,12 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[cuda.KernelSource]:
     found: list[cuda.KernelSource] = []
     monkeypatch.setattr(cuda, "arch_of", lambda device: Arch("sm_90a", 132))
     function = SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00))
-    monkeypatch.setattr(cuda, "load", lambda kernel, device: (found.append(kernel), function)[1])
+
+    def load(kernel: cuda.KernelSource, device: int) -> Any:
+        found.append(kernel)
+        return function
+
+    monkeypatch.setattr(cuda, "load", load)
     return found
 
 
@@ -66,7 +72,8 @@ def test_what_no_kernel_of_a_template_takes_the_general_one_does(
     assert op.template == "gemm"
     given = tuple(named.values())
     with pytest.warns(UserWarning, match=r"no kernel for input shapes.*the kernel for all shapes runs"):
-        launch = loader.planner(op)(given, True, 0)
+        launch = loader.planner(op)(given, True, 0, None)
+    assert isinstance(launch, LaunchArguments)
     plan = cuda.general(op, given, Arch("sm_90a", 132))
     assert loaded == [plan.kernel] * 2
     parts = (launch, *launch.then)
@@ -76,6 +83,7 @@ def test_what_no_kernel_of_a_template_takes_the_general_one_does(
     assert {p.scratch_bytes for p in parts} == {plan.scratch_bytes}
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(s).astype(np.float32) for s in given]
+    want: Any
     (want,) = ReferenceEvaluator(op.body).run(None, dict(zip(op.body.input, inputs, strict=True)), attributes={})
     (got,) = emulate.run(plan, inputs, [np.dtype(np.float32)])
     assert launch.output_shapes == (want.shape,)
@@ -86,7 +94,7 @@ def test_shapes_that_the_body_does_not_take_are_an_error(loaded: list[cuda.Kerne
     """4 rows and 7 residuals: nobody adds them."""
     op, named = the_op(LINEAR, (4, 5, 8), (8, 8), (7, 5, 8))
     with pytest.raises(NoPlanError, match=r"no kernel for input shapes .*4x5x8.*7x5x8"):
-        loader.planner(op)(tuple(named.values()), True, 0)
+        loader.planner(op)(tuple(named.values()), True, 0, None)
     assert not loaded
 
 

@@ -1,6 +1,7 @@
 """Convolutions between channels-last values in sessions: on CUDA the library's own ops, and nowhere else."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.unit.passes.layout.test_layout import between, weights
 DOMAIN = "com.ms.internal.nhwc"
 PAD = ", int64[8] pads = {0,0,0,0,0,0,1,0}"
 
-MODELS = {
+MODELS: dict[str, Callable[[], ModelProto]] = {
     "Conv": lambda: between(
         "y = Conv <pads = [1,0,0,2], strides = [1,2]> (x, k)", extra=", " + weights("k", 4, 4, 3, 2)
     ),

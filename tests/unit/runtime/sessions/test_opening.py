@@ -26,6 +26,7 @@ def constant_inputs() -> Iterator[tuple[str, onnx.ModelProto]]:
         model = case.model
         if model is None or len(model.graph.node) != 1:
             continue
+        assert case.data_sets is not None
         (node,), given = model.graph.node, case.data_sets[0][0]
         for place, (value, array) in enumerate(zip(model.graph.input, given, strict=False)):
             if not isinstance(array, np.ndarray | np.generic) or array.dtype.kind not in "iufb":

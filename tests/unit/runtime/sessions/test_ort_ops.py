@@ -29,7 +29,7 @@ from tests.unit.fusion.test_attention_masks import attention as masked
 CUDA = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 CPU = ["CPUExecutionProvider"]
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
-TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+TOLERANCE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
 """Float32 against float32: sums of 4 and 5 products in another order, and one rounding of the scale."""
 
 
@@ -356,7 +356,7 @@ def on_smaller_gpus() -> Any:
     model = onnxfuse.optimize(plain)
     for gpu in (Arch("sm_80", 108), Arch("sm_86", 84), Arch("sm_89", 58), Arch("sm_90a", 132), Arch("sm_100", 148)):
         kernels = stand_in_kernels.install()
-        kernels.arch_of = lambda device, gpu=gpu: gpu  # type: ignore[method-assign]
+        kernels.arch_of = lambda device, gpu=gpu: gpu  # type: ignore[method-assign, misc]
         session = runtime.session(model, CUDA, onnxruntime.SessionOptions())
         found[gpu.name] = [p.runs_as for p in session.fused]
     return found

@@ -93,7 +93,7 @@ def replays() -> Any:
         assert first.shape == (rows, 8)
         counts.append([rows, run.captured, run.replayed, len(kernels.launched) - before > 0])
     bound = run.bind(feeds(3))
-    before = len(kernels.launched), run.captured
+    launched, captured = len(kernels.launched), run.captured
     bound()
     elsewhere: list[str] = []
 
@@ -109,7 +109,7 @@ def replays() -> Any:
     thread.join()
     run.close()
     return {
-        "counts": counts, "bound": [len(kernels.launched) - before[0], run.captured - before[1]],
+        "counts": counts, "bound": [len(kernels.launched) - launched, run.captured - captured],
         "where": bound.inputs["x"].device_name(), "shape": bound.outputs["y"].shape(), "elsewhere": elsewhere,
         "why not": run.why_not,
     }  # fmt: skip

@@ -343,8 +343,8 @@ def misaligned() -> Any:
     for x_offset, y_offset in ((0, 0), (1, 0), (0, 3)):
         x = room[start + x_offset :][:24].reshape(3, 8)
         x[...] = given["x"]
-        y = np.zeros(32 + 4, np.float32)
-        y = y[(-y.ctypes.data // 4) % 4 + y_offset :][:24].reshape(3, 8)
+        wide = np.zeros(32 + 4, np.float32)
+        y = wide[(-wide.ctypes.data // 4) % 4 + y_offset :][:24].reshape(3, 8)
         binding = session.io_binding()
         binding.bind_input("x", "cuda", 0, np.float32, x.shape, x.ctypes.data)
         binding.bind_ortvalue_input("b", onnxruntime.OrtValue.ortvalue_from_numpy(given["b"], "cuda", 0))
@@ -582,7 +582,7 @@ def errors_of_the_environment() -> Any:
     stand_in_kernels.install()
     options = onnxruntime.SessionOptions()
     runtime.session(models.chain(), CUDA, options)
-    facts = {
+    facts: dict[str, Any] = {
         "twice": message_of(UsageError, runtime.session, models.sum_softmax(), CUDA, options),
         "device": message_of(
             DeviceError, runtime.session, models.chain(), [("CUDAExecutionProvider", {"device_id": "3"})]
@@ -660,11 +660,12 @@ def as_the_file_says() -> Any:
     kernels, found = stand_in_kernels.install(), {}
     strict = models.chain()
     set_strict_fp32(strict)
-    for name, providers, more in (
+    ways: tuple[tuple[str, Any, dict[str, Any]], ...] = (
         ("names", CUDA, {}),
         ("asked for", [("CUDAExecutionProvider", {"use_tf32": "1"}), "CPUExecutionProvider"], {}),
         ("beside", CUDA, {"provider_options": [{"device_id": "0"}, {}]}),
-    ):
+    )
+    for name, providers, more in ways:
         kernels.asked_for.clear()
         session = runtime.session(strict, providers, **more)
         option = session.get_provider_options()["CUDAExecutionProvider"]["use_tf32"]

@@ -1,5 +1,7 @@
 """Large sizes and large values are run once each, within the time, and what was run and what was not is told."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -82,7 +84,7 @@ def test_a_fault_that_large_values_alone_show_is_found(form: str) -> None:
     type_, wrong, constants = VALUES[form]
     head = f"g ({type_}[n, 32] x) => ({type_}[n, 32] y)"
     dtype = np.float32 if type_ == "float" else np.int64
-    weights = {n: np.array(v, dtype) for n, v in {"two": 2, **constants}.items()}
+    weights: dict[str, Any] = {n: np.array(v, dtype) for n, v in {"two": 2, **constants}.items()}
     original = text_model(f"{head} {{ y = Mul(x, two) }}", **weights)
     assert verify(original, original, providers=CPU).ok
     assert verify(original, text_model(f"{head} {{ {wrong} }}", **weights), providers=CPU).verdict == "mismatch"

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxfuse import runtime
 from onnxfuse.support.errors import ModelError
 from onnxfuse.verification.compare.compare import compare
 from onnxfuse.verification.run import sessions
@@ -35,7 +36,7 @@ def as_if_on_cuda(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return sessions.ort_session(found["original"], providers)
 
     monkeypatch.setattr(sessions, "CUDA", "CPUExecutionProvider")
-    monkeypatch.setattr(sessions.runtime, "cuda_unusable", lambda: None)
+    monkeypatch.setattr(runtime, "cuda_unusable", lambda: None)
     monkeypatch.setattr(sessions, "low_memory_session", on_cpu)
     return found
 
@@ -56,7 +57,7 @@ def test_a_fault_is_one_on_the_cpu_too(as_if_on_cuda: dict[str, Any]) -> None:
     wrong = mean_apart("0.0")
     wrong.graph.node[-1].output[0] = "right"
     wrong.graph.node.append(onnx.helper.make_node("Mul", ["right", "more"], ["y"]))
-    wrong.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1.0001), "more"))
+    wrong.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1.0001, np.float32), "more"))
     assert "mismatch" in verdict(mean_apart("0.0"), wrong)
 
 
@@ -77,7 +78,8 @@ def test_on_the_cpu_there_is_nothing_else_to_ask(monkeypatch: pytest.MonkeyPatch
 
 def test_a_provider_that_does_not_run_the_original_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fused and original on two providers: the original has an error of its own on one, or on both."""
-    run, twins = sessions.run, []
+    run = sessions.run
+    twins: list[Any] = []
 
     def runs(session: Any, inputs: Any, outputs: Any = None) -> Any:
         if session in twins:

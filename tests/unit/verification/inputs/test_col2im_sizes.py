@@ -1,5 +1,7 @@
 """Col2Im: images, blocks and columns that are made up fit each other."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +13,7 @@ from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import cases
 
 CPU = ["CPUExecutionProvider"]
-Attributes = dict[str, list[int]]
+Attributes = dict[str, Any]
 DYNAMIC = ["n", "c", "l"]
 
 FORMS: dict[str, tuple[list[int | str], list[int] | None, list[int] | None, Attributes, int]] = {

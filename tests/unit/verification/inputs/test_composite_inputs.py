@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ def model(text: str, *, unranked: str = "") -> ModelProto:
     return made
 
 
-def of_map(keys: int, numbers: int, op: str, **attributes: object) -> ModelProto:
+def of_map(keys: int, numbers: int, op: str, **attributes: Any) -> ModelProto:
     """Return a model whose input is a map; ONNX's text has no such type."""
     type_ = helper.make_map_type_proto(keys, helper.make_tensor_type_proto(numbers, ()))
     nodes = [
@@ -259,7 +260,7 @@ def test_a_window_without_inputs_is_reproduced_from_its_folder(tmp_path: Path) -
 
 # ---- files
 
-GIVEN: dict[str, tuple[str, dict[str, object]]] = {
+GIVEN: dict[str, tuple[str, dict[str, Any]]] = {
     "a sequence": ("an entry", {"s": [np.ones((2, 4), "f"), np.zeros((5, 4), "f")], "i": np.array(1)}),
     "an empty one": ("one more", {"s": [], "x": np.ones((2, 4), "f"), "i": np.array(0)}),
     "an optional": ("an optional", {"o": np.ones((2, 3), "f"), "x": np.ones((2, 3), "f")}),
@@ -271,7 +272,7 @@ GIVEN: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-def same(case: Case, made: ModelProto, values: dict[str, object]) -> bool:
+def same(case: Case, made: ModelProto, values: dict[str, Any]) -> bool:
     """Return whether a case feeds these values."""
     found = values_of(case.make(), input_types(made.graph))
     flat = [tensors_of(one, [n for n, x in values.items() if x is None]) for one in (found, values)]
@@ -293,7 +294,7 @@ def test_given_ones_come_back_from_every_form(name: str, tmp_path: Path) -> None
         (read,) = [case_of("x", source, specs)] if isinstance(source, dict) else load_cases(source, specs)
         if source != tmp_path / "x.json" or name != "an empty one":
             assert same(read, made, values), source
-        assert verify(made, onnxfuse.optimize(made), inputs=source, providers=CPU).outputs  # type: ignore[arg-type]
+        assert verify(made, onnxfuse.optimize(made), inputs=source, providers=CPU).outputs
 
 
 def _plain(value: object) -> object:
@@ -354,6 +355,15 @@ def test_a_file_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
         load_cases(tmp_path, input_specs(FORMS[form]()))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [('{"m": {"one": 1}}', "'m' has a key that is no integer"), ('{"m": {}}', "no key")]
+)
+def test_maps_that_do_not_suit_the_model(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        load_cases(tmp_path / "in.json", input_specs(of_map(TensorProto.INT64, TensorProto.FLOAT, "CastMap")))
+
+
 def test_entries_with_data_in_other_files_are_guarded(tmp_path: Path) -> None:
     """The path of an entry's data may not leave the folder of its file."""
     sequence = numpy_helper.from_list([np.ones((2, 4), "f")], "s")
@@ -375,7 +385,7 @@ def test_entries_with_data_in_other_files_are_guarded(tmp_path: Path) -> None:
     ({"s": [[1.0]], "i": np.array(0)}, r"'s\[0\]' is a list, the model wants a ndarray"),
     ({"s": None, "i": np.array(0)}, "'s' is a NoneType, the model wants a list"),
 ])  # fmt: skip
-def test_arrays_of_another_kind_are_refused(inputs: dict[str, object], text: str) -> None:
+def test_arrays_of_another_kind_are_refused(inputs: dict[str, Any], text: str) -> None:
     """A stack of entries is a sequence, too; anything else is named."""
     specs = input_specs(model("g (seq(float[4]) s, int64 i) => (float[4] y) { c = SequenceAt(s, i) y = Relu(c) }"))
     if not text:

@@ -176,6 +176,7 @@ def test_inputs_that_do_not_fit_the_disk_leave_nothing(
         ('{"x": [[1, 2], [3]], "ids": [1]}', "the rows of 'x' are of different lengths"),
         ('{"x": [[1, 2, 3, 4]], "ids": [1.5]}', "'ids' holds float64, the model wants int64"),
         ('{"x": [["a", 2, 3, 4]], "ids": [1]}', "'x' holds <U"),
+        ('{"x": [[1, 2, 3, 4]], "ids": [9223372036854775808]}', "'ids' holds numbers that int64 does not"),
         ('{"x": [[1, 2, 3, 4]]}', "lacks 'ids'"),
         ('{"x": [[1, 2, 3, 4]], "ids": [1], "z": 1}', "has 'z', no input of the model"),
     ],
@@ -191,6 +192,7 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
     """Each fault names the file."""
     np.save(tmp_path / "one.npy", X)
     (tmp_path / "text.npz").write_text("hello")
+    (tmp_path / "array.npz").write_bytes((tmp_path / "one.npy").read_bytes())
     (tmp_path / "empty").mkdir()
     _save(tmp_path / "few", ("x", X))
     _save(tmp_path / "swapped", ("ids", IDS), ("x", X))
@@ -200,6 +202,7 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
         ("none.npz", "no such file"),
         ("one.npy", "holds one array, the model has the inputs .x., .ids."),
         ("text.npz", "is not a readable .npz"),
+        ("array.npz", "array.npz: holds one array without a name"),
         ("empty", "holds neither"),
         ("few", "1 input, the model has 2"),
         ("swapped", "input_0.pb: holds 'ids', the model's input there is 'x'"),
@@ -209,6 +212,14 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
             load_cases(tmp_path / name, SPECS)
         assert name in str(caught.value)
         assert caught.value.hint
+
+
+def test_an_archive_is_no_single_array(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=X)
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    with pytest.raises(UsageError, match=r"x\.npy: holds several arrays") as caught:
+        load_cases(tmp_path / "x.npy", SPECS[:1])
+    assert caught.value.hint == "Call it .npz."
 
 
 def _save(folder: Path, *tensors: tuple[str, np.ndarray]) -> None:

@@ -1,6 +1,7 @@
 """ONNX's Attention in float64: every output in every form that ONNX Runtime has, believed beside it."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ def test_scores_are_those_of_the_mode(opset: int, mode: int, softcap: float, mas
     for causal, kv_heads, past, rank in itertools.product((0, 1), (4, 2), (0, 3), (4, 3)):
         rng = np.random.default_rng(0)
         feeds = {n: rng.standard_normal((2, heads, 5, 8)) for n, heads in (("q", 4), ("k", kv_heads), ("v", kv_heads))}
-        attributes = {"softcap": softcap, "qk_matmul_output_mode": mode, "is_causal": causal}
+        attributes: dict[str, Any] = {"softcap": softcap, "qk_matmul_output_mode": mode, "is_causal": causal}
         if rank == 3:
             feeds = {n: x.transpose(0, 2, 1, 3).reshape(2, 5, -1) for n, x in feeds.items()}
             attributes |= {"q_num_heads": 4, "kv_num_heads": kv_heads}

@@ -16,7 +16,7 @@ from onnxfuse.support.errors import UsageError
 from onnxfuse.verification import verify
 from onnxfuse.verification.reference import control_flow, float64_reference, operators, ort_reference, windows
 from onnxfuse.verification.reference.promoted import promoted
-from onnxfuse.verification.reference.reference import float64_evaluator
+from onnxfuse.verification.reference.reference import Float64, float64_evaluator
 from onnxfuse.verification.reference.windows import AveragePool, Conv, ConvTranspose, MaxPool
 from onnxfuse.verification.run import sessions
 from tests.support.verification.small_models import model, text_model
@@ -233,7 +233,7 @@ def test_widening_reaches_subgraphs_and_functions_and_leaves_the_original() -> N
 def test_size_decides_between_float64_and_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many parameters or operations: float32, and the reason is told."""
     made = model("y = MatMul(x, w)")
-    shapes = [{"x": (5, 32)}]
+    shapes: list[Mapping[str, tuple[int, ...]]] = [{"x": (5, 32)}]
     assert float64_reference.flops(made, shapes[0]) == 2 * 5 * 32 * 32
     assert float64_reference.reference_for(made, "auto", shapes).kind == "float64"
     monkeypatch.setattr(float64_reference, "FLOAT64_FLOPS", 1000)
@@ -260,13 +260,13 @@ def test_the_largest_inputs_decide_and_are_looked_at_once(monkeypatch: pytest.Mo
 def test_small_products_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pools of BLAS are one thread wide while the truth is evaluated, and then again as wide as they were."""
     made, seen = model("y = MatMul(x, w)"), []
-    matmul = float64_reference.Float64.read
+    matmul = Float64.read
 
-    def read(self: float64_reference.Float64, operator: str, inputs: list[Any]) -> list[Any]:
+    def read(self: Float64, operator: str, inputs: list[Any]) -> list[Any]:
         seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
         return matmul(self, operator, inputs)
 
-    monkeypatch.setattr(float64_reference.Float64, "read", read)
+    monkeypatch.setattr(Float64, "read", read)
     feed = {"x": np.ones((5, 32))}
     with threadpool_limits(limits=2, user_api="blas"):
         float64_reference.reference_for(made, "auto", [{"x": (5, 32)}]).evaluate(feed)
@@ -347,7 +347,10 @@ def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(wrong: str, mon
     monkeypatch.setattr(Conv, "_run", broken)
     monkeypatch.setattr(ort_reference, "TRUSTED", set())
     graph = "g (float[n, 2, 8, 8] x) => (float[n, 2, 6, 6] y) "
-    weights = {"w": RNG.standard_normal((2, 2, 3, 3)).astype("f"), "v": RNG.standard_normal((2, 2, 3, 3)).astype("f")}
+    weights: dict[str, Any] = {
+        "w": RNG.standard_normal((2, 2, 3, 3)).astype("f"),
+        "v": RNG.standard_normal((2, 2, 3, 3)).astype("f"),
+    }
     plain = text_model(graph + "{ y = Conv(x, w) }", **weights)
     report = verify(plain, plain, providers=["CPUExecutionProvider"])
     assert (report.ok, report.truth) == (True, "float64")

@@ -23,7 +23,7 @@ def through(name: str, op: str, factor: float, *, given: bool) -> onnx.ModelProt
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 5])]
     outputs += [helper.make_tensor_value_info("q", type_, ["N", 5])] * given
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 5])]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.float32(factor), "k")])
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.array(factor, np.float32), "k")])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 

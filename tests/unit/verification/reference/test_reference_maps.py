@@ -1,5 +1,7 @@
 """Operators of maps in the float64 reference compute what ONNX Runtime does."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -7,7 +9,7 @@ from onnx import TensorProto, helper
 from onnxfuse.verification.reference.float64_reference import reference_for
 from onnxfuse.verification.run import sessions
 
-FORMS = {
+FORMS: dict[str, tuple[dict[str, Any], list[list[float]]]] = {
     "in the order of keys": ({}, [[-1.5, 2.25, 4.0]]),
     "each at its key": ({"map_form": "SPARSE", "max_map": 6}, [[0, -1.5, 0, 2.25, 4.0, 0]]),
     "whole numbers": ({"cast_to": "TO_INT64"}, [[-1, 2, 4]]),

@@ -44,7 +44,7 @@ def model(
         inputs.append(value("lengths", [batch], TensorProto.INT64))
     outputs = [f"f{n}" for n in range(states)] + [f"y{n}" for n in range(scans)]
     given = ["lengths" if lengths else "", *(f"h{n}" for n in range(states)), *(f"e{n}" for n in range(scans))]
-    more = {} if directions is None else {"directions": directions}
+    more: dict[str, Any] = {} if directions is None else {"directions": directions}
     nodes.append(helper.make_node("Scan", given, outputs, body=body, num_scan_inputs=scans, **more))
     nodes.append(helper.make_node("Neg", ["y0"], ["z"]))
     graph = helper.make_graph(nodes, "g", inputs, [value(o, None) for o in (*outputs, "z")], weights)

@@ -20,9 +20,9 @@ def test_the_error_is_relative_to_the_truth_as_a_whole() -> None:
     """By their root mean squares: no element is judged by itself."""
     near, far = judged(TRUTH * 1.005), judged(TRUTH * 1.02)
     assert near.error == pytest.approx(0.005)
-    assert (near.fault, near.severity) == ("", pytest.approx(0.5))
-    assert (far.fault, far.severity) == ("relative RMS error 0.02, allowed 0.01", pytest.approx(2))
-    assert relative_rms(np.array([3.0, 0.0]), np.array([0.0, 4.0])) == (pytest.approx(5 / 4), 0.0)
+    assert (near.fault, far.fault) == ("", "relative RMS error 0.02, allowed 0.01")
+    assert [near.severity, far.severity] == pytest.approx([0.5, 2])
+    assert relative_rms(np.array([3.0, 0.0]), np.array([0.0, 4.0])) == pytest.approx((5 / 4, 0.0))
 
 
 def test_what_the_original_is_off_itself_is_allowed_as_a_multiple() -> None:

@@ -150,3 +150,15 @@ def test_the_closest_tolerance_counts() -> None:
     for number in (-1.0, math.inf, math.nan):
         with pytest.raises(UsageError, match="a tolerance is a finite number from 0"):
             Tolerances({"": number}, {}).check([])
+
+
+def test_distances_are_counted_by_powers_of_two() -> None:
+    """Each edge is the first distance of its label."""
+    edges = [1, 2, 3, 4, 5, 8, 9, 16, 17, 64, 65, 256, 257, 1024, 1025, 65536, 65537]
+    labels = ["1", "2", "3-4", "3-4", "5-8", "5-8", "9-16", "9-16", "17-64", "17-64", "65-256", "65-256", "257-1024",
+              "257-1024", "1025-65536", "1025-65536"]  # fmt: skip
+    one = np.ones(1, np.float32)
+    for distance, label in zip(edges, [*labels, None], strict=True):
+        other = (one.view(np.int32) + distance).view(np.float32)
+        (found,) = (name for name, count in difference(other, one).ulps.items() if count)
+        assert found == label or (label is None and found not in labels)

@@ -1,5 +1,7 @@
 """What a half type hides shows in float32: a small fault beside the rounding of the values, and no sound file."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -84,7 +86,8 @@ def test_a_threshold_that_one_number_crosses_is_no_fault() -> None:
         body = "m = MatMul(x, w)  o = Greater(m, k)  f = Cast <to = 10> (o)  y = Mul(f, s)"
         head = "g (float16[n, 32] x) => (float16[n, a] y)"
         constants = {"k": np.float16(at), "s": np.float16(10)}
-        return text_model(f"{head} {{ {body} }}", w=weight, **{n: np.array(v) for n, v in constants.items()})
+        numbers: dict[str, Any] = {n: np.array(v) for n, v in constants.items()}
+        return text_model(f"{head} {{ {body} }}", w=weight, **numbers)
 
     report = verify(flipping(0.5), flipping(float(np.nextafter(np.float16(0.5), np.float16(1)))), providers=CPU)
     assert not any("float32, too" in p for p in report.problems)
@@ -99,7 +102,7 @@ def test_what_the_rounding_of_a_weight_chooses_is_no_fault(factor: float, verdic
     """
     rng = np.random.default_rng(1)
     shapes = {"table": (1000, 32), "w": (32, 64), "book": (64, 8)}
-    weights = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
+    weights: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
     k = rng.uniform(0.9, 1.1, 64).astype(np.float16)
     head = "g (int64[n] ids) => (int64[n] code, float16[n, 8] near)"
     end = "code = ArgMax <axis = -1, keepdims = 0> (s)  near = Gather(book, code)"
@@ -121,9 +124,11 @@ def test_weights_that_were_rounded_again_are_seen_beside_a_rounded_original(fact
     in the half type. A weight times 1.01 is more than that.
     """
     rng = np.random.default_rng(0)
-    w = {f"w{i}": (rng.standard_normal((64, 64)) / 6).astype(np.float16) for i in range(2)}
-    k = {f"k{i}": rng.uniform(0.5, 1.5, 64).astype(np.float16) for i in range(2)}
-    folded = {f"w{i}": (w[f"w{i}"] * k[f"k{i}"].astype(np.float64) * factor**i).astype(np.float16) for i in range(2)}
+    w: dict[str, Any] = {f"w{i}": (rng.standard_normal((64, 64)) / 6).astype(np.float16) for i in range(2)}
+    k: dict[str, Any] = {f"k{i}": rng.uniform(0.5, 1.5, 64).astype(np.float16) for i in range(2)}
+    folded: dict[str, Any] = {
+        f"w{i}": (w[f"w{i}"] * k[f"k{i}"].astype(np.float64) * factor**i).astype(np.float16) for i in range(2)
+    }
     head = "g (float16[n, 64] x) => (float16[n, 64] y)"
     layers = "p = MatMul(x, w0)  s = Mul(p, k0)  r = Relu(s)  q = MatMul(r, w1)  t = Mul(q, k1)  y = Relu(t)"
     plain = text_model(f"{head} {{ {layers} }}", **w, **k)
@@ -140,7 +145,7 @@ def test_a_batchnormalization_in_the_weight_of_a_product_is_no_fault(factor: flo
     scale, var = rng.uniform(0.5, 1.5, 64), rng.uniform(0.5, 2, 64)
     weights = {"w": rng.normal(size=(64, 64)), "s": scale, "b": shift, "m": mean, "v": var}
     head = "g (float16[n, 16, 64] x) => (float16[n, 16, 64] y)"
-    flat = {"rows": np.array([-1, 64]), "to": np.array([-1, 16, 64])}
+    flat: dict[str, Any] = {"rows": np.array([-1, 64]), "to": np.array([-1, 16, 64])}
     body = "p = MatMul(x, w)  f = Reshape(p, rows)  n = BatchNormalization(f, s, b, m, v)  y = Reshape(n, to)"
     plain = text_model(f"{head} {{ {body} }}", **{k: a.astype(np.float16) for k, a in weights.items()}, **flat)
     fused = onnx.ModelProto()

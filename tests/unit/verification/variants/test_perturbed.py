@@ -66,7 +66,7 @@ def routed(logits: str, factor: float = 1.0) -> onnx.ModelProto:
     other = factor * (WEIGHT + WEIGHT[::-1] / 20)
     table = rng.standard_normal((ROWS, 256))
     router = rng.standard_normal((256, 1)) * (1 + 0.05 * rng.standard_normal((256, 2)))
-    weights = {"t": table, "w0": WEIGHT, "w1": other, "r": router}
+    weights: dict[str, np.ndarray] = {"t": table, "w0": WEIGHT, "w1": other, "r": router}
     made.graph.initializer.extend(numpy_helper.from_array(w.astype(np.float16), name) for name, w in weights.items())
     made.graph.initializer.append(numpy_helper.from_array(np.array([0, 1]), "o"))
     return made
@@ -135,7 +135,7 @@ def test_where_a_weight_outweighs_the_input_its_rounding_is_the_originals_own(sh
 def test_scales_and_halves_stay_as_they_are() -> None:
     """Only matrices and filters are moved, each time otherwise."""
     model = outweighed(SHIFT)
-    model.graph.initializer.append(numpy_helper.from_array(np.float32([1.5, 2.5]), "scales"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1.5, 2.5], np.float32), "scales"))
     model.graph.initializer.append(numpy_helper.from_array(np.ones((2, 2), np.float16), "half"))
     one, other = with_perturbed_weights(model, 0), with_perturbed_weights(model, 1)
     assert one is not None

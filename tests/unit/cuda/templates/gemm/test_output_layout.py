@@ -26,7 +26,7 @@ def places(found: Stored, m: int, n: int) -> np.ndarray:
     columns=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_each_cell_goes_where_numpy_puts_it(rows, columns, data):
+def test_each_cell_goes_where_numpy_puts_it(rows: list[int], columns: list[int], data: st.DataObject) -> None:
     perm = tuple(data.draw(st.permutations(range(len(rows) + len(columns)))))
     m, n = int(np.prod(rows)), int(np.prod(columns))
     found = stored((m, n), (Reshaped((*rows, *columns), False), Transposed(perm)))
@@ -41,7 +41,7 @@ def test_each_cell_goes_where_numpy_puts_it(rows, columns, data):
         assert (groups[:, 0] % count == 0).all()
 
 
-def test_an_output_may_be_reshaped_again():
+def test_an_output_may_be_reshaped_again() -> None:
     found = stored((6, 8), (Reshaped((2, 3, 2, 4), False), Transposed((0, 2, 1, 3)), Reshaped((4, -1), True)))
     assert found.shape == (4, 12)
     assert found.width == 4
@@ -61,7 +61,9 @@ def test_an_output_may_be_reshaped_again():
         ),
     ],
 )
-def test_what_no_kernel_writes_is_refused_with_the_reason(shape, moves, reason):
+def test_what_no_kernel_writes_is_refused_with_the_reason(
+    shape: tuple[int, int], moves: tuple[Reshaped | Transposed, ...], reason: str
+) -> None:
     with pytest.raises(UnsupportedError) as error:
         stored(shape, moves)
     assert reason in str(error.value)

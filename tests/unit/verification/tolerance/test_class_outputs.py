@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -40,6 +41,7 @@ VOCABULARY = np.zeros((32, 100), np.float32)
         (LINEAR + "y = LpNormalization(n)", False),
         ("y = MatMul(x, w)", False),
         ("y = Relu(x)", False),
+        ("y = Identity(x)", False),
     ],
 )
 def test_scores_are_told_from_hidden_states(body: str, scores: bool) -> None:
@@ -74,7 +76,7 @@ def test_ranks_and_axes() -> None:
         ("mlp", {}, set()),
     ],
 )
-def test_architectures(name: str, sizes: dict[str, int], scores: set[str]) -> None:
+def test_architectures(name: str, sizes: dict[str, Any], scores: set[str]) -> None:
     """Classifiers have scores; hidden states and a regression have none."""
     assert class_outputs(models.build(name, **sizes)) == scores
 

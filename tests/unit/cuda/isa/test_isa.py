@@ -21,6 +21,7 @@ from onnxfuse.cuda.isa.factors import (
     INTEGERS,
     SPLIT_FLOAT32,
     TF32,
+    FactorType,
     factors_of,
 )
 from onnxfuse.cuda.isa.isa import Copy
@@ -42,12 +43,14 @@ ALL = (BEFORE, *(isa for _, isa in ISAS), SM_90A)
         ("sm_121", 99, 8, True, ""), ("sm_120a", 99, 8, True, ""),
     ],
 )  # fmt: skip
-def test_the_instruction_set_of_each_capability(name, kilobytes, cluster, early, unused):
+def test_the_instruction_set_of_each_capability(
+    name: str, kilobytes: int, cluster: int, early: bool, unused: str
+) -> None:
     isa = isa_of(name)
     assert (isa.shared_bytes, isa.cluster, isa.starts_early, isa.unused) == (kilobytes * 1024, cluster, early, unused)
 
 
-def test_which_instructions_multiply_which_factors():
+def test_which_instructions_multiply_which_factors() -> None:
     """mma.sync from sm_80 on, of float8 from sm_89 on; wgmma on sm_90a alone; float32 as it is on the CUDA cores."""
     sixteen = {FLOAT16, BFLOAT16, TF32, SPLIT_FLOAT32, *INTEGERS}
     for isa in ALL:
@@ -60,7 +63,7 @@ def test_which_instructions_multiply_which_factors():
         assert isa.mma(FLOAT32) is None
 
 
-def test_columns_of_warpgroup_products():
+def test_columns_of_warpgroup_products() -> None:
     """Of integers multiples of 16 from 32 columns on, of all else multiples of eight (PTX ISA, wgmma.mma_async)."""
     integers, halves = SM_90A.wgmma(INTEGERS[0]), SM_90A.wgmma(FLOAT16)
     assert halves is not None
@@ -70,14 +73,14 @@ def test_columns_of_warpgroup_products():
     assert (integers.k, halves.k, integers.k_major, halves.k_major) == (32, 16, True, False)
 
 
-def test_a_pair_of_element_types_is_one_row():
+def test_a_pair_of_element_types_is_one_row() -> None:
     rows = [(f.left, f.right) for f in FACTORS if f not in (SPLIT_FLOAT32, FLOAT32)]
     assert len(set(rows)) == len(rows)
     assert [factors_of(*pair) for pair in rows] == [f for f in FACTORS if f not in (SPLIT_FLOAT32, FLOAT32)]
     assert factors_of(FLOAT16.left, TF32.left) is None
 
 
-def test_no_template_recognises_a_gpu_by_its_name():
+def test_no_template_recognises_a_gpu_by_its_name() -> None:
     """Nor by its compute capability: a new GPU has an instruction set, and a file of costs that its name finds."""
     folder = Path(next(iter(onnxfuse.cuda.templates.__path__)))
     asks, costs = re.compile(r"\barch\.(name|number)\b(?!\})|\"sm_\d"), re.compile(r"\btables\.\w+\([^()]*\)")
@@ -87,7 +90,7 @@ def test_no_template_recognises_a_gpu_by_its_name():
         assert not found, (file, found)
 
 
-def test_supported_gpus_have_tensor_cores():
+def test_supported_gpus_have_tensor_cores() -> None:
     assert all(arch.isa.mma(FLOAT16) for arch in SUPPORTED)
 
 
@@ -106,7 +109,7 @@ extern "C" void multiply(const unsigned (*a)[4], const unsigned (*b)[2], unsigne
 @pytest.mark.parametrize(
     "factors", [f for f in FACTORS if SM_80.mma(f) and f is not SPLIT_FLOAT32], ids=lambda f: f.name
 )
-def test_fragments_hold_the_elements_that_the_instruction_says(factors):
+def test_fragments_hold_the_elements_that_the_instruction_says(factors: FactorType) -> None:
     """The emulator multiplies fragments that are filled by the map of the instruction, and its sums are read by it."""
     instruction = SM_80.mma(factors)
     assert instruction is not None

@@ -1,0 +1,28 @@
+"""What `python -m tools.mutants` does not try is still written where it says."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools import mutants
+
+EXPLAINED = tomllib.loads(mutants.EQUIVALENT.read_text(encoding="utf-8"))["equivalent"]
+
+
+@pytest.mark.parametrize("module", sorted({entry["module"] for entry in EXPLAINED}))
+def test_an_explained_mutant_is_one_that_there_is(module: str) -> None:
+    """Its line is in the module, and the change is one that the tool makes of it."""
+    path = mutants.ROOT / module
+    lines = path.read_text(encoding="utf-8").splitlines()
+    there = {(lines[m.line - 1].strip(), m.before, m.after) for m in mutants.mutants(path)}
+    assert mutants.equivalent(path) <= there
+    assert all(entry["why"] for entry in EXPLAINED)
+
+
+def test_an_explanation_of_a_line_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '[[equivalent]]\nmodule = "tools/mutants.py"\nline = "if gone:"\nbefore = "a"\nafter = "b"\nwhy = "-"\n'
+    (tmp_path / "mutants.toml").write_text(text)
+    monkeypatch.setattr(mutants, "EQUIVALENT", tmp_path / "mutants.toml")
+    with pytest.raises(ValueError, match=r"mutants.toml: tools/mutants.py has no line 'if gone:'"):
+        mutants.equivalent(Path(mutants.__file__))
