@@ -91,6 +91,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     },
     "passes": {
         "masks": "",
+        "quantization": "",
         "control_flow": "",
         "fold": "",
         "layout": "",

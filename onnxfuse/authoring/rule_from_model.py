@@ -14,7 +14,6 @@ import onnx
 from onnxfuse import cuda, ops
 from onnxfuse.api.request.origin import Origin
 from onnxfuse.authoring.testing import operators
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.files.model_source import Model, path_or_proto
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.graph.normalize import normalize
@@ -151,7 +150,7 @@ def _is_product_or_bias(graph: Graph, node: Node) -> bool:
 
 def _is_product(graph: Graph, node: Node) -> bool:
     """Return whether a node reads a large weight matrix other than element by element."""
-    if is_pointwise(node.op, node.domain):
+    if node.is_elementwise:
         return False
     shapes = [graph.type(v).shape or () for v in node.reads if graph.is_constant(v)]
     return any(sum(d != 1 for d in shape) > 1 and _elements(shape) > FEW for shape in shapes)

@@ -109,7 +109,7 @@ def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Re
     waiting = [root]
     for node in waiting:
         for reader in (r for o in node.outputs if o for r in graph.readers(o)):
-            if len(found) < FOLLOWERS and reader.name not in found and cuda.is_pointwise(reader.op, reader.domain):
+            if len(found) < FOLLOWERS and reader.name not in found and reader.is_elementwise:
                 found[reader.name] = None
                 waiting.append(reader)
     return replace(refusal, around=tuple(found))

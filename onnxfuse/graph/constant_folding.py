@@ -81,7 +81,7 @@ def constant_folding(graph: Graph) -> bool:
     for node in list(graph.nodes):
         if not is_foldable(node.op, node.domain) or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
             continue
-        if _packs(graph, node):
+        if _packs(graph, node) or _is_quantized_weight(graph, node):
             continue
         arrays = _known_inputs(graph, node)
         if arrays is None:
@@ -297,6 +297,11 @@ def _packs(graph: Graph, node: Node) -> bool:
     readers = graph.readers(node.outputs[0])
     before = [graph.producer(r.inputs[0]) for r in readers if r.op == ops.Conv and r.inputs[1] == node.outputs[0]]
     return len(before) == len(readers) and all(b is not None and is_nhwc_to_nchw(b) for b in before)
+
+
+def _is_quantized_weight(graph: Graph, node: Node) -> bool:
+    """Return whether `node` quantizes or dequantizes a matrix or more, which stays in 8 bits: no bias, no scalar."""
+    return node.has(Trait.QUANTIZES) and graph.type(node.inputs[0]).rank not in (0, 1)
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:

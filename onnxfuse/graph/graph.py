@@ -64,7 +64,10 @@ class Node:
     @property
     def is_elementwise(self) -> bool:
         """Whether it computes each element of its output from one of each input."""
-        return self.entry is not None and self.entry.meaning is not None
+        entry = self.entry
+        if entry is None or entry.meaning is None:
+            return False
+        return ops.Trait.QUANTIZES not in entry.traits or "axis" not in self.written
 
     @property
     def data(self) -> dict[int, str]:

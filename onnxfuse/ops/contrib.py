@@ -30,7 +30,7 @@ from onnxfuse.ops.inputs import (
     data,
 )
 from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
-from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.registry import MICROSOFT, Operator, Trait
 from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
 from onnxfuse.ops.shapes import alike
 
@@ -52,9 +52,6 @@ __all__ = [
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
 _INPUTS = {"R": DATA, "T": Count(), "inputs": DATA}
-
-
-MICROSOFT = "com.microsoft"
 
 
 def _biased(node: ScalarNode) -> Scalar:

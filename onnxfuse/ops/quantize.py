@@ -1,20 +1,74 @@
 """Quantization, and arithmetic on quantized values."""
 
+from collections.abc import Mapping
+
+from onnx import TensorProto
+
+from onnxfuse.ops import contraction, elementwise, flops, movement, reduction, scalar, window
 from onnxfuse.ops.inputs import DATA, ZeroPoint, data
-from onnxfuse.ops.registry import Operator, Trait
+from onnxfuse.ops.registry import MICROSOFT, NumbersForm, Operator, Trait
+from onnxfuse.ops.scalar import Kind, Scalar, ScalarNode
 from onnxfuse.ops.shapes import windows
 
 __all__ = [
-    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul",
+    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QGemm", "QLinearAdd",
+    "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
+    "QLinearMatMul", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
     "QuantizeLinear",
 ]  # fmt: skip
 
-QuantizeLinear = Operator("QuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
+ONE_SCALE = -(2**31)
+"""No axis: the normal form of a node whose scale has one element is without the attribute."""
+RANGES: Mapping[int, tuple[int, int]] = {
+    TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255),
+    TensorProto.INT16: (-(2**15), 2**15 - 1), TensorProto.UINT16: (0, 2**16 - 1),
+}  # fmt: skip
+"""Smallest and largest number of the integer types to which values are quantized."""
+
+
+def _of_one_scale(node: ScalarNode) -> None:
+    """Raise for a node with several scales: one for each index of an axis, or for each block of values."""
+    if node.number("axis", ONE_SCALE) != ONE_SCALE:
+        raise node.refusal("with a scale for each index of an axis")
+
+
+def _quantized(node: ScalarNode) -> Scalar:
+    """saturate(round_half_even(x / scale) + zero)"""
+    _of_one_scale(node)
+    x, scale, zero = node.real(0), node.real(1), node.optional(2)
+    to = int(node.number("output_dtype", 0)) or (TensorProto.UINT8 if zero is None else zero.dtype)
+    if to not in RANGES:
+        raise node.refusal("to no integers of 8 or 16 bits")
+    steps = scalar.steps(x.cast(TensorProto.FLOAT), scale.cast(TensorProto.FLOAT))
+    shifted = steps if zero is None else steps + zero.cast(TensorProto.FLOAT)
+    return scalar.clip(shifted, *map(float, RANGES[to])).cast(to)
+
+
+def _dequantized(node: ScalarNode) -> Scalar:
+    """(x - zero) * scale"""
+    _of_one_scale(node)
+    x, scale, zero = node.term(0, Kind.INTEGER), node.real(1), node.optional(2)
+    to = int(node.number("output_dtype", 0)) or scale.dtype
+    steps = x.cast(TensorProto.FLOAT)
+    shifted = steps if zero is None else steps - zero.cast(TensorProto.FLOAT)
+    return (shifted * scale.cast(TensorProto.FLOAT)).cast(to)
+
+
+QuantizeLinear = Operator(
+    "QuantizeLinear",
+    Trait.KEEPS_SHAPE,
+    Trait.QUANTIZES,
+    inputs={"x": DATA, "y_scale": DATA, "y_zero_point": ZeroPoint()},
+    meaning=_quantized,
+    flops=flops.per_output(3),
+)
 DequantizeLinear = Operator(
     "DequantizeLinear",
     Trait.KEEPS_SHAPE,
     Trait.QUANTIZES,
     inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
+    meaning=_dequantized,
+    flops=flops.per_output(2),
 )
 DynamicQuantizeLinear = Operator("DynamicQuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
 
@@ -24,7 +78,27 @@ QLinearConv = Operator(
     Trait.SLIDES,
     inputs=data("x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B"),
     shape=windows.convolved(3),
+    numbers=NumbersForm(contraction.Conv, (0, 3), 6, bias=8, channels=0),
 )
-QLinearMatMul = Operator("QLinearMatMul", Trait.QUANTIZED)
-ConvInteger = Operator("ConvInteger", Trait.QUANTIZED, Trait.SLIDES, shape=windows.convolved(1))
+QLinearMatMul = Operator(
+    "QLinearMatMul", Trait.QUANTIZED, numbers=NumbersForm(contraction.MatMul, (0, 3), 6, channels=-1)
+)
+
+
+def _of_microsoft(name: str, form: NumbersForm) -> Operator:
+    return Operator(name, Trait.QUANTIZED, domain=MICROSOFT, numbers=form)
+
+
+QGemm = _of_microsoft("QGemm", NumbersForm(contraction.Gemm, (0, 3), 7, bias=6, channels=-1))
+QLinearAdd = _of_microsoft("QLinearAdd", NumbersForm(elementwise.Add, (0, 3), 6))
+QLinearMul = _of_microsoft("QLinearMul", NumbersForm(elementwise.Mul, (0, 3), 6))
+QLinearSigmoid = _of_microsoft("QLinearSigmoid", NumbersForm(elementwise.Sigmoid))
+QLinearLeakyRelu = _of_microsoft("QLinearLeakyRelu", NumbersForm(elementwise.LeakyRelu))
+QLinearSoftmax = _of_microsoft("QLinearSoftmax", NumbersForm(reduction.Softmax))
+QLinearReduceMean = _of_microsoft("QLinearReduceMean", NumbersForm(reduction.ReduceMean))
+QLinearAveragePool = _of_microsoft("QLinearAveragePool", NumbersForm(window.AveragePool))
+QLinearGlobalAveragePool = _of_microsoft("QLinearGlobalAveragePool", NumbersForm(window.GlobalAveragePool))
+QLinearConcat = _of_microsoft("QLinearConcat", NumbersForm(movement.Concat, (2,), 0, more=True))
+QLinearWhere = _of_microsoft("QLinearWhere", NumbersForm(elementwise.Where, (1, 4), 7, plain=(0,)))
+ConvInteger = Operator("ConvInteger", Trait.QUANTIZED, Trait.SLIDES, Trait.FOLDABLE, shape=windows.convolved(1))
 MatMulInteger = Operator("MatMulInteger", Trait.QUANTIZED)

@@ -1,6 +1,6 @@
 """What an entry of the registry says of an operator."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
@@ -36,6 +36,10 @@ class Cell:
 
 Rows = Callable[[RowNode], tuple[Scalar, ...]]
 """Returns an element of each output of an operator that reduces within rows: a norm, a softmax."""
+
+
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
 
 
 class Trait(Enum):
@@ -153,6 +157,26 @@ def _viewed(shape: ShapeFunction) -> ValueFunction:
     return value
 
 
+@dataclass(frozen=True)
+class NumbersForm:
+    """What an operator on quantized values is on numbers, and where it has their scales and zero points."""
+
+    of: "Operator"
+    """The operator that it is on the numbers."""
+    operands: Sequence[int] = (0,)
+    """Positions of the quantized operands, each before its scale and its zero point."""
+    result: int = 3
+    """Position of the scale of the result, before its zero point; without a scale it is not quantized."""
+    more: bool = False
+    """Whether as many operands follow as there are."""
+    plain: Sequence[int] = ()
+    """Positions of operands that are not quantized, which come first."""
+    bias: int | None = None
+    """Position of an operand of int32, whose scale is the product of those of the first two."""
+    channels: int | None = None
+    """The axis along which the scales of the second operand may lie."""
+
+
 class Operator(str):
     """One operator of a domain: its name, as nodes have it, and what is known of it.
 
@@ -190,6 +214,8 @@ class Operator(str):
     """The reduction over the axes after the channels that gives the same, of a global pool; empty for others."""
     neutral: float | None
     """The second operand with which the first is the result; True is 1. None if there is none."""
+    numbers: NumbersForm | None
+    """What an operator on quantized values is on numbers; None for others, and where nobody has said it."""
 
     def __new__(
         cls,
@@ -210,12 +236,14 @@ class Operator(str):
         cell: Cell | None = None,
         reduction: str = "",
         neutral: float | None = None,
+        numbers: NumbersForm | None = None,
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
         entry.defaults, entry.cell, entry.reduction, entry.neutral = defaults or {}, cell, reduction, neutral
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
+        entry.numbers = numbers
         every = set(traits)
         while more := {implied for t in every for implied in IMPLIED.get(t, ())} - every:
             every |= more

@@ -230,6 +230,8 @@ fmod_real = Function("fmod_real")
 floor = Function("floor")
 ceil = Function("ceil")
 round_half_even = Function("round_half_even")
+steps = Function("steps", lambda x, scale: round_half_even((x / scale).cast(TensorProto.FLOAT)))
+"""How many steps of a scale a number is, to the nearest whole number; the quotient is one of float32."""
 
 power = Function("pow")
 POWERS = {

@@ -36,6 +36,12 @@ from onnxfuse.passes.layout.layout_min_cut import assign_layout
 from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
 from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
+from onnxfuse.passes.quantization.movement import move_quantized
+from onnxfuse.passes.quantization.qoperators import qdq_form
+from onnxfuse.passes.quantization.readers import dequantize_for_each_reader
+from onnxfuse.passes.quantization.scales import quantization_scales
+from onnxfuse.passes.quantization.weights import dequantize_weights
+from onnxfuse.passes.quantization.zero_points import zero_zero_points
 from onnxfuse.passes.shapes import declared_extents
 from onnxfuse.passes.shapes.constant_expand_targets import constant_expand_targets
 from onnxfuse.passes.shapes.constant_resizes import constant_resizes
@@ -95,6 +101,10 @@ REWRITE = Phase(
     "rewrite",
     (
         keep_declared_extents,
+        qdq_form,
+        quantization_scales,
+        zero_zero_points,
+        move_quantized,
         normal_form("identities"),
         identity_elimination,
         constant_control_flow,
@@ -138,6 +148,7 @@ REWRITE = Phase(
 LAYOUT = Phase(
     "layout",
     (
+        dequantize_weights,
         device_scalars,
         symmetric_pads,
         channels_last,
@@ -153,6 +164,7 @@ LAYOUT = Phase(
             name="late_merge_unit_axes",
             summary="Merges unit axes into a Reshape of a signal that left a channels-last region.",
         ),
+        dequantize_for_each_reader,
     ),
 )
 

@@ -18,7 +18,7 @@ from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
-from tests.support.kernels import programs
+from tests.support.kernels import programs, quantized
 
 INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
 TILES = [t for t in costs.wgmma().float16 if t.n <= sm90.BOX]
@@ -227,3 +227,49 @@ def test_no_terms_are_sums_of_zero() -> None:
 
 def test_a_zero_point_of_zero_is_none() -> None:
     assert cuda.supports(ops.op(ZERO, (UINT8, INT8), (INT32,), "gemm")) is None
+
+
+@pytest.mark.parametrize("to", [INT8, UINT8])
+@pytest.mark.parametrize(
+    ("rows", "n", "k", "aligned"), [((70,), 80, 400, True), ((2, 3), 33, 131, False), ((5,), 8, 16, True)]
+)
+def test_results_are_quantized_where_they_are_summed(
+    to: int, rows: tuple[int, ...], n: int, k: int, aligned: bool
+) -> None:
+    """With a residual of 8 bits; outputs of single bytes at any alignment."""
+    fused, shapes = quantized.case(quantized.PRODUCT, rows, n, (k,), to)
+    inputs = quantized.drawn(shapes, to)
+    plan = cuda.plan(fused, tuple(shapes), aligned, A100)
+    (got,) = emulate.run(plan, inputs, [ops.NUMPY[to]], aligned)
+    sums = inputs[0].astype(np.int64) @ inputs[1].astype(np.int64).T
+    quantized.assert_same_steps(got, quantized.wanted(sums, inputs))
+
+
+@pytest.mark.parametrize("attributes", ["pads = [1,1,1,1]", "strides = [2,2], pads = [1,1,1,1]"])
+def test_windows_over_quantized_images(attributes: str) -> None:
+    fused, shapes = quantized.case(quantized.WINDOW, (2, 9, 8), 24, (3, 3, 32), attributes=attributes)
+    inputs = quantized.drawn(shapes, INT8)
+    plan = cuda.plan(fused, tuple(shapes), True, A100)
+    (got,) = emulate.run(plan, inputs, [np.int8])
+    quantized.assert_same_steps(got, quantized.wanted(quantized.convolved(inputs, attributes), inputs))
+
+
+@pytest.mark.parametrize(("rows", "n", "k", "aligned"), [((70,), 80, 400, True), ((2, 3), 33, 131, False)])
+def test_a_gelu_of_quantized_steps_is_looked_up(rows: tuple[int, ...], n: int, k: int, aligned: bool) -> None:
+    """Bit for bit what the nodes give, of which each is quantized again."""
+    fused, shapes = quantized.gelu_case(rows, n, k)
+    inputs = quantized.gelu_drawn(shapes)
+    plan = cuda.plan(fused, tuple(shapes), aligned, A100)
+    assert "[256] = {" in plan.kernel.text
+    (got,) = emulate.run(plan, inputs, [np.uint8], aligned)
+    np.testing.assert_array_equal(got, quantized.gelu_wanted(inputs))
+
+
+@pytest.mark.parametrize("arch", [A100, H200], ids=lambda a: a.name)
+def test_launch_programs_of_quantized_results(arch: Arch) -> None:
+    """Columns in whole 16 bytes, as TMA stores them, and others."""
+    for n, k in ((96, 80), (33, 131)):
+        fused, shapes = quantized.case(quantized.PRODUCT, (70,), n, (k,))
+        programs.agrees(fused, tuple(shapes), True, arch)
+    fused, shapes = quantized.case(quantized.WINDOW, (2, 9, 8), 32, (3, 3, 32), attributes="pads = [1,1,1,1]")
+    programs.agrees(fused, tuple(shapes), True, arch)

@@ -54,7 +54,9 @@ def _written(path: Path) -> onnx.ModelProto:
     for value in [v for v in model.graph.value_info if v.name not in computed]:
         tensor = value.type.tensor_type
         shape = [d.dim_value for d in tensor.shape.dim]
-        drawn = np.asarray(random.uniform(0.5, 1.0, shape), helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        largest = 100 if dtype.itemsize < 8 and dtype.kind in "iu" else 1.0
+        drawn = np.asarray(random.uniform(0.5, 1.0, shape) * largest, dtype)
         model.graph.initializer.append(numpy_helper.from_array(drawn, value.name))
         model.graph.value_info.remove(value)
     return halved(model) if model.graph.name == "half" else model

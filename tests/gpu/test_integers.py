@@ -1,6 +1,6 @@
 """Products of 8-bit integers on a real GPU: sums equal those of int64, by every tile and block, of every two signs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from onnxfuse.model.fused import FusedOp
 from tests.emulator.test_integers import DYNAMIC, GATED, INT8, PAIRS, SUMS, TILES, UINT8, case, drawn
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
+from tests.support.kernels import quantized
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
@@ -67,3 +68,74 @@ def test_both_signs_on_both_sides(pair: tuple[int, int]) -> None:
 def test_what_quantization_writes_behind_a_product_is_its_epilogue(text: str) -> None:
     for rows, n, k in (((512,), 768, 768), ((7,), 17, 35)):
         check(*case(text, (UINT8, INT8), rows, n, k))
+
+
+def requantize(
+    fused: FusedOp,
+    shapes: Sequence[tuple[int, ...]],
+    sums: Callable[[Sequence[np.ndarray]], np.ndarray],
+    variant: GemmVariant | None = None,
+    aligned: bool = True,
+) -> None:
+    """Check a product that is quantized again; `sums` of its inputs are exact."""
+    to = fused.outputs[0]
+    inputs = quantized.drawn(shapes, to)
+    plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), variant)
+    sources = [DeviceBuffer(np.shape(x), x.dtype, aligned, np.asarray(x)) for x in inputs]
+    result = DeviceBuffer(plan.output_shapes[0], ops.NUMPY[to], aligned)
+    launch(plan, [b.address for b in (*sources, result)])
+    cupy.cuda.Device(0).synchronize()
+    quantized.assert_same_steps(result.read(), quantized.wanted(sums(inputs), inputs))
+
+
+def product(inputs: Sequence[np.ndarray]) -> np.ndarray:
+    return inputs[0].astype(np.int64) @ inputs[1].astype(np.int64).T
+
+
+@pytest.mark.skipif(_gpu() is not None or cuda.arch_of(0).name != "sm_90a", reason="needs a Hopper GPU")
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("to", [INT8, UINT8])
+def test_every_tile_quantizes_its_sums(tile: GemmTile, to: int) -> None:
+    """Bytes by the copy engine: rows that end within a tile, columns that end within one."""
+    for rows, n, k in (((1000,), 1296, 784), ((200,), 336, 16), ((4096,), 3072, 768)):
+        fused, shapes = quantized.case(quantized.PRODUCT, rows, n if tile.n >= 64 else 32, (k,), to)
+        requantize(fused, shapes, product, GemmVariant(tile=tile))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_every_block_quantizes_its_sums(block: Block, aligned: bool) -> None:
+    for rows, n, k in (((1000,), 1288, 784), ((70,), 33, 131), ((5,), 7, 12)):
+        requantize(*quantized.case(quantized.PRODUCT, rows, n, (k,)), product, GemmVariant(block=block), aligned)
+
+
+@pytest.mark.parametrize("attributes", ["pads = [1,1,1,1]", "strides = [2,2], pads = [1,1,1,1]"])
+@pytest.mark.parametrize(
+    ("images", "filters", "channels"), [((4, 28, 28), 128, 128), ((2, 56, 57), 64, 64), ((3, 9, 8), 24, 16)]
+)
+def test_windows_over_quantized_images(
+    attributes: str, images: tuple[int, int, int], filters: int, channels: int
+) -> None:
+    """By the plan's own choice and by every tile."""
+    fused, shapes = quantized.case(quantized.WINDOW, images, filters, (3, 3, channels), attributes=attributes)
+    tiles = [GemmVariant(tile=t) for t in TILES if t.n >= 64 and t.split == 1] if filters % 16 == 0 else []
+    for variant in (None, *tiles):
+        requantize(fused, shapes, lambda inputs: quantized.convolved(inputs, attributes), variant)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_gelu_of_quantized_steps_is_looked_up(aligned: bool) -> None:
+    """By every tile and block, bit for bit."""
+    variants = [None, *(GemmVariant(block=b) for b in BLOCKS)]
+    if aligned and cuda.arch_of(0).name == "sm_90a":
+        variants += [GemmVariant(tile=t) for t in TILES if t.n >= 64]
+    fused, shapes = quantized.gelu_case((1000,), 1296, 784)
+    inputs = quantized.gelu_drawn(shapes)
+    wanted = quantized.gelu_wanted(inputs)
+    for variant in variants:
+        plan = cuda.plan(fused, tuple(shapes), aligned, cuda.arch_of(0), variant)
+        sources = [DeviceBuffer(np.shape(x), x.dtype, aligned, np.asarray(x)) for x in inputs]
+        result = DeviceBuffer(plan.output_shapes[0], np.dtype(np.uint8), aligned)
+        launch(plan, [b.address for b in (*sources, result)])
+        cupy.cuda.Device(0).synchronize()
+        np.testing.assert_array_equal(result.read(), wanted)

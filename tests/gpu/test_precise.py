@@ -37,8 +37,9 @@ def computed(
 ) -> list[np.ndarray]:
     """Return the outputs by a tile, a block or the plan's own choice."""
     arch, fused = cuda.arch_of(0), replace(fused, tf32=False)
-    part = "block" if isinstance(variant, Block) else "tile"
-    tuning = None if variant is None else GemmVariant(**{part: variant})
+    tuning = None
+    if variant is not None:
+        tuning = GemmVariant(block=variant) if isinstance(variant, Block) else GemmVariant(tile=variant)
     plan = cuda.plan(fused, tuple(x.shape for x in inputs), aligned, arch, tuning)
     if isinstance(variant, GemmTile) and arch.isa.wgmma(SPLIT_FLOAT32):
         assert "wgmma" in plan.kernel.text

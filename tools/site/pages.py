@@ -22,6 +22,7 @@ WRITTEN = {
     "guides/explain.md": "docs/EXPLAIN.md",
     "guides/measuring.md": "docs/MEASURING.md",
     "guides/first_run.md": "docs/FIRST_RUN.md",
+    "guides/quantized.md": "docs/QUANTIZED.md",
     "guides/pipeline.md": "docs/PIPELINE.md",
     "guides/serving.md": "docs/SERVING.md",
     "guides/example_pipeline.md": "examples/README.md",
@@ -69,7 +70,8 @@ def menu() -> Menu:
         ("Guides", [
             ("How verify judges", "guides/verify.md"), ("Why was it not fused?", "guides/explain.md"),
             ("Measuring", "guides/measuring.md"), ("The first run, and new shapes", "guides/first_run.md"),
-            ("In a pipeline", "guides/pipeline.md"), ("Serving without Python", "guides/serving.md"),
+            ("Quantized models", "guides/quantized.md"), ("In a pipeline", "guides/pipeline.md"),
+            ("Serving without Python", "guides/serving.md"),
             ("Examples", [
                 ("A pipeline", "guides/example_pipeline.md"), ("C++", "guides/example_cpp.md"),
                 ("Ray Serve", "guides/example_ray.md"),

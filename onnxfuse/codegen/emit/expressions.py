@@ -11,6 +11,8 @@ from onnx import TensorProto
 from onnxfuse.codegen.emit.operations import COMBINE, ROUND, SIXTEEN_BITS, expression_of
 from onnxfuse.codegen.program.moments import Moments
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Reduce, arguments
+from onnxfuse.codegen.program.tables import ELEMENTS, Table
+from onnxfuse.codegen.program.whole_numbers import SMALL, fits
 from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
@@ -306,8 +308,12 @@ def _statement(program: BodyProgram, index: int, done: frozenset[str]) -> str:
     assert isinstance(value, Apply)
     cpp = element_types.computed(value.dtype)
     args = [_operand(program, a, done) for a in value.args]
+    if isinstance(value.op, Table):
+        elements = f"static const {cpp} t{index}[{ELEMENTS}] = {{{', '.join(map(str, value.op.elements))}}};"
+        return f"  {elements}\n  const {cpp} v{index} = t{index}[(unsigned char){args[0]}];"
     if value.op == scalar.cast:
-        expression = _cast(args[0], program.values[value.args[0]].dtype, value.dtype)
+        source = program.values[value.args[0]].dtype
+        expression = _small_cast(program, value, args[0]) or _cast(args[0], source, value.dtype)
     else:
         expression = expression_of(value.op, args)
         if value.op.half and value.dtype in SIXTEEN_BITS:
@@ -340,6 +346,16 @@ def _shared(program: BodyProgram) -> frozenset[int]:
         elif isinstance(value, Reduce) or (args and (shared | constants).issuperset(args)):
             shared.add(index)
     return frozenset(shared)
+
+
+def _small_cast(program: BodyProgram, value: Apply, operand: str) -> str:
+    """Return the conversion between float and a small integer as a sum; empty if it is none."""
+    (arg,) = value.args
+    source = program.values[arg].dtype
+    if source == TensorProto.FLOAT and fits(program.values, arg, value.dtype):
+        return f"({element_types.computed(value.dtype)})math::int_of_whole({operand})"
+    small = element_types.is_integer(source) and element_types.TYPES[source].size <= SMALL
+    return f"math::float_of_small({operand})" if small and value.dtype == TensorProto.FLOAT else ""
 
 
 def _cast(operand: str, source_type: int, to: int) -> str:

@@ -10,6 +10,8 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 CONTRACTION: Handlers = {}
+INT32 = int(TensorProto.INT32)
+"""Type of exact sums of products of 8-bit integers."""
 
 
 def accumulator(dtype: int) -> int:
@@ -46,12 +48,16 @@ def _gemm(node: BodyNode) -> tuple[Term, ...]:
 @handles(CONTRACTION, ops.MatMulInteger)
 def _matmul_integer(node: BodyNode) -> tuple[Term, ...]:
     """The product in int32, exact; zero points other than 0 are subtracted by nodes of their own."""
-    a, b = node.term(0), node.term(1)
+    a, b = integer_factors(node)
+    return (node.builder.term(Contraction((a.index, b.index), (-1, -2), 1, INT32, INT32)),)
+
+
+def integer_factors(node: BodyNode) -> tuple[Term, Term]:
+    """Return the factors of a product or a convolution of integers without zero points."""
     for position in (2, 3):
         if node.optional(position) is not None and node.constant(position).any():
             raise node.refusal("with a zero point other than 0")
-    int32 = int(TensorProto.INT32)
-    return (node.builder.term(Contraction((a.index, b.index), (-1, -2), 1, int32, int32)),)
+    return node.term(0), node.term(1)
 
 
 def _scaled(x: Term, factor: float) -> Term:

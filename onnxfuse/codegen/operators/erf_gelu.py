@@ -7,9 +7,9 @@ from onnxfuse.codegen.program.program import Apply, Constant, Value
 from onnxfuse.ops import scalar
 from onnxfuse.ops.scalar import Function
 
-PRODUCT = Function("erf_gelu", half=True)
+PRODUCT = Function("erf_gelu", lambda x, scale, *_: x * scalar.one_plus_erf(x * scale) * 0.5, half=True)
 """x * (1 + erf(x * scale)) * 0.5, of x and the scale."""
-QUOTIENT = Function("erf_gelu_over", half=True)
+QUOTIENT = Function("erf_gelu_over", lambda x, scale, *_: x * scalar.one_plus_erf(x / scale) * 0.5, half=True)
 """x * (1 + erf(x / scale)) * 0.5, of x and the scale."""
 
 

@@ -20,6 +20,7 @@ from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
 from onnxfuse.codegen.operators.window_ops import WINDOW
 from onnxfuse.codegen.program.builder import Builder
 from onnxfuse.codegen.program.program import BodyProgram, Input, Output
+from onnxfuse.codegen.program.tables import tabulated
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
@@ -74,7 +75,7 @@ def program_by(meaning: Meaning, handlers: Handlers) -> BodyProgram:
     for node in function.node:
         values.update(_results(node, values, builder, opset, handlers))
     stored = tuple(_output(name, values, dtype) for name, dtype in zip(function.output, outputs, strict=True))
-    return BodyProgram(tuple(builder.values), stored, inputs)
+    return tabulated(BodyProgram(tuple(builder.values), stored, inputs))
 
 
 def _opset(function: FunctionProto) -> int:

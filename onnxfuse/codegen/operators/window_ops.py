@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from onnxfuse import ops
 from onnxfuse.codegen.operators import movement_ops
-from onnxfuse.codegen.operators.contraction_ops import accumulator
+from onnxfuse.codegen.operators.contraction_ops import INT32, accumulator, integer_factors
 from onnxfuse.codegen.operators.node import BodyNode, Handlers, Known, handles
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import Squeezed
@@ -25,9 +25,19 @@ def _conv(node: BodyNode) -> tuple[Term, ...]:
     x, w = node.term(0), node.term(1)
     if x.dtype != w.dtype:
         raise UnsupportedError(f"a convolution of {element_types.name(x.dtype)} by {element_types.name(w.dtype)}")
+    return (_convolved(node, x, w, accumulator(x.dtype), x.dtype),)
+
+
+@handles(WINDOW, ops.ConvInteger)
+def _conv_integer(node: BodyNode) -> tuple[Term, ...]:
+    """The convolution in int32, exact."""
+    return (_convolved(node, *integer_factors(node), INT32, INT32),)
+
+
+def _convolved(node: BodyNode, x: Term, w: Term, accumulated: int, dtype: int) -> Term:
     seen = node.builder.term(SlidingWindow((x.index, w.index), None, _sliding(node), _dims(node), True, x.dtype))
     groups = int(node.number("group", 1))
-    return (node.builder.term(Contraction((seen.index, w.index), (1, 1), groups, accumulator(x.dtype), x.dtype)),)
+    return node.builder.term(Contraction((seen.index, w.index), (1, 1), groups, accumulated, dtype))
 
 
 @handles(WINDOW, ops.MaxPool, ops.AveragePool)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from onnxfuse.codegen.program.movement import Movement
 from onnxfuse.codegen.program.program import Apply, Constant, Contraction, Move, Shape, Value
+from onnxfuse.codegen.program.whole_numbers import fits
 from onnxfuse.ops import scalar
 from onnxfuse.ops.scalar import Function, Kind, Scalar
 from onnxfuse.symbolic import element_types
@@ -85,7 +86,15 @@ class Term(Scalar):
 
     def cast(self, to: int) -> Term:
         element_types.require(to)
-        return self if self.dtype == to else self.builder.apply(scalar.cast, self, dtype=to)
+        if self.dtype == to:
+            return self
+        values = self.builder.values
+        value = values[self.index]
+        if isinstance(value, Apply) and value.op == scalar.cast and fits(values, value.args[0], self.dtype):
+            source = Term(self.builder, value.args[0])
+            if source.dtype == to:  # quantized and dequantized at once
+                return source
+        return self.builder.apply(scalar.cast, self, dtype=to)
 
     def is_computed_as(self, dtype: int) -> bool:
         return element_types.computed(self.dtype) == element_types.computed(dtype)

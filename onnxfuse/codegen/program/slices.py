@@ -60,17 +60,25 @@ def operands_last(program: BodyProgram, first: int) -> BodyProgram:
 def canonical(program: BodyProgram) -> BodyProgram:
     """Return the program with its values in depth-first order from its outputs: equal programs compare equal."""
     builder, index_of = Builder(), dict[int, int]()
-    waiting = [o.value for o in reversed(program.outputs)]
-    while waiting:
-        index = waiting[-1]
-        if missing := [a for a in reversed(arguments(program.values[index])) if a not in index_of]:
-            waiting += missing
-            continue
-        waiting.pop()
-        index_of.setdefault(index, builder.term(with_arguments(program.values[index], index_of)).index)
+    for index in depth_first(program, [o.value for o in program.outputs]):
+        index_of[index] = builder.term(with_arguments(program.values[index], index_of)).index
     return BodyProgram(
         tuple(builder.values), tuple(Output(index_of[o.value], o.dtype) for o in program.outputs), program.inputs
     )
+
+
+def depth_first(program: BodyProgram, roots: Sequence[int]) -> tuple[int, ...]:
+    """Return the values that `roots` depend on, operands first, in depth-first order."""
+    found: dict[int, None] = {}
+    waiting = [*reversed(roots)]
+    while waiting:
+        index = waiting[-1]
+        if missing := [a for a in reversed(arguments(program.values[index])) if a not in found]:
+            waiting += missing
+            continue
+        waiting.pop()
+        found.setdefault(index)
+    return tuple(found)
 
 
 def with_arguments(value: Value, index_of: dict[int, int]) -> Value:

@@ -193,6 +193,14 @@ DEVICE void add_from_shared(float* sum, unsigned address) {
                : "memory");
   UNROLLED for (int i = 0; i < 4; ++i) sum[i] += value[i];
 }
+DEVICE unsigned short load_shared_half(unsigned address) {
+  unsigned short half;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(half) : "r"(address) : "memory");
+  return half;
+}
+DEVICE void store_shared(unsigned address, unsigned short half) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(half) : "memory");
+}
 DEVICE void store_shared(unsigned address, unsigned word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }

@@ -210,7 +210,7 @@ def _is_literal(graph: Graph, value: str, nodes: Sequence[Node]) -> bool:
         return True
     if count > STRUCTURAL_LIMIT or graph.type(value).dtype != TensorProto.INT64:
         return False
-    return not any(cuda.is_pointwise(n.op, n.domain) for n in readers)
+    return not any(n.is_elementwise for n in readers)
 
 
 def _literal(graph: Graph, value: str, name: str) -> NodeProto:

@@ -52,12 +52,15 @@ def take_pointwise(attempt: Attempt) -> None:
         candidates: dict[Node, None] = dict(surroundings.readers) if epilogue else {}
         if prologue:
             candidates.update(dict.fromkeys(surroundings.producers()))
+        else:
+            candidates.update(dict.fromkeys(n for n in surroundings.producers() if _is_operand_alone(graph, region, n)))
         if region.axes is not None:
             # Parallel ones, too: the mean and the maximum of the same rows.
             of_rows = (v for v in graph.inputs_of(region.nodes) if _has_rows(graph.type(v), region.work, region.axes))
             candidates.update(dict.fromkeys(r for v in of_rows for r in graph.readers(v) if _is_reduction(r)))
         fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
         if not fresh:
+            _leave_dequantized(attempt)
             return
         for node in fresh:
             way = _way_back(graph, region, node) if region.axes is not None and _is_reduction(node) else ()
@@ -71,6 +74,29 @@ def take_pointwise(attempt: Attempt) -> None:
                 region.stops.clear()
                 break
             region.stops[node] = reason
+
+
+def _is_operand_alone(graph: Graph, region: Region, node: Node) -> bool:
+    """Return whether a node computes an operand for the region alone: dequantizes it, so that the kernel reads it as it
+    is stored, or makes a row or a number, which costs less to compute for each element than a launch.
+    """
+    if any(graph.is_read_outside(o, region.nodes) for o in node.outputs if o):
+        return False
+    return node.op == ops.DequantizeLinear or _is_row_alone(graph, region, node)
+
+
+def _leave_dequantized(attempt: Attempt) -> None:
+    """Leave values that are dequantized for others to their readers: a quarter of the bytes is written, and read."""
+    graph, region = attempt.graph, attempt.region
+    for node in sorted(region.nodes, key=lambda n: n.order, reverse=True):
+        value = node.outputs[0]
+        others = [r for r in graph.readers(value) if r not in region.nodes]
+        if node.op != ops.DequantizeLinear or node in attempt.start.seeds or graph.is_output(value) or not others:
+            continue
+        inside = len(others) < len(graph.readers(value))
+        if not inside and all(not r.domain and not r.has(Trait.CONTRACTION) for r in others):
+            del region.nodes[node]
+            region.stops[node] = "is dequantized by what reads it"
 
 
 class _Surroundings:
@@ -211,11 +237,24 @@ def _cannot_do(graph: Graph, region: Region, node: Node, host: frozenset[str]) -
         or _is_of_mask(graph, region, node)
         or region.work_of(shape) is not None
         or any(not shapes_differ(shape, s) for s in region.reduced)
+        or _is_row_alone(graph, region, node)
     ):
         return f"computes {graph.type(node.outputs[0])}, the kernel runs over {region.work}"
     if region.reduced and (reason := _mixed(graph, region, node)) is not None:
         return reason
     return _unreadable(graph, region, node)
+
+
+def _is_row_alone(graph: Graph, region: Region, node: Node) -> bool:
+    """Return whether a node makes one row, or a number, for a kernel that reads such operands once for many rows."""
+    shape = graph.type(node.outputs[0]).shape
+    if (
+        Growth.PROLOGUE in cuda.TEMPLATES[region.template].growth
+        or shape is None
+        or not all(n == 1 for n in shape[:-1])
+    ):
+        return False
+    return not graph.is_read_outside(node.outputs[0], {**region.nodes, node: None})
 
 
 def _is_of_mask(graph: Graph, region: Region, node: Node) -> bool:
@@ -350,7 +389,7 @@ def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` is not elementwise work for a generated kernel, None if it is."""
     if node.domain == DOMAIN:
         return "is fused already"
-    if not cuda.is_pointwise(node.op, node.domain):
+    if not node.is_elementwise:
         return f"{node.op} is not pointwise"
     if node.captures or len([o for o in node.outputs if o]) != 1 or not node.outputs[0]:
         return f"{node.op} has {plural(node.outputs, 'output')}"

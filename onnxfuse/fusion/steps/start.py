@@ -27,7 +27,7 @@ def start_at(graph: Graph, how: Fuse, node: Node, around: GraphContext) -> Start
         reason = not_pointwise(graph, node, around.host)
         if reason is None:
             return Start(node, node.outputs[0], (node,))
-        if not cuda.is_pointwise(node.op, node.domain):
+        if not node.is_elementwise:
             return None
         untyped = any(not graph.type(v).dtype for v in (*node.reads, *node.outputs))
         return Refusal(node.name, Cause("untyped" if untyped else "outside", seen=reason), 1, 1, (node.name,))
@@ -85,7 +85,7 @@ def head_of(graph: Graph, node: Node, around: GraphContext) -> Node | None:
                 continue
             if takes(graph, maker, around):
                 return maker
-            if cuda.is_pointwise(maker.op, maker.domain):
+            if maker.is_elementwise:
                 seen.add(maker)
                 waiting.append(maker)
     return None

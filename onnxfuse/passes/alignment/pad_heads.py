@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.passes.alignment.pad_channels import RunLayout, Runs, pad_runs, reached
@@ -87,7 +86,7 @@ def _result(graph: Graph, softmax: Node) -> Node | None:
 def _scores(graph: Graph, softmax: Node) -> Node | None:
     """Return the score product before the Softmax, looking through a scale and an added mask."""
     node = graph.producer(softmax.inputs[0])
-    while node is not None and is_pointwise(node.op, node.domain) and len(node.outputs) == 1:
+    while node is not None and node.is_elementwise and len(node.outputs) == 1:
         before = [n for v in node.inputs if (n := graph.producer(v)) is not None and not graph.is_constant(v)]
         node = before[0] if len(before) == 1 else None
     return node if node is not None and _is_product(node) else None

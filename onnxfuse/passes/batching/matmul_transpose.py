@@ -11,7 +11,6 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.cuda.costs import library
 from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.graph.channels import order_of
@@ -142,7 +141,7 @@ def _joins(graph: Graph, node: Node, region: _Region) -> list[Node] | None:
     if _is_product(node):
         left, right = node.inputs
         return [] if left in region.values and _is_weight(graph, right) else None
-    if not is_pointwise(node.op, node.domain):
+    if not node.is_elementwise:
         return None
     begins = []
     for value in node.inputs:
@@ -156,7 +155,7 @@ def _joins(graph: Graph, node: Node, region: _Region) -> list[Node] | None:
             return None
         elif _begins(graph, maker):
             begins.append(maker)
-        elif not (_is_product(maker) or is_pointwise(maker.op, maker.domain)):
+        elif not (_is_product(maker) or maker.is_elementwise):
             return None
     return begins
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from onnxfuse import ops
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.constant_folding import is_reshape
 from onnxfuse.graph.graph import Graph, Node
@@ -115,8 +114,8 @@ def _others(graph: Graph, node: Node, region: _Windows) -> list[str] | None:
 
 def _leaves_alone(graph: Graph, node: Node, count: int) -> bool:
     """Return whether a node is independent across the first `count` axes."""
-    if node.domain or is_pointwise(node.op, node.domain):
-        return is_pointwise(node.op, node.domain)
+    if node.domain or node.is_elementwise:
+        return node.is_elementwise
     if node.op == ops.Transpose:
         order = order_of(graph, node)
         return order is not None and order[:count] == list(range(count))

@@ -41,4 +41,5 @@ def _merged(graph: Graph, among: Callable[[Node], bool]) -> bool:
 
 
 def _is_elementwise(node: Node) -> bool:
-    return node.is_elementwise or node.has(Trait.UNIT_AXES)
+    """Return whether equal nodes are merged; each reader of quantized values dequantizes them for itself."""
+    return (node.is_elementwise and not node.has(Trait.QUANTIZES)) or node.has(Trait.UNIT_AXES)

@@ -10,6 +10,7 @@ from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import LAST, to_first, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
+from onnxfuse.ops import Trait, named
 from onnxfuse.passes.layout import conv3d_as_conv2d
 from onnxfuse.passes.layout.subpixel import subpixel
 from onnxfuse.passes.layout.symmetric_pads import pads_evenly
@@ -23,10 +24,13 @@ from onnxfuse.passes.layout.writer import (
 )
 from onnxfuse.shapes.types import Dim
 
+CONVOLUTIONS = named(Trait.CONVOLUTION) | {ops.ConvInteger}
+"""Operators that convolve an image with a weight, their second input."""
+
 
 def convolution(graph: Graph, node: Node) -> Form | None:
     """Return the channels-last form of a convolution, None if it has none."""
-    return _conv(graph, node) if node.op == ops.Conv else _conv_transpose(graph, node)
+    return _conv_transpose(graph, node) if node.op == ops.ConvTranspose else _conv(graph, node)
 
 
 def _conv(graph: Graph, node: Node) -> Form | None:
@@ -46,7 +50,8 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         if _is_product(attributes, weight.shape):
             # Conv<1x1>(x, w[O,C,1,1]) -> MatMul(x[N,H,W,C], w[C,O])
             packed = to.derived(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
-            to.add(ops.MatMul, to.last(x), packed, output=product, name=node.proto.name)
+            of = ops.MatMulInteger if node.op == ops.ConvInteger else ops.MatMul
+            to.add(of, to.last(x), packed, output=product, name=node.proto.name)
         elif pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
             conv3d_as_conv2d.write(to, node, weight, product)
         else:

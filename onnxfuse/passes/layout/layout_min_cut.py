@@ -12,6 +12,8 @@ input, one of its weight and one of its output. Fused ops and the library's own 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 
+from onnx import TensorProto
+
 from onnxfuse import cuda, ops
 from onnxfuse.graph.channels import (
     LAST_ROW,
@@ -24,8 +26,8 @@ from onnxfuse.graph.channels import (
     with_row,
 )
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.ops import Trait
 from onnxfuse.passes.layout.all_axes import names_some_axes
+from onnxfuse.passes.layout.convolutions import CONVOLUTIONS
 from onnxfuse.passes.layout.ops import form
 from onnxfuse.passes.layout.writer import ChannelsLast, ChannelsLastWriter, Form, stands_still
 from onnxfuse.rules.language import order
@@ -36,10 +38,12 @@ from onnxfuse.rules.match.match import Match, Refusal
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
 from onnxfuse.rules.rewriting.rewrite import find
 from onnxfuse.shapes.extents import reshape_target
-from onnxfuse.shapes.types import Dim
+from onnxfuse.shapes.types import ValueType
 
 UNKNOWN_EXTENT = 32
 """Assumed value of a dynamic extent: costs are only compared with each other, so any value works."""
+
+BYTES = (TensorProto.INT8, TensorProto.UINT8)
 
 RESHAPE = 1
 """Cost of a Reshape where a Transpose would move no data: it is free itself, but separates what could be one kernel."""
@@ -56,7 +60,7 @@ def assign_layout(graph: Graph, rules: Sequence[Rule], report: OptimizeReport, f
     such op, as for bfloat16, a copy of the graph is fused to see. Return whether any were converted.
     """
     rule = next((r for r in order.rewriting(rules) if r.layout is not None), None)
-    if rule is None or rule.layout is None or any(n.has(Trait.QUANTIZES, Trait.QUANTIZED) for n in graph.nodes):
+    if rule is None or rule.layout is None:
         return False
 
     def refuse(node: Node, reason: str) -> None:
@@ -118,7 +122,7 @@ def _computed_by_none(graph: Graph, written: Mapping[str, Node], fuse: FuseGraph
     trial = graph.snapshot()
     fuse(trial)
     makers = {result: trial.producer(node.outputs[0]) for result, node in open_.items()}
-    return [result for result, maker in makers.items() if maker is not None and maker.has(Trait.CONVOLUTION)]
+    return [result for result, maker in makers.items() if maker is not None and maker.op in CONVOLUTIONS]
 
 
 def _library_computes(graph: Graph, node: Node) -> bool:
@@ -156,9 +160,9 @@ def _cheapest(graph: Graph, forms: Mapping[Node, Form], *, largest: bool) -> dic
 
     for node, its in forms.items():
         if its.saves:
-            charge(node, _LAST, sum(_cost(graph.type(v).shape) for v in (*its.reads, *its.makes)))
+            charge(node, _LAST, sum(_cost(graph.type(v)) for v in (*its.reads, *its.makes)))
     for value in dict.fromkeys(v for f in forms.values() for v in (*f.reads, *f.makes)):
-        cost = _cost(graph.type(value).shape)
+        cost = _cost(graph.type(value))
         maker = _maker(graph, forms, value)
         readers = _readers(graph, forms, outer, value)
         # One Transpose serves all readers in the other layout.
@@ -194,12 +198,16 @@ def _readers(graph: Graph, forms: Mapping[Node, Form], outer: Mapping[Node, Node
     return readers
 
 
-def _cost(shape: tuple[Dim, ...] | None) -> int:
+def _cost(type_: ValueType) -> int:
+    """Return the cost of a Transpose in elements of 16 bits; the edge of a quantized region then lies where 8 bits are,
+    rather than at the sums or numbers beside them."""
+    shape = type_.shape
     if shape is None or stands_still(shape):
         return RESHAPE
     # What is read and written in the time of one launch, in 16 bit: the fixed cost of any Transpose.
     fixed = cuda.launch_bytes() // (2 * 2)
-    return fixed + prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
+    count = prod(extent if isinstance(extent, int) else UNKNOWN_EXTENT for extent in shape)
+    return fixed + (count // 2 if type_.dtype in BYTES else count)
 
 
 def _absorbed(rules: Sequence[Rule]) -> frozenset[str]:
@@ -257,7 +265,7 @@ def _write(graph: Graph, chosen: Mapping[Node, Form]) -> dict[str, Node]:
         for value in its.makes:
             if _wanted_first(graph, chosen, outer, value):
                 _move_first(to, value)
-        convolutions.update((node.outputs[0], n) for n in to.finish() if n.has(Trait.CONVOLUTION))
+        convolutions.update((node.outputs[0], n) for n in to.finish() if n.op in CONVOLUTIONS)
     graph.eliminate_dead_code()
     return convolutions
 

@@ -16,7 +16,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.ops import Trait
 from onnxfuse.ops.inputs import PER_AXIS, Axes, Padding
 from onnxfuse.passes.layout.channel_groups import channel_shuffle, grouped_norm
-from onnxfuse.passes.layout.convolutions import convolution
+from onnxfuse.passes.layout.convolutions import CONVOLUTIONS, convolution
 from onnxfuse.passes.layout.writer import (
     ChannelsLastWriter,
     Form,
@@ -39,7 +39,9 @@ def form(graph: Graph, node: Node, types: Sequence[int]) -> Form | None:
     """Return the channels-last form of `node`, None if it has none; convolutions only of these element types."""
     if node.entry is None or node.domain or node.captures:
         return None
-    if node.has(Trait.CONVOLUTION):
+    if node.op == ops.ConvInteger and any(node.inputs[2:]):
+        return None  # subtracts zero points, also beside the image
+    if node.op in CONVOLUTIONS:
         return convolution(graph, node) if graph.type(node.inputs[0]).dtype in types else None
     special: Mapping[str, Callable[[Graph, Node], Form | None]] = {
         ops.BatchNormalization: _batch_normalization, ops.Reshape: _reshape, ops.Flatten: _flat, ops.Resize: _resize,

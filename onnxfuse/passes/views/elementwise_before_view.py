@@ -8,7 +8,6 @@ channel is such a view, too.
 from collections.abc import Sequence
 
 from onnxfuse import ops
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.constant_folding import is_reshape
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
@@ -63,7 +62,7 @@ def _work(graph: Graph, view: Node) -> list[Node]:
 
 
 def _is_elementwise(node: Node) -> bool:
-    return is_pointwise(node.op, node.domain) and len(node.outputs) == 1 and not node.captures
+    return node.is_elementwise and len(node.outputs) == 1 and not node.captures
 
 
 def _fits_both(graph: Graph, value: str, view: Node) -> bool:

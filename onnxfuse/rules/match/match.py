@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 
 from onnxfuse import ops
-from onnxfuse.cuda import is_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
 from onnxfuse.ops import Trait, named
@@ -54,7 +53,7 @@ def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> boo
     operands = node.inputs if node.op in schema.COMMUTATIVE else node.inputs[index : index + 1]
     makers = [p for v in operands if (p := graph.producer(v)) is not None]
     # An attempt that looks through an elementwise node would get further: `between` reports it.
-    passed = (graph.producer(v) for p in makers if is_pointwise(p.op, p.domain) for v in p.inputs)
+    passed = (graph.producer(v) for p in makers if p.is_elementwise for v in p.inputs)
     return not any(p is not None and p.op in operators for p in (*makers, *passed))
 
 
@@ -80,7 +79,7 @@ def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal
 def _before(graph: Graph, trace: Trace) -> Refusal | None:
     """Return how far the pattern matches beyond the elementwise node that stopped it, None if not at all."""
     node = trace.at
-    if node is None or trace.missed is None or not is_pointwise(node.op, node.domain):
+    if node is None or trace.missed is None or not node.is_elementwise:
         return None
     wanted, match = trace.missed
     for before in (p for v in node.inputs if v and (p := graph.producer(v)) is not None):

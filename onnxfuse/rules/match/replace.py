@@ -217,6 +217,8 @@ def _asked(
             element = found if (found := bound.get(variable, next(iter(bound.values()), 0))) in FLOATS else 0
             if v in own:
                 asked[node, v] = element or default
+            elif node.op == ops.CastLike and v != node.inputs[0]:
+                continue  # says a type, and is not read
             elif v in constants and element and (stored := graph.type(names[v]).dtype) in FLOATS and stored != element:
                 asked[node, v] = element
         for v, variable in zip(node.outputs, yields, strict=True):

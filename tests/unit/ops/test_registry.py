@@ -17,9 +17,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 from onnxfuse import ops
 from onnxfuse.ops import Operator, Trait
-from onnxfuse.ops.contrib import MICROSOFT
 from onnxfuse.ops.inputs import TruthValues
-from onnxfuse.ops.registry import registry
+from onnxfuse.ops.registry import MICROSOFT, registry
 
 KNOWN = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain})
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from onnx import TensorProto
+
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import LAST, ImageProblem, image_problem, image_works
 from onnxfuse.codegen.program.movement import Concatenated, Squeezed
@@ -98,6 +100,10 @@ class ConvolutionProblem:
     """Shape of the outputs."""
 
 
+BYTES = (TensorProto.INT8, TensorProto.UINT8)
+"""Of these a window has a largest element, too: computed in float, which holds them exactly."""
+
+
 def factors(op: FusedOp, parts: Convolution) -> FactorType:
     """Return the type of the images and filters of a parsed body."""
     dtype = op.inputs[parts.x]
@@ -125,7 +131,8 @@ def _parse(program: BodyProgram) -> Convolution:
     if len(inputs) < len(images) or not isinstance(w, Input | None):
         raise UnsupportedError("a convolution of values that the body computes")
     x, *others = inputs
-    if factors_of(x.dtype, x.dtype) not in FACTORS:
+    largest = isinstance(work.core, Reduce) and work.core.kind == "max"
+    if factors_of(x.dtype, x.dtype) not in FACTORS and not (largest and x.dtype in BYTES):
         by = "" if w is None else f" by {element_types.name(w.dtype)}"
         raise UnsupportedError(f"a {_KIND[type(work.core)]} of {element_types.name(x.dtype)}{by}")
     mean = _mean(program) if work.channels_last and work.rank == 4 else None

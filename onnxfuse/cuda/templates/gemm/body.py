@@ -23,7 +23,7 @@ from onnxfuse.codegen.program.program import (
     Value,
 )
 from onnxfuse.codegen.program.rounding import rounded_once
-from onnxfuse.codegen.program.slices import between, canonical, operands_last
+from onnxfuse.codegen.program.slices import between, canonical, depth_first, operands_last
 from onnxfuse.codegen.program.window import Sliding
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, INTEGERS, TF32, FactorType, Rounding, factors_of
 from onnxfuse.cuda.templates.gemm.output_layout import Moves
@@ -35,8 +35,8 @@ from onnxfuse.symbolic.strides import Shape
 
 FACTORS = (FLOAT16, BFLOAT16, TF32, *INTEGERS)
 """Types of factors; for float32 the rounded one, unless the op asks for all digits."""
-STORED_BYTES = (2, 4)
-"""Element sizes of outputs that TMA can store."""
+STORED_BYTES = (1, 2, 4)
+"""Element sizes of outputs."""
 ROW_BYTES = 128
 
 
@@ -200,6 +200,9 @@ def _anatomy(program: BodyProgram) -> Anatomy:
     prologue = _prologue(program, heads[0])
     epilogues = _epilogues(program, heads)
     if len({canonical(e.program) for e in epilogues}) > 1:
+        # One that all read, as a zero point, stands before some operands of the first body and behind those of others.
+        epilogues = _epilogues(program, heads, by_use=True)
+    if len({canonical(e.program) for e in epilogues}) > 1:
         raise UnsupportedError("products side by side with different bodies")
     return Anatomy(products, epilogues, factors, prologue)
 
@@ -314,8 +317,11 @@ def _inputs(program: BodyProgram, among: Iterable[int]) -> list[int]:
     return sorted((i for i in among if isinstance(program.values[i], Input)), key=program.input_at)
 
 
-def _epilogues(program: BodyProgram, heads: Sequence[_Head]) -> tuple[Epilogue, ...]:
-    """Return the consumers of the products: separate ones if each output reads one product, a common one otherwise."""
+def _epilogues(program: BodyProgram, heads: Sequence[_Head], *, by_use: bool = False) -> tuple[Epilogue, ...]:
+    """Return the consumers of the products: separate ones if each output reads one product, a common one otherwise.
+
+    Operands are in the order of the op's inputs, or `by_use` in that in which a body reads them.
+    """
     results = [h.result for h in heads]
     read = [program.reached([o.value], results) for o in program.outputs]
     of = [tuple(k for k, result in enumerate(results) if result in r) for r in read]
@@ -328,11 +334,13 @@ def _epilogues(program: BodyProgram, heads: Sequence[_Head]) -> tuple[Epilogue, 
         mine = tuple(i for i, r in enumerate(of) if set(r) <= set(group))
         if not mine:
             raise UnsupportedError("a product that no output reads")
-        bodies.append(_epilogue(program, heads, group, mine))
+        bodies.append(_epilogue(program, heads, group, mine, by_use=by_use))
     return tuple(bodies)
 
 
-def _epilogue(program: BodyProgram, heads: Sequence[_Head], group: tuple[int, ...], mine: tuple[int, ...]) -> Epilogue:
+def _epilogue(
+    program: BodyProgram, heads: Sequence[_Head], group: tuple[int, ...], mine: tuple[int, ...], *, by_use: bool
+) -> Epilogue:
     results = [heads[k].result for k in group]
     written = [_written(program, program.outputs[i], results) for i in mine]
     if len(mine) > 1 and any(moves for _, moves in written):
@@ -342,6 +350,9 @@ def _epilogue(program: BodyProgram, heads: Sequence[_Head], group: tuple[int, ..
     if any(not isinstance(program.values[i], Input | Constant) for i in reached & before):
         raise UnsupportedError("a value before a matrix product that is read after it, too")
     operands = _inputs(program, reached)
+    if by_use:
+        used = depth_first(program, [o.value for o, _ in written])
+        operands = sorted(operands, key=used.index)
     part = operands_last(between(program, (*results, *operands), tuple(o for o, _ in written)), len(results))
     if part.reductions():
         raise UnsupportedError("a reduction after a matrix product")

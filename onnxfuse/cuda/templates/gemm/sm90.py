@@ -16,7 +16,7 @@ from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.costs import TileCost, wgmma
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
-from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
+from onnxfuse.cuda.templates.gemm.work import GemmSource, chunk_bytes, output_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -38,6 +38,10 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         or parts.products[0].a_transposed
         or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
     ):
+        return False
+    # TMA stores rows whose pitch is a multiple of 16 bytes; single bytes are not stored transposed.
+    item = min(element_types.TYPES[o.dtype].size for o in work.program.outputs)
+    if item == 1 and (work.stored or gcd(2 * ALIGNED, *size.widths) != 2 * ALIGNED):
         return False
     if instruction.k_major and not parts.products[0].transposed:
         return False
@@ -130,7 +134,7 @@ def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
     warps = 4 * tile.warpgroups * tile.teams
     chunks = _chunks(tile)
     buffers = 2 if work.staged is None else chunks
-    puts = warps * buffers * 16 * 64 * output_bytes(work.parts)
+    puts = warps * buffers * 16 * 64 * sum(chunk_bytes(o.dtype) for o in work.program.outputs)
     part = -(-chunks // tile.split) * 16 * 64 * work.first_operand * 4
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, rows)
     piece = sm90_cpp.piece_bytes(work)

@@ -9,16 +9,17 @@ from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
-from onnxfuse.cuda.templates.gemm.work import GemmSource, output_bytes
+from onnxfuse.cuda.templates.gemm.work import GemmSource, chunk_bytes
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, settled, smaller
 
 _SWIZZLED = {
+    1: "((buffer + row * 128 + ((row & 7) << 4) + pair * 2) ^ group / 2 << 4) + group % 2 * 8",
     2: "(buffer + row * 128 + ((row & 7) << 4) + pair * 4) ^ group << 4",
     4: "((buffer + row * 128 + ((pair / 2 ^ (row & 7)) << 4) + pair % 2 * 8) ^ group % 4 << 5) + group / 4 * 2048",
 }
 """Location of a thread's two elements in a chunk, by element size. A row is 128 bytes, its 16-byte pieces swizzled as
-by TMA; elements of 4 bytes occupy two such blocks of rows."""
+by TMA; elements of 4 bytes occupy two such blocks of rows, those of one byte the first half of each."""
 
 
 def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows: int, *, long: bool) -> KernelSource:
@@ -36,7 +37,8 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "LEFT_ROWS": left_rows, "SLICES": slices(work.size, work.parts.terms),
         "LAST_SLICES": _last_slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
-        "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "OUTPUT_BYTES": output_bytes(work.parts),
+        "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages,
+        "OUTPUT_BYTES": sum(chunk_bytes(o.dtype) for o in work.program.outputs),
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
@@ -175,10 +177,12 @@ def _read_staged(work: GemmSource) -> str:
         size, row = work.staged_bytes, _row(work)
         fetch = "".join(
             f"  tma_load<false>(to + {part * 2048}, &maps.staged[sibling], column + {part * 32}, {row}, arrived, 0);\n"
-            for part in range(size // 2)
+            for part in range(max(1, size // 2))
         )
+        load = "load_shared" if size > 1 else "load_shared_half"
         take = f"  const unsigned from = {_SWIZZLED[size]};\n" + "".join(
-            f"  held.in{work.staged}.word({w}) = load_shared(from + half * 1024 + {w * 4});\n" for w in range(size // 2)
+            f"  held.in{work.staged}.word({w}) = {load}(from + half * 1024 + {w * 4});\n"
+            for w in range(max(1, size // 2))
         )
     return (
         "DEVICE void load_staged(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
@@ -198,12 +202,15 @@ def _store_results(program: BodyProgram) -> str:
         if size == 2:
             packer = {"f16": "packed_f16<2>", "bf16": "packed_bf16<2>"}.get(stored, f"packed<{stored}, 2>")
             lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, {packer}(value{n}).word(0));")
+        elif size == 1:
+            bytes_of = f"(unsigned char)value{n}[0] | (unsigned char)value{n}[1] << 8"
+            lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, (unsigned short)({bytes_of}));")
         else:
             lines.append("  UNROLLED for (int w = 0; w < 2; ++w)")
             lines.append(
                 f"    store_shared(to{n} + half * 1024 + {offset} + w * 4, packed<{stored}, 2>(value{n}).word(w));"
             )
-        offset += 16 * 64 * size
+        offset += 16 * 64 * chunk_bytes(output.dtype)
     head = "// Two neighbours, in a row of the chunk or the one eight below, in a group of eight columns at a pair.\n"
     return (
         head
@@ -224,11 +231,11 @@ def _store_chunk(work: GemmSource) -> str:
     row = _row(work)
     for n, output in enumerate(work.program.outputs):
         size = element_types.TYPES[output.dtype].size
-        for part in range(size // 2):
+        for part in range(max(1, size // 2)):
             lines.append(
                 f"  tma_store(&maps.out{n}[sibling], column + {part * 32}, {row}, buffer + {offset + part * 2048});\n"
             )
-        offset += 16 * 64 * size
+        offset += 16 * 64 * chunk_bytes(output.dtype)
     return (
         "DEVICE void store_chunk(const TensorMaps& maps, int sibling, Index column, Index row, Index batch, "
         "unsigned buffer) {\n" + "".join(lines) + "}\n"

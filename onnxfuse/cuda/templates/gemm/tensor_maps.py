@@ -16,6 +16,9 @@ from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import Slot
 from onnxfuse.symbolic import element_types
 
+CHUNK = 64
+"""Columns that a warp stores at once."""
+
 
 def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpec, ...]:
     """Return the tensor maps in the order of `TensorMaps`; `left_rows` of the left factor are loaded per tile."""
@@ -32,7 +35,7 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
             lies, box = (n, size.k), (terms, tile.n // tile.cluster)
         maps.append(_map(product.b, parts.factors.right, *lies, box, matrices=right, to_tf32=parts.to_tf32))
     for n, output in enumerate(() if work.stored else work.program.outputs):
-        columns = ROW_BYTES // element_types.TYPES[output.dtype].size
+        columns = min(CHUNK, ROW_BYTES // element_types.TYPES[output.dtype].size)
         for body, epilogue in enumerate(parts.epilogues):
             position = len(op.inputs) + epilogue.outputs[n]
             maps.append(_output_map(position, output.dtype, size, body, (columns, 16), op.slot))
@@ -40,7 +43,7 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
         for body, epilogue in enumerate(parts.epilogues):
             position = epilogue.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
-            box = (ROW_BYTES // element_types.TYPES[staged].size, 16)
+            box = (min(CHUNK, ROW_BYTES // element_types.TYPES[staged].size), 16)
             maps.append(_output_map(position, staged, size, body, box))
     return tuple(maps)
 

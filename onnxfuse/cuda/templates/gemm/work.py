@@ -72,10 +72,11 @@ class GemmSource:
     @cached_property
     def staged(self) -> int | None:
         """The epilogue input that TMA can load to the location of the first output."""
-        operands, first = self.parts.epilogues[0].operands, self.first_operand
-        cells = (i for i in expressions.live_inputs(self.program) if i >= first and self.kinds[i - first] == "cell")
-        sizes = ((i, element_types.TYPES[self.op.inputs[operands[i - first]]].size) for i in cells)
-        return next((i for i, size in sizes if size == element_types.TYPES[self.program.outputs[0].dtype].size), None)
+        operands, before = self.parts.epilogues[0].operands, self.first_operand
+        cells = (i for i in expressions.live_inputs(self.program) if i >= before and self.kinds[i - before] == "cell")
+        sizes = ((i, element_types.TYPES[self.op.inputs[operands[i - before]]].size) for i in cells)
+        first = element_types.TYPES[self.program.outputs[0].dtype].size
+        return next((i for i, size in sizes if size == first), None)
 
     @property
     def staged_bytes(self) -> int:
@@ -114,6 +115,11 @@ class SkinnyParameters:
     """Adjacent cells that a thread finishes."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
+
+
+def chunk_bytes(dtype: int) -> int:
+    """Return the bytes per cell of an output's chunk in shared memory: TMA gives a row of 64 cells no less than 128."""
+    return max(2, element_types.TYPES[dtype].size)
 
 
 def output_bytes(parts: Anatomy) -> int:

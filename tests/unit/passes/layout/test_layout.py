@@ -12,7 +12,7 @@ import onnxfuse
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import fused_ops
 from tests.support import small
-from tests.support.small import assert_same_numbers, halved, ops, optimize, parse
+from tests.support.small import assert_same_numbers, fuses, halved, ops, optimize, parse
 
 FIRST = [0, 3, 1, 2]
 
@@ -445,10 +445,25 @@ def test_a_region_that_does_not_pay_stays_channels_first() -> None:
     )
 
 
-def test_a_quantized_model_is_left_alone() -> None:
-    """Its convolutions are those of the library's own, in its own layout."""
-    model = between(
-        "q = QuantizeLinear (x, s, z) y = DequantizeLinear (q, s, z)", extra=", float s = {0.5}, int8 z = {0}"
+def test_quantized_values_lie_channels_last_as_others_do() -> None:
+    """With one scale they are elementwise work."""
+    middle = "q = QuantizeLinear (x, s, z) y = DequantizeLinear (q, s, z)"
+    made = fuses(between(middle, extra=", float s = {0.5}, int8 z = {0}", opset=21), "nhwc")
+    assert made[made.index("Add") :] == ["Add", "QuantizeLinear", "DequantizeLinear", "MatMul", "Transpose"]
+
+
+def test_a_convolution_that_subtracts_zero_points_stays() -> None:
+    """Its third operand is no bias."""
+    numbers = ",".join(str(n) for n in range(32))
+    model = parse(
+        f"""g (uint8[N,2,6,6] x, uint8 z) => (float[N,2,4,4] y)
+<int8[4,2,2,2] w = {{{numbers}}}, int8[2,4,2,2] v = {{{numbers}}}, float s = {{9}}> {{
+  a = ConvInteger (x, w, z)
+  b = Cast <to = 1> (a)
+  q = QuantizeLinear (b, s, z)
+  c = ConvInteger (q, v, z)
+  y = Cast <to = 1> (c)
+}}"""
     )
     made, report = optimize(model, "nhwc")
     assert made == model
@@ -633,3 +648,20 @@ def test_a_convolution_of_a_constant_stays() -> None:
     assert nodes(model).count(CONV) == 1
     assert optimize(made, "nhwc", "nhwc_conv", "nhwc_pool")[0] == made
     assert_same_numbers(model, made)
+
+
+def test_integers_that_no_kernel_takes_stay_channels_first() -> None:
+    """Of 2 channels: converted, they would be converted again and again."""
+    model = parse(
+        f"""g (uint8[N,2,6,6] x) => (float[N,2,4,4] y)
+<int8[4,2,2,2] w = {{{",".join(map(str, range(32)))}}}, int8[2,4,2,2] v = {{{",".join(map(str, range(32)))}}},
+ float s = {{9}}, uint8 z = {{0}}> {{
+  a = ConvInteger (x, w)
+  b = Cast <to = 1> (a)
+  q = QuantizeLinear (b, s, z)
+  c = ConvInteger (q, v)
+  y = Cast <to = 1> (c)
+}}"""
+    )
+    made, _ = optimize(model, "nhwc", "conv_integer")
+    assert made == model

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse import ops
-from onnxfuse.ops.contrib import MICROSOFT
 from onnxfuse.ops.inputs import Data, TruthValues
+from onnxfuse.ops.registry import MICROSOFT
 from onnxfuse.support.errors import ModelError
 from onnxfuse.verification.inputs.counted_extents import Site
 from onnxfuse.verification.inputs.counting_inputs import accepted

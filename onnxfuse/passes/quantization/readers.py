@@ -1,0 +1,31 @@
+"""Give each reader of a dequantized value a DequantizeLinear of its own.
+
+Its kernel then reads the quantized value, a quarter of the bytes; of one that all share, somebody would write the
+floating-point numbers. What no kernel of ours dequantizes as it reads, and what does not change from run to run, is
+dequantized once for all.
+"""
+
+from onnxfuse import ops
+from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.rewriter import Rewriter
+
+
+@graph_pass
+def dequantize_for_each_reader(graph: Graph) -> bool:
+    """Gives each reader of a dequantized value a DequantizeLinear of its own."""
+    changed = False
+    for node in [n for n in graph.nodes if n.op == ops.DequantizeLinear and not n.domain]:
+        value = node.outputs[0]
+        if not node.is_elementwise or graph.is_constant(node.inputs[0]):
+            continue
+        readers = graph.readers(value)
+        for reader in readers[not graph.is_output(value) :]:
+            if value in reader.captures:
+                continue
+            to = Rewriter(graph, reader)
+            own = to.copy(node, hint=value, name="", type_=graph.type(value))
+            to.copy(reader, [own if v == value else v for v in reader.inputs])
+            to.finish()
+            changed = True
+    return changed

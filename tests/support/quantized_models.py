@@ -1,0 +1,98 @@
+"""Small models as ONNX Runtime's quantization tool writes them: static QDQ, QOperator, dynamic."""
+
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto, numpy_helper
+from onnxruntime import quantization
+
+from tests.support.small import parse
+
+IMAGES = """g (float[N,3,8,8] x) => (float[N,10] y) {
+  a = Conv <pads = [1,1,1,1]> (x, w0, b0)
+  b = Relu (a)
+  c = MaxPool <kernel_shape = [2,2], strides = [2,2]> (b)
+  d = Conv <pads = [1,1,1,1]> (c, w1, b1)
+  e = Relu (d)
+  f = Conv <pads = [1,1,1,1]> (e, w2, b2)
+  h = Add (f, e)
+  i = Relu (h)
+  j = GlobalAveragePool (i)
+  k = Flatten (j)
+  y = Gemm <transB = 1> (k, w3, b3)
+}"""
+TOKENS = """g (float[N,8,32] x) => (float[N,8,32] y) {
+  a = MatMul (x, w0)
+  b = Add (a, b0)
+  c = Relu (b)
+  d = MatMul (c, w1)
+  e = Add (d, b1)
+  f = Add (e, x)
+  y = LayerNormalization (f, b2, b3)
+}"""
+SHAPES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    IMAGES: {
+        "w0": (16, 3, 3, 3), "b0": (16,), "w1": (32, 16, 3, 3), "b1": (32,), "w2": (32, 32, 3, 3), "b2": (32,),
+        "w3": (10, 32), "b3": (10,),
+    },
+    TOKENS: {"w0": (32, 64), "b0": (64,), "w1": (64, 32), "b1": (32,), "b2": (32,), "b3": (32,)},
+}  # fmt: skip
+"""By model: a block of a convolutional network, and one of a transformer without its attention."""
+INPUTS = {IMAGES: (4, 3, 8, 8), TOKENS: (4, 8, 32)}
+
+
+def drawn(text: str, seed: int) -> np.ndarray:
+    """Return an input of a model."""
+    return np.random.default_rng(seed).standard_normal(INPUTS[text]).astype(np.float32)
+
+
+class _Calibration(quantization.CalibrationDataReader):  # type: ignore[misc]  # ONNX Runtime has no types
+    def __init__(self, text: str) -> None:
+        self.batches = iter([{"x": drawn(text, seed)} for seed in range(2)])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.batches, None)
+
+
+def model(text: str) -> ModelProto:
+    """Return a model with its weights, before quantization."""
+    random = np.random.default_rng(0)
+    made = parse(text, opset=21)
+    for name, shape in SHAPES[text].items():
+        weight = random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        made.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), name))
+    return made
+
+
+def static(
+    text: str, form: str, activations: str, weights: str, *, per_channel: bool, reduce_range: bool = False
+) -> ModelProto:
+    """Return a model as `quantize_static` writes it, `form` being "QDQ" or "QOperator"; with `reduce_range` its weights
+    are integers of 7 bits."""
+    return _written(
+        lambda path: quantization.quantize_static(
+            model(text), path, _Calibration(text), quant_format=quantization.QuantFormat[form],
+            activation_type=quantization.QuantType[activations], weight_type=quantization.QuantType[weights],
+            per_channel=per_channel, reduce_range=reduce_range,
+        )
+    )  # fmt: skip
+
+
+def dynamic(text: str, weights: str, *, per_channel: bool) -> ModelProto:
+    """Return a model as `quantize_dynamic` writes it."""
+    weight_type = quantization.QuantType[weights]
+    return _written(
+        lambda path: quantization.quantize_dynamic(model(text), path, weight_type=weight_type, per_channel=per_channel)
+    )
+
+
+def _written(quantize: Callable[[Path], None]) -> ModelProto:
+    logging.getLogger().setLevel(logging.ERROR)  # the tool advises preprocessing at each call
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "quantized.onnx")
+        quantize(path)
+        return onnx.load(path)

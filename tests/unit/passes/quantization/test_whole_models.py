@@ -1,0 +1,77 @@
+"""Models of ONNX Runtime's quantization tool as a whole: what fuses, the same numbers, and the same file twice."""
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.model.fused import fused_ops
+from tests.support.quantized_models import IMAGES, TOKENS, drawn, dynamic, static
+from tests.support.small import evaluate, ops, optimize, run
+
+MODELS = {"images": IMAGES, "tokens": TOKENS}
+TYPES = {
+    "int8": ("QInt8", "QInt8", False),
+    "uint8 by int8 per channel": ("QUInt8", "QInt8", True),
+    "uint8 by uint8": ("QUInt8", "QUInt8", False),
+}
+INTEGERS = {"images": "ConvInteger", "tokens": "MatMulInteger"}
+
+
+def check(model: onnx.ModelProto, made: onnx.ModelProto, before: np.ndarray, text: str) -> None:
+    """Assert that the optimized model, and what is left of it without its fused ops, give the numbers of the model, and
+    that optimizing it again changes nothing.
+
+    By ONNX's reference: the CPU's products of uint8 by int8 saturate in 16 bits on processors without VNNI.
+    """
+    inputs = {"x": drawn(text, 9)}
+    again, _ = optimize(made)
+    assert again.SerializeToString() == made.SerializeToString()
+    plain = onnx.ModelProto()
+    plain.CopyFrom(made)
+    assert unfuse(plain) > 0
+    assert not plain.functions
+    onnx.checker.check_model(plain, full_check=True)
+    for one in (made, plain):
+        (after,) = evaluate(one, inputs)
+        np.testing.assert_allclose(after, before, rtol=0, atol=2e-6 * np.abs(before).max())
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_static_qdq(name: str, types: str) -> None:
+    """Weights of uint8 with a zero point stay floating-point, all others are multiplied in 8 bits, and no kernel leaves
+    their sums to the next one: a norm or a mean behind them reads 8 bits."""
+    activations, weights, per_channel = TYPES[types]
+    text = MODELS[name]
+    model = static(text, "QDQ", activations, weights, per_channel=per_channel)
+    made, _ = optimize(model)
+    fused = [op for op in ops(made) if INTEGERS[name] in op]
+    assert len(fused) == (0 if types == "uint8 by uint8" else 2)
+    assert all(op.startswith("{") for op in fused)
+    assert not any(onnx.TensorProto.INT32 in op.outputs for op in fused_ops(made).values())
+    check(model, made, evaluate(model, {"x": drawn(text, 9)})[0], text)
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_qoperators(name: str, types: str) -> None:
+    """By weights of 7 bits, whose sums do not saturate on the CPU."""
+    activations, weights, per_channel = TYPES[types]
+    text = MODELS[name]
+    model = static(text, "QOperator", activations, weights, per_channel=per_channel, reduce_range=True)
+    made, _ = optimize(model)
+    assert not any(op.rpartition(".")[2].startswith(("QLinear", "QGemm")) for op in ops(made))
+    check(model, made, run(model, {"x": drawn(text, 9)})[0], text)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_dynamic(name: str) -> None:
+    """No DynamicQuantizeLinear is left for the CPU; convolutions that subtract zero points stay."""
+    text = MODELS[name]
+    model = dynamic(text, "QInt8", per_channel=True)
+    made, _ = optimize(model)
+    left = ops(made)
+    assert "DynamicQuantizeLinear" not in left
+    assert sum("MatMulInteger" in op for op in left if op.startswith("{")) == (2 if name == "tokens" else 0)
+    check(model, made, evaluate(model, {"x": drawn(text, 9)})[0], text)
