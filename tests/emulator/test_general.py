@@ -1,5 +1,7 @@
 """The general kernel: of every body that a template takes it computes the values, by one program for all shapes."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -110,7 +112,8 @@ def answers(made: Family, op: FusedOp, shapes: Shapes) -> None:
     """Assert that the program answers for shapes that it never saw, or that nobody answers for them."""
     expected, by_tree = planned(op, shapes), made.answer(shapes)
     words = [] if expected is None else np.frombuffer(expected.parameters, np.int64).tolist()
-    if by_tree is None and (expected is None or any(n >= 2**40 for n in words)):
+    wide = any(math.prod(n for n in shape if n) >= 2**62 for shape in shapes)
+    if by_tree is None and (expected is None or wide or any(n >= 2**40 for n in words)):
         return  # some step on the way would pass 64 bits, or may: no GPU holds such a tensor
     assert by_tree == expected, programs.difference(by_tree, expected)
     assert Tape(written(made) or b"").answer(shapes, made.kernels) == expected
@@ -150,7 +153,7 @@ def test_no_extent_is_in_the_text(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_its_outputs_have_the_shapes_of_the_templates(name: str) -> None:
     op, shapes = ALL[name]
-    for now in (shapes, *programs.others(shapes, 8)):
+    for now in (tuple(shapes), *programs.others(shapes, 8)):
         made, expected = planned(op, now), programs.plan(op, now, True, H200)
         assert expected is None or (made is not None and made.output_shapes == expected.output_shapes), now
 

@@ -315,4 +315,4 @@ def test_a_name_of_a_file_is_no_word_of_the_text(name: str) -> None:
     (entry,) = re.findall(r"KERNEL\(THREADS\) (\w+)\(", text)
     assert entry.endswith("_kernel")
     assert len(entry) < 300
-    assert "include" not in text.replace(entry, "")
+    assert "#include" not in text.replace(entry, "")

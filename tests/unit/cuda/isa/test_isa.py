@@ -99,7 +99,7 @@ extern "C" void multiply(const unsigned (*a)[4], const unsigned (*b)[2], unsigne
   run_kernel(1, 32, [&] {
     const unsigned lane = thread_index();
     float d[4] = {};
-    product(d, a[lane], b[lane][0], b[lane][1], (STORED*)nullptr);
+    mma(d, a[lane], b[lane][0], b[lane][1], (STORED*)nullptr);
     for (int i = 0; i < 4; ++i) sums[lane][i] = bits_of_float(d[i]);
   });
 }
