@@ -85,6 +85,12 @@ BODIES = {
         0,
     ),
     "Cast to bool": ("(x) => (y) { i = Cast <to = 9> (x) y = Cast <to = 1> (i) }", WIDE, 0),
+    "quantized and dequantized": (
+        "(x) => (y) { s = Constant <value = float {0.3}> () z = Constant <value = uint8 {100}> () "
+        "q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }",
+        np.concatenate([np.linspace(-40, 60, 401), np.arange(-9, 9) * 0.15, [1e6, -1e6]]),
+        1,
+    ),
 }
 
 
