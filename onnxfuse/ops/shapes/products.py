@@ -43,6 +43,8 @@ def einsum(node: ShapeNode) -> list[Dims]:
             extents[letter] = broadcast((extents.get(letter, (1,)), (n,)))
     if not arrow:
         result = "".join(sorted(letter for letter in extents if terms.count(letter) == 1))
+    if not extents.keys() >= set(result):
+        raise UnknownError(f"a result of {result!r}, which is not of the operands' letters")
     return [tuple(extents[letter][0] for letter in result)]
 
 

@@ -121,6 +121,12 @@ def test_what_is_filled_or_repeated_has_the_extents_that_were_asked_for() -> Non
     assert found["more"] == ("b", "b*s")
 
 
+def test_an_einsum_of_a_letter_that_no_operand_has_says_nothing() -> None:
+    """ONNX's own inference lets it pass; the shapes that the file declares stay."""
+    text = 'g (float[n,8] x) => (float[n,8] y) { e = Einsum <equation = "ij->2ij"> (x)  y = Relu (x) }'
+    assert shapes(text)["y"] == ("n", 8)
+
+
 def test_axes_that_an_einsum_merges_are_counted() -> None:
     """tf2onnx makes one axis of the letters that both factors have: their product, and the larger one of each."""
     text = """g (float[b,4,s,16] x, float[b,4,16,s] z) => (float[b,4,s,s] y)
