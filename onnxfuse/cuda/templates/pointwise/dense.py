@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, Operand, RegisterGroup, Store, element, store
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, Section, generated, template
 from onnxfuse.codegen.program.program import broadcast
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
@@ -52,10 +52,7 @@ def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     kernel = KernelSource(
         request.entry,
         (
-            *(template(f) for f in (DEVICE, "include/math.cuh", "include/memory.cuh")),
-            generated(request.entry, constants + expressions.source(program)),
-            *(template(f) for f in ("include/coordinates.cuh", "include/place.cuh", "pointwise/pointwise.cuh")),
-            generated(request.entry, accesses(placed)),
+            *sections(request.entry, constants + expressions.source(program), placed),
             template("pointwise/pointwise.cu"),
             generated(
                 request.entry,
@@ -131,6 +128,23 @@ _STORES = {
     "linear": "store_linear<W>(to.{0}, {0}, at)",
     "first": "store_first<W>(to.{0}, {0}, at, p.stride[{1}], p)",
 }
+
+
+def sections(
+    entry: str, text: str, placed: tuple[DenseOperand, ...], *, cooperates: bool = False
+) -> tuple[Section, ...]:
+    """Return the sections before a core's own: its constants and program, `text`, and the accesses of its operands.
+
+    Threads that cooperate also get what they share memory and reduce by.
+    """
+    shared, reduce = ((CLUSTER,), ("include/reduce.cuh",)) if cooperates else ((), ())
+    files = (*reduce, "include/coordinates.cuh", "include/place.cuh", "pointwise/pointwise.cuh")
+    return (
+        *(template(f) for f in (DEVICE, *shared, "include/math.cuh", "include/memory.cuh")),
+        generated(entry, text),
+        *(template(f) for f in files),
+        generated(entry, accesses(placed)),
+    )
 
 
 def accesses(placed: tuple[DenseOperand, ...]) -> str:

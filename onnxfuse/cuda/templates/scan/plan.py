@@ -11,7 +11,7 @@ from onnxfuse import ops
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.emit.source import KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.node import BodyNode
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
@@ -151,18 +151,9 @@ def plan(
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
-            generated(entry, text + constants(facts) + expressions.source(work.scan.program)),
-            *(
-                template(f)
-                for f in (
-                    "include/reduce.cuh",
-                    "include/coordinates.cuh",
-                    "include/place.cuh",
-                    "pointwise/pointwise.cuh",
-                )
+            *dense.sections(
+                entry, text + constants(facts) + expressions.source(work.scan.program), placed, cooperates=True
             ),
-            generated(entry, dense.accesses(placed)),
             *(template(f) for f in ("scan/scan.cuh", file)),
             generated(
                 entry,

@@ -13,7 +13,7 @@ from onnxfuse import ops
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.access import Operand
-from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.emit.source import KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.node import BodyNode
 from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
@@ -178,18 +178,7 @@ def _launch(op: FusedOp, work: TopKProblem, file: str, facts: dict[str, int], bl
     kernel = KernelSource(
         entry,
         (
-            *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
-            generated(entry, text + expressions.source(program)),
-            *(
-                template(f)
-                for f in (
-                    "include/reduce.cuh",
-                    "include/coordinates.cuh",
-                    "include/place.cuh",
-                    "pointwise/pointwise.cuh",
-                )
-            ),
-            generated(entry, dense.accesses(placed)),
+            *dense.sections(entry, text + expressions.source(program), placed, cooperates=True),
             *(template(f) for f in ("topk/topk.cuh", file)),
             generated(entry, _entry(entry, op, work, facts["SPLITS"] > 1)),
         ),
