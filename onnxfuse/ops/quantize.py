@@ -39,9 +39,15 @@ def _quantized(node: ScalarNode) -> Scalar:
     to = int(node.number("output_dtype", 0)) or (TensorProto.UINT8 if zero is None else zero.dtype)
     if to not in RANGES:
         raise node.refusal("to no integers of 8 or 16 bits")
-    steps = scalar.steps(x.cast(TensorProto.FLOAT), scale.cast(TensorProto.FLOAT))
-    shifted = steps if zero is None else steps + zero.cast(TensorProto.FLOAT)
-    return scalar.clip(shifted, *map(float, RANGES[to])).cast(to)
+    low, high = RANGES[to]
+    shift = 0 if zero is None else zero.literal
+    # A computed zero point lies within the range: what is further from it than the range is wide saturates.
+    below, above = (low - high, high - low) if shift is None else (low - shift, high - shift)
+    steps = scalar.steps(x.cast(TensorProto.FLOAT), scale.cast(TensorProto.FLOAT), float(below), float(above))
+    if zero is None or shift == 0:
+        return steps.cast(to)
+    shifted = steps + zero.cast(TensorProto.FLOAT)
+    return (scalar.clip(shifted, float(low), float(high)) if shift is None else shifted).cast(to)
 
 
 def _dequantized(node: ScalarNode) -> Scalar:
@@ -50,7 +56,7 @@ def _dequantized(node: ScalarNode) -> Scalar:
     x, scale, zero = node.term(0, Kind.INTEGER), node.real(1), node.optional(2)
     to = int(node.number("output_dtype", 0)) or scale.dtype
     steps = x.cast(TensorProto.FLOAT)
-    shifted = steps if zero is None else steps - zero.cast(TensorProto.FLOAT)
+    shifted = steps if zero is None or zero.literal == 0 else steps - zero.cast(TensorProto.FLOAT)
     return (shifted * scale.cast(TensorProto.FLOAT)).cast(to)
 
 

@@ -230,8 +230,17 @@ fmod_real = Function("fmod_real")
 floor = Function("floor")
 ceil = Function("ceil")
 round_half_even = Function("round_half_even")
-steps = Function("steps", lambda x, scale: round_half_even((x / scale).cast(TensorProto.FLOAT)))
-"""How many steps of a scale a number is, to the nearest whole number; the quotient is one of float32."""
+steps = Function(
+    "steps", lambda x, scale, low, high: clip(round_half_even((x / scale).cast(TensorProto.FLOAT)), low, high)
+)
+"""How many steps of a scale a number is: the nearest whole number, within bounds, which are whole.
+
+The quotient is one of float32.
+"""
+line = Function("line")
+"""The whole number nearest to x * slope + offset, within bounds; x and they are whole numbers of at most 9 bits."""
+line_inside = Function("line_inside", cheap=True)
+"""The same where the result is known to lie within the bounds."""
 
 power = Function("pow")
 POWERS = {

@@ -12,7 +12,7 @@ from onnxfuse.codegen.emit.operations import COMBINE, ROUND, SIXTEEN_BITS, expre
 from onnxfuse.codegen.program.moments import Moments
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Reduce, arguments
 from onnxfuse.codegen.program.tables import ELEMENTS, Table
-from onnxfuse.codegen.program.whole_numbers import SMALL, fits
+from onnxfuse.codegen.program.whole_numbers import fits, holds
 from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
@@ -313,7 +313,7 @@ def _statement(program: BodyProgram, index: int, done: frozenset[str]) -> str:
         return f"  {elements}\n  const {cpp} v{index} = t{index}[(unsigned char){args[0]}];"
     if value.op == scalar.cast:
         source = program.values[value.args[0]].dtype
-        expression = _small_cast(program, value, args[0]) or _cast(args[0], source, value.dtype)
+        expression = _small_cast(program, value, args[0], done) or _cast(args[0], source, value.dtype)
     else:
         expression = expression_of(value.op, args)
         if value.op.half and value.dtype in SIXTEEN_BITS:
@@ -348,14 +348,25 @@ def _shared(program: BodyProgram) -> frozenset[int]:
     return frozenset(shared)
 
 
-def _small_cast(program: BodyProgram, value: Apply, operand: str) -> str:
+def _small_cast(program: BodyProgram, value: Apply, operand: str, done: frozenset[str]) -> str:
     """Return the conversion between float and a small integer as a sum; empty if it is none."""
     (arg,) = value.args
     source = program.values[arg].dtype
     if source == TensorProto.FLOAT and fits(program.values, arg, value.dtype):
-        return f"({element_types.computed(value.dtype)})math::int_of_whole({operand})"
-    small = element_types.is_integer(source) and element_types.TYPES[source].size <= SMALL
-    return f"math::float_of_small({operand})" if small and value.dtype == TensorProto.FLOAT else ""
+        return f"({element_types.computed(value.dtype)})({_whole(program, arg, operand, done)})"
+    return f"math::float_of_small({operand})" if holds(value.dtype, source) else ""
+
+
+def _whole(program: BodyProgram, index: int, operand: str, done: frozenset[str]) -> str:
+    """Return a small whole number as an int; steps of a scale, and their sum with a zero point, without a detour."""
+    match program.values[index]:
+        case Apply(op=op, args=args) if op in (scalar.steps, scalar.line_inside) and f"v{index}" not in done:
+            return f"math::int_of_{op}({', '.join(_operand(program, a, done) for a in args)})"
+        case Apply(op=op, args=(left, right)) if op == scalar.add and isinstance(program.values[right], Constant):
+            (zero,) = {program.values[right].value}
+            return f"{_whole(program, left, _operand(program, left, done), done)} + {zero:.0f}"
+        case _:
+            return f"math::int_of_whole({operand})"
 
 
 def _cast(operand: str, source_type: int, to: int) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from onnx import TensorProto
+
 from onnxfuse.codegen.program.movement import Movement
 from onnxfuse.codegen.program.program import Apply, Constant, Contraction, Move, Shape, Value
-from onnxfuse.codegen.program.whole_numbers import fits
+from onnxfuse.codegen.program.whole_numbers import fits, holds, without
 from onnxfuse.ops import scalar
 from onnxfuse.ops.scalar import Function, Kind, Scalar
 from onnxfuse.symbolic import element_types
@@ -38,8 +40,24 @@ class Builder:
         """Return `op` applied to terms; Python numbers get the element type of the first term."""
         first = next(a for a in args if isinstance(a, Term))
         terms = [a if isinstance(a, Term) else self.constant(a, first.dtype) for a in args]
+        if op == scalar.steps:
+            terms = self._clipped_once(*terms)
         result = op.result(*(t.dtype for t in terms)) if dtype is None else dtype
         return self.term(Apply(op, tuple(t.index for t in terms), result))
+
+    def _clipped_once(self, x: Term, scale: Term, low: Term, high: Term) -> list[Term]:
+        """Return the arguments of `steps` whose lower bound does the work of a Relu: steps of it are not below 0."""
+        value = self.values[x.index]
+        positive = scale.constant is not None and scale.constant.value > 0 and high.constant is not None
+        if (
+            positive
+            and isinstance(value, Apply)
+            and value.op == scalar.relu
+            and low.constant
+            and low.constant.value <= 0
+        ):
+            return [Term(self, value.args[0]), scale, self.constant(0.0, low.dtype), high]
+        return [x, scale, low, high]
 
     def move(self, how: Movement, *args: Term) -> Term:
         """Return a movement of terms of one element type."""
@@ -90,9 +108,10 @@ class Term(Scalar):
             return self
         values = self.builder.values
         value = values[self.index]
-        if isinstance(value, Apply) and value.op == scalar.cast and fits(values, value.args[0], self.dtype):
+        if isinstance(value, Apply) and value.op == scalar.cast:
             source = Term(self.builder, value.args[0])
-            if source.dtype == to:  # quantized and dequantized at once
+            # Quantized and dequantized at once, or the other way around.
+            if source.dtype == to and (fits(values, source.index, self.dtype) or holds(self.dtype, to)):
                 return source
         return self.builder.apply(scalar.cast, self, dtype=to)
 
@@ -106,6 +125,11 @@ class Term(Scalar):
         both = [t.dtype for t in args if isinstance(t, Term)]
         if function in ARITHMETIC and len({element_types.computed(t) for t in both}) > 1:
             raise UnsupportedError(f"{function} of {' and '.join(element_types.name(t) for t in both)}")
+        if function == scalar.sub and all(isinstance(t, Term) and t.dtype == TensorProto.FLOAT for t in args):
+            left, right = (t.index for t in args if isinstance(t, Term))
+            kept = without(self.builder.values, left, right)
+            if kept is not None:  # quantized and dequantized with one zero point
+                return Term(self.builder, kept)
         return self.builder.apply(function, *args)
 
 

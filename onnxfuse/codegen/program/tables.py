@@ -1,12 +1,14 @@
-"""Functions of one 8-bit value as tables of 256 elements.
+"""Functions of one 8-bit value as lines, or as tables of 256 elements.
 
 A GELU of a quantized file has a QuantizeLinear and a DequantizeLinear after each of its nodes; all of them depend on
 one 8-bit value and on constants. The nodes are evaluated here for its 256 values, each result rounded to its type as
 ONNX defines it, and the kernel reads an element instead.
 
 DQ, Div, Erf, Q, DQ, Add, Q, DQ, Mul, Q, DQ, Mul, Q -> a lookup
+DQ, Relu, Q -> a multiplication (`lines`)
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,12 +16,14 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.lines import Line, line_through, narrowed
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Output, Value, arguments
 from onnxfuse.codegen.program.slices import with_arguments
-from onnxfuse.codegen.program.whole_numbers import fits
+from onnxfuse.codegen.program.whole_numbers import bounds, fits, is_whole
 from onnxfuse.ops import scalar
 from onnxfuse.ops.arrays import FLOATS, NUMPY, Values
 from onnxfuse.ops.scalar import Function
+from onnxfuse.symbolic import element_types
 
 BYTES = (TensorProto.INT8, TensorProto.UINT8)
 ELEMENTS = 256
@@ -46,25 +50,25 @@ class Table(Function):
 
 @dataclass(frozen=True)
 class _Lookup:
-    """A value that is read from a table by another one."""
+    """A value that is read from a table, or computed by a line, of another one."""
 
     index: int
     """The value on which it depends."""
-    index_type: int
-    """The type of 8 bits that holds the index."""
-    table: Table
+    first: int
+    """The smallest number that this can be."""
+    function: Table | Line
     dtype: int
-    """The type of 8 bits that holds the elements."""
+    """The type of 8 bits that holds the results."""
 
 
 def tabulated(program: BodyProgram) -> BodyProgram:
-    """Return the program with tables in place of operations that take longer than a lookup; unchanged if there are
-    none."""
+    """Return the program with lines in place of what is one, and tables in place of operations that take longer than a
+    lookup; unchanged if there are none."""
     values = program.values
-    types = tuple(_byte_type(values, i) for i in range(len(values)))
-    if not any(types):
+    firsts = tuple(_first(values, i) for i in range(len(values)))
+    if all(first is None for first in firsts):
         return program
-    sources = _sources(values, types)
+    sources = _sources(values, firsts)
     lookups, needed = dict[int, _Lookup](), set[int]()
     waiting = [o.value for o in program.outputs]
     while waiting:
@@ -72,7 +76,7 @@ def tabulated(program: BodyProgram) -> BodyProgram:
         if index in needed:
             continue
         needed.add(index)
-        found = _lookup(program, index, sources[index], types)
+        found = _lookup(program, index, sources[index], firsts)
         if found is not None:
             lookups[index] = found
         waiting.extend(arguments(values[index]) if found is None else (found.index,))
@@ -81,16 +85,47 @@ def tabulated(program: BodyProgram) -> BodyProgram:
 
 def _with_lookups(program: BodyProgram, needed: Sequence[int], lookups: dict[int, _Lookup]) -> BodyProgram:
     builder, index_of = Builder(), dict[int, int]()
+    users = Counter(o.value for o in program.outputs)
+    for index in needed:
+        users.update((lookups[index].index,) if index in lookups else arguments(program.values[index]))
+    alone = {its.index: its.function for its in lookups.values() if users[its.index] == 1}
     for index in needed:
         value = program.values[index]
         if index not in lookups:
-            index_of[index] = builder.term(with_arguments(value, index_of)).index
+            copy, reader = with_arguments(value, index_of), alone.get(index)
+            left = narrowed(builder.values, copy, reader) if isinstance(reader, Line) else None
+            index_of[index] = (builder.term(copy) if left is None else _within(builder, copy, left)).index
             continue
         its = lookups[index]
-        byte = Term(builder, index_of[its.index]).cast(its.index_type)
-        index_of[index] = builder.apply(its.table, byte, dtype=its.dtype).cast(value.dtype).index
+        start = Term(builder, index_of[its.index])
+        if isinstance(its.function, Line):
+            number = start.cast(TensorProto.FLOAT)
+            result = its.function.of(number, bounds(builder.values, number.index))
+        else:
+            byte = (
+                start if start.dtype in BYTES else (start - its.first if its.first else start).cast(TensorProto.UINT8)
+            )
+            result = builder.apply(its.function, byte, dtype=its.dtype)
+        index_of[index] = result.cast(value.dtype).index
     outputs = tuple(Output(index_of[o.value], o.dtype) for o in program.outputs)
     return BodyProgram(tuple(builder.values), outputs, program.inputs)
+
+
+def _within(builder: Builder, steps: Value, bounds: tuple[float, float]) -> Term:
+    """Return steps of a scale with other bounds."""
+    x, scale = (Term(builder, a) for a in arguments(steps)[:2])
+    return builder.apply(scalar.steps, x, scale, *bounds)
+
+
+def _first(values: Sequence[Value], index: int) -> int | None:
+    """Return the smallest of the whole numbers that a value can be, if there are at most 256; None for others."""
+    dtype = values[index].dtype
+    if dtype in BYTES:
+        return element_types.TYPES[dtype].low
+    if dtype != TensorProto.FLOAT or not isinstance(values[index], Apply):
+        return None
+    known = bounds(values, index)
+    return int(known[0]) if known and known[1] - known[0] < ELEMENTS and is_whole(values, index) else None
 
 
 def _byte_type(values: Sequence[Value], index: int) -> int | None:
@@ -101,9 +136,9 @@ def _byte_type(values: Sequence[Value], index: int) -> int | None:
     return next((t for t in BYTES if dtype == TensorProto.FLOAT and fits(values, index, t)), None)
 
 
-def _sources(values: Sequence[Value], types: Sequence[int | None]) -> tuple[frozenset[int] | None, ...]:
-    """Return for each value the 8-bit values that determine it: none of a constant, itself for the start of a chain;
-    None for a value that depends on more than one, or on other types."""
+def _sources(values: Sequence[Value], firsts: Sequence[int | None]) -> tuple[frozenset[int] | None, ...]:
+    """Return for each value the values of at most 256 numbers that determine it: none of a constant, itself for the
+    start of a chain; None for a value that depends on more than one, or on others."""
     found: list[frozenset[int] | None] = []
     for index, value in enumerate(values):
         of: frozenset[int] | None = None
@@ -113,7 +148,7 @@ def _sources(values: Sequence[Value], types: Sequence[int | None]) -> tuple[froz
             parts = [found[a] for a in value.args]
             of = frozenset[int]().union(*(p for p in parts if p is not None)) if None not in parts else None
         if of is None or len(of) > 1:
-            of = None if types[index] is None else frozenset({index})
+            of = None if firsts[index] is None else frozenset({index})
         found.append(of)
     return tuple(found)
 
@@ -123,34 +158,53 @@ def _is_evaluated(op: Function) -> bool:
 
 
 def _lookup(
-    program: BodyProgram, index: int, source: frozenset[int] | None, types: Sequence[int | None]
+    program: BodyProgram, index: int, source: frozenset[int] | None, firsts: Sequence[int | None]
 ) -> _Lookup | None:
     """Return how a value is looked up; None if it is computed."""
-    dtype = types[index]
+    dtype = _byte_type(program.values, index)
     if dtype is None or not source or index in source:
         return None
     (start,) = source
-    start_type = types[start]
-    assert start_type is not None
+    first = firsts[start]
+    assert first is not None
     chain = [i for i in sorted(program.reached((index,), (start,))) if i != start]
     applied = [v for i in chain if isinstance(v := program.values[i], Apply)]
-    if sum(1 if v.op.cheap else DEAR for v in applied) <= LOOKUP:
+    dear, rounded = sum(1 if v.op.cheap else DEAR for v in applied), [i for i in chain if _rounds(program.values[i])]
+    if dear <= LOOKUP and not rounded:
         return None
-    elements = _evaluated(program.values, chain, start, start_type)
-    return None if elements is None else _Lookup(start, start_type, Table([int(n) for n in elements]), dtype)
+    known = _evaluated(program.values, chain, start, first)
+    if known is None:
+        return None
+    results = np.broadcast_to(known[index].array, (ELEMENTS,))
+    if rounded:
+        x, scale = (known[a].array for a in arguments(program.values[rounded[-1]])[:2])
+        line = line_through(known[start].array, results, np.broadcast_to(x / scale, (ELEMENTS,)))
+        if line is not None:
+            return _Lookup(start, first, line, dtype)
+    return None if dear <= LOOKUP else _Lookup(start, first, Table([int(n) for n in results]), dtype)
 
 
-def _evaluated(values: Sequence[Value], chain: Sequence[int], start: int, start_type: int) -> np.ndarray | None:
-    """Return the last value of a chain for each of the 256 values of its start; None if one is not finite."""
-    bits = np.arange(ELEMENTS, dtype=np.uint8).view(helper.tensor_dtype_to_np_dtype(start_type))
+def _rounds(value: Value) -> bool:
+    return isinstance(value, Apply) and value.op == scalar.steps
+
+
+def _evaluated(values: Sequence[Value], chain: Sequence[int], start: int, first: int) -> dict[int, Values] | None:
+    """Return the values of a chain for each number that its start can be, in the order of a table's elements; None if
+    one is not finite."""
     dtype = values[start].dtype
-    known = {start: Values(bits.astype(np.float64) if dtype in FLOATS else bits, dtype)}
+    if dtype in BYTES:
+        numbers = np.arange(ELEMENTS, dtype=np.uint8).view(helper.tensor_dtype_to_np_dtype(dtype))
+    else:
+        limits = bounds(values, start)
+        assert limits is not None
+        numbers = np.minimum(first + np.arange(ELEMENTS, dtype=np.float64), limits[1])
+    known = {start: Values(numbers, dtype)}
     with np.errstate(all="ignore"):
         for index in chain:
             known[index] = _value(values[index], known)
             if not np.isfinite(known[index].array).all():
                 return None
-    return np.broadcast_to(known[chain[-1]].array, (ELEMENTS,))
+    return known
 
 
 def _value(value: Value, known: dict[int, Values]) -> Values:

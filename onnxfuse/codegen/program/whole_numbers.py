@@ -6,16 +6,28 @@ multiprocessor, CUDA programming guide, arithmetic throughput).
 
 from collections.abc import Sequence
 
+from onnx import TensorProto
+
 from onnxfuse.codegen.program.program import Apply, Constant, Value
 from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
-WHOLE = frozenset({scalar.steps, scalar.round_half_even, scalar.floor, scalar.ceil})
+WHOLE = frozenset({scalar.steps, scalar.line, scalar.line_inside, scalar.round_half_even, scalar.floor, scalar.ceil})
 """Functions whose values are whole numbers."""
+BOUNDED = frozenset({scalar.steps, scalar.line, scalar.line_inside, scalar.clip})
+"""Functions whose last two arguments are their bounds."""
 KEEPING = frozenset({scalar.add, scalar.sub, scalar.mul, scalar.neg, scalar.clip, scalar.relu})
 """Functions of whole numbers that are whole numbers."""
+EXACT = 2**24
+"""The whole numbers that float holds exactly end here."""
 SMALL = 2
 """Bytes of integers that float holds exactly."""
+
+
+def constant(values: Sequence[Value], index: int) -> float | None:
+    """Return the number of a constant; None of a computed value."""
+    value = values[index]
+    return float(value.value) if isinstance(value, Constant) else None
 
 
 def is_whole(values: Sequence[Value], index: int) -> bool:
@@ -37,12 +49,56 @@ def is_whole(values: Sequence[Value], index: int) -> bool:
     return index in whole
 
 
+Bounds = tuple[float, float] | None
+
+
+def bounds(values: Sequence[Value], index: int) -> Bounds:
+    """Return the smallest and the largest number that a value can be, wherever it is a number; None if unknown."""
+    known: list[Bounds] = []
+    for value in values[: index + 1]:  # arguments come before what is computed of them
+        known.append(_bounds(values, known, value))
+    return known[index]
+
+
+def _bounds(values: Sequence[Value], known: Sequence[Bounds], value: Value) -> Bounds:
+    match value:
+        case Constant(value=number):
+            return float(number), float(number)
+        case Apply(op=op, args=(arg,)) if op == scalar.cast and element_types.is_integer(values[arg].dtype):
+            kind = element_types.TYPES[values[arg].dtype]
+            return kind.low, kind.high
+        case Apply(op=op, args=args) if op in BOUNDED:
+            low, high = (known[a] for a in args[-2:])
+            return None if low is None or high is None else (low[0], high[1])
+        case Apply(op=op, args=(left, right)) if op in (scalar.add, scalar.sub):
+            a, b = known[left], known[right]
+            if a is None or b is None:
+                return None
+            return (a[0] + b[0], a[1] + b[1]) if op == scalar.add else (a[0] - b[1], a[1] - b[0])
+        case _:
+            return None
+
+
+def holds(dtype: int, integers: int) -> bool:
+    """Return whether float32, if that is the type, holds every number of a type of integers."""
+    small = element_types.is_integer(integers) and element_types.TYPES[integers].size <= SMALL
+    return dtype == TensorProto.FLOAT and small
+
+
 def fits(values: Sequence[Value], index: int, dtype: int) -> bool:
     """Return whether a value is known to be a whole number that an integer type of at most 16 bits holds."""
-    value, kind = values[index], element_types.TYPES[dtype]
-    if not isinstance(value, Apply) or value.op != scalar.clip or kind.size > SMALL:
+    kind = element_types.TYPES[dtype]
+    if not isinstance(values[index], Apply) or not element_types.is_integer(dtype) or kind.size > SMALL:
         return False
-    low, high = (values[a] for a in value.args[1:])
-    if not isinstance(low, Constant) or not isinstance(high, Constant) or not element_types.is_integer(dtype):
-        return False
-    return kind.low <= low.value and high.value <= kind.high and is_whole(values, value.args[0])
+    known = bounds(values, index)
+    return known is not None and kind.low <= known[0] and known[1] <= kind.high and is_whole(values, index)
+
+
+def without(values: Sequence[Value], index: int, term: int) -> int | None:
+    """Return x, if a value is x + `term`, and both are small whole numbers: (x + c) - c -> x."""
+    match values[index]:
+        case Apply(op=op, args=(x, other)) if op == scalar.add and other == term and is_whole(values, index):
+            known = bounds(values, index)
+            return x if known is not None and max(map(abs, known)) <= EXACT else None
+        case _:
+            return None

@@ -39,14 +39,35 @@ ONNXFUSE_BOTH(erfc, ::erfcf, ::erfc)
 // conversion does, in an eighth of its time, for whole numbers below 2^22.
 constexpr float WHOLE = 12582912.0f;
 DEVICE float float_of_small(int x) { return float_of_bits(0x4B400000u + (unsigned)x) - WHOLE; }
+DEVICE float float_of_small(unsigned char x) { return float_of_bits(0x4B400000u | x) - WHOLE; }
+DEVICE float float_of_small(signed char x) { return float_of_bits(0x4B400080u ^ (unsigned char)x) - (WHOLE + 128); }
 DEVICE int int_of_whole(float x) { return (int)bits_of_float(x + WHOLE); }  // its last 16 bits
 
-// The whole number nearest to x / scale. One reciprocal serves all elements that share the scale; two multiply-adds round
-// the quotient as a division does.
-DEVICE float steps(float x, float scale) {
-  const float each = 1 / scale, about = x * each;
-  const float exact = ::fmaf(::fmaf(-about, scale, x), each, about);
-  return ::fabsf(about) < 4194304.0f ? exact + WHOLE - WHOLE : about;
+// The whole number nearest to x / scale, from `low` to `high`, above WHOLE. One reciprocal serves all elements that share
+// the scale; two multiply-adds round the quotient as a division does. x is clipped, not the quotient: then none is too large
+// for the sum, and the bounds, which are multiples of the scale, are their own nearest steps.
+DEVICE float above_whole(float x, float scale, float low, float high) {
+  const float each = 1 / scale, least = ::lesser(low * scale, high * scale), most = ::greater(low * scale, high * scale);
+  const float inside = ::greater(::lesser(x, most), least), about = inside * each;
+  return ::fmaf(::fmaf(about, -scale, inside), each, about) + WHOLE;
+}
+DEVICE float steps(float x, float scale, float low, float high) { return above_whole(x, scale, low, high) - WHOLE; }
+DEVICE int int_of_steps(float x, float scale, float low, float high) {  // its last 16 bits
+  return (int)bits_of_float(above_whole(x, scale, low, high));
+}
+
+// The whole number nearest to x * slope + offset. Without an offset the sum rounds the product.
+DEVICE float line_above_whole(float x, float slope, float offset) {
+  return offset == 0 ? ::fmaf(x, slope, WHOLE) : ::fmaf(x, slope, offset) + WHOLE;
+}
+DEVICE float line_inside(float x, float slope, float offset, float, float) {
+  return line_above_whole(x, slope, offset) - WHOLE;
+}
+DEVICE float line(float x, float slope, float offset, float low, float high) {
+  return ::greater(::lesser(line_inside(x, slope, offset, low, high), high), low);
+}
+DEVICE int int_of_line_inside(float x, float slope, float offset, float, float) {  // its last 16 bits
+  return (int)bits_of_float(line_above_whole(x, slope, offset));
 }
 
 DEVICE float pow(float x, float y) { return ::powf(x, y); }
