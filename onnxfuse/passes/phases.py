@@ -36,6 +36,7 @@ from onnxfuse.passes.layout.layout_min_cut import assign_layout
 from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
 from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
+from onnxfuse.passes.quantization.dynamic_products import dynamic_products
 from onnxfuse.passes.quantization.movement import move_quantized
 from onnxfuse.passes.quantization.qoperators import qdq_form
 from onnxfuse.passes.quantization.readers import dequantize_for_each_reader
@@ -102,6 +103,7 @@ REWRITE = Phase(
     (
         keep_declared_extents,
         qdq_form,
+        dynamic_products,
         quantization_scales,
         zero_zero_points,
         move_quantized,
