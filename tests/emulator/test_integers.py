@@ -262,7 +262,7 @@ def test_images_are_padded_with_their_zero_point_where_they_are_quantized(kernel
       p = Constant <value_ints = [0, 1, 2, 0, 0, 0, 1, 0]> () y = Pad (q, p, z) }"""
     fused = ops.op(text, (FLOAT, FLOAT, UINT8), (UINT8,), "pointwise")
     x = np.random.default_rng(0).standard_normal((2, 5, 7, 16)).astype(np.float32)
-    scale, zero, shapes = np.float32(0.02), np.uint8(117), (x.shape, (), ())
+    scale, zero, shapes = np.asarray(0.02, np.float32), np.asarray(117, np.uint8), (x.shape, (), ())
     plan = cuda.plan(fused, shapes, aligned, A100) if kernel == "mapped" else cuda.general(fused, shapes, A100)
     (got,) = emulate.run(plan, [x, scale, zero], [np.uint8], aligned)
     steps = np.clip(np.rint(x / scale) + zero, 0, 255)
@@ -280,13 +280,13 @@ def test_windows_over_padded_images_with_a_zero_point(attributes: str) -> None:
     random = np.random.default_rng(0)
     image = random.integers(0, 256, (2, 9, 8, 32)).astype(np.uint8)
     w = random.integers(-128, 128, (24, 3, 3, 32)).astype(np.int8)
-    z, s = np.uint8(117), np.float32(1)
+    z, s = np.asarray(117, np.uint8), np.asarray(1, np.float32)
     x = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=z)
     sums = w.sum((1, 2, 3), dtype=np.int32).reshape(1, 1, 1, 24)
-    inputs = [x, w, z, sums, s]
-    plan = cuda.plan(fused, tuple(np.shape(i) for i in inputs), True, A100)
+    inputs: list[np.ndarray] = [x, w, z, sums, s]
+    plan = cuda.plan(fused, tuple(i.shape for i in inputs), True, A100)
     (got,) = emulate.run(plan, inputs, [np.float32])
-    centred = [image.astype(np.int64) - int(z), w]
+    centred: list[np.ndarray] = [image.astype(np.int64) - int(z), w.astype(np.int64)]
     np.testing.assert_array_equal(got, quantized.convolved(centred, attributes).astype(np.float32))
 
 

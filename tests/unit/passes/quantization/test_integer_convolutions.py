@@ -1,7 +1,9 @@
 """Convolutions of integers: exact sums, whatever the zero points, the padding and the sizes of the images."""
 
 import itertools
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +16,7 @@ from tests.support.small import evaluate, ops, optimize, run
 parse = partial(small.parse, opset=21)
 """Of the first operator set that onnx's reference has DequantizeLinear of."""
 RANDOM = np.random.default_rng(0)
-WINDOWS = {
+WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "padded": {"pads": [1, 1, 1, 1]},
     "padded unevenly, strided": {"pads": [0, 1, 2, 0], "strides": [2, 2]},
     "dilated": {"pads": [2, 2, 2, 2], "dilations": [2, 2]},
@@ -28,11 +30,10 @@ WEIGHTS = {
 }
 
 
-def layer(weights: str, shape: tuple[int, ...], **attributes: object) -> onnx.ModelProto:
+def layer(weights: str, shape: tuple[int, ...], **attributes: Any) -> onnx.ModelProto:
     """Return a layer of quantize_dynamic: activations of uint8 by a weight of this type."""
     dtype, zero = WEIGHTS[weights]
     group = attributes.get("group", 1)
-    assert isinstance(group, int)
     model = parse(
         f"""g (float[N,{shape[1] * group},H,W] x) => (float[N,{shape[0]},V,U] y) {{
   q, s, z = DynamicQuantizeLinear (x)
