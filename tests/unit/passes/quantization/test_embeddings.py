@@ -39,7 +39,7 @@ def test_rows_are_gathered_and_dequantized_by_the_norm_that_reads_them(form: str
 }}""",
         opset=21,
     )
-    weights = {
+    weights: dict[str, np.ndarray] = {
         "table": RANDOM.integers(-128, 128, (50, 32)).astype(np.int8),
         "positions": RANDOM.standard_normal((1, 1, 32)).astype(np.float32),
         "scale": RANDOM.standard_normal(32).astype(np.float32),
