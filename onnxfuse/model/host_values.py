@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from onnx import NodeProto, TensorProto
 
-from onnxfuse.ops import Trait, named, operator
+from onnxfuse.ops import Operator, Trait, named, operator
 
 SMALL = 100
 """Elements. ONNX Runtime's limit for initializers that it copies rather than keep a node on the GPU."""
@@ -26,6 +26,12 @@ HALF = frozenset({
 """Element types that ONNX Runtime does not move to the CPU."""
 
 
+def has_cuda_kernel(entry: Operator, dtype: int) -> bool:
+    """Return whether ONNX Runtime may run an operator on the GPU for this type of its first input: a Pad of integers
+    runs on the CPU."""
+    return Trait.FLOATS_ON_CUDA not in entry.traits or dtype in REALS | HALF
+
+
 def leaves_on_host(
     op: str, domain: str, inputs: Sequence[str], on_host: Collection[str], is_near: Callable[[str], bool],
     dtype: Callable[[str], int],
@@ -40,10 +46,7 @@ def leaves_on_host(
     if domain == "" and op in SHAPE_READERS:
         return True
     entry, values = operator(op, domain), [(i, v) for i, v in enumerate(inputs) if v]
-    # An operator without a kernel for the element type runs on the CPU: an int64 Pad does.
-    runs = entry is not None and (
-        Trait.FLOATS_ON_CUDA not in entry.traits or any(dtype(v) in REALS for v in inputs[:1])
-    )
+    runs = entry is not None and has_cuda_kernel(entry, dtype(inputs[0]) if inputs else 0)
     read_there = entry.on_host if entry is not None and runs else ()
     return any(v in on_host for _, v in values) and all(
         dtype(v) not in HALF and (is_near(v) or (v in on_host and i not in read_there)) for i, v in values

@@ -228,6 +228,7 @@ QAttention = Operator(
         "mask_index": ByRank({1: Length("input", 1)}, MASK),
         **data("input_zero_point", "weight_zero_point", "past"),
     },
+    left="stays with ONNX Runtime: no kernel computes a projection of 8 bits and its attention in one operator",
 )
 DecoderMaskedMultiHeadAttention = Operator(
     "DecoderMaskedMultiHeadAttention",
@@ -357,6 +358,7 @@ DynamicQuantizeLSTM = Operator(
         "sequence_lens": Length("X", 0),
         **data("initial_h", "initial_c", "P", "W_scale", "W_zero_point", "R_scale", "R_zero_point"),
     },
+    left="stays with ONNX Runtime: no kernel quantizes the state of a layer at each step",
 )
 CropAndResize = Operator(
     "CropAndResize",

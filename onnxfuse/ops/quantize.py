@@ -76,7 +76,12 @@ DequantizeLinear = Operator(
     meaning=_dequantized,
     flops=flops.per_output(2),
 )
-DynamicQuantizeLinear = Operator("DynamicQuantizeLinear", Trait.KEEPS_SHAPE, Trait.QUANTIZES)
+DynamicQuantizeLinear = Operator(
+    "DynamicQuantizeLinear",
+    Trait.KEEPS_SHAPE,
+    Trait.QUANTIZES,
+    left="runs on the CPU: the rank of its input is not known",
+)
 
 QLinearConv = Operator(
     "QLinearConv",
@@ -106,5 +111,16 @@ QLinearAveragePool = _of_microsoft("QLinearAveragePool", NumbersForm(window.Aver
 QLinearGlobalAveragePool = _of_microsoft("QLinearGlobalAveragePool", NumbersForm(window.GlobalAveragePool))
 QLinearConcat = _of_microsoft("QLinearConcat", NumbersForm(movement.Concat, (2,), 0, more=True))
 QLinearWhere = _of_microsoft("QLinearWhere", NumbersForm(elementwise.Where, (1, 4), 7, plain=(0,)))
-ConvInteger = Operator("ConvInteger", Trait.QUANTIZED, Trait.SLIDES, Trait.FOLDABLE, shape=windows.convolved(1))
-MatMulInteger = Operator("MatMulInteger", Trait.QUANTIZED)
+ConvInteger = Operator(
+    "ConvInteger",
+    Trait.QUANTIZED,
+    Trait.SLIDES,
+    Trait.FOLDABLE,
+    shape=windows.convolved(1),
+    left="runs on the CPU: kernels convolve by constant filters, with zero points that are numbers",
+)
+MatMulInteger = Operator(
+    "MatMulInteger",
+    Trait.QUANTIZED,
+    left="stays with ONNX Runtime: kernels multiply by constant matrices, with zero points that are numbers",
+)

@@ -216,6 +216,8 @@ class Operator(str):
     """The second operand with which the first is the result; True is 1. None if there is none."""
     numbers: NumbersForm | None
     """What an operator on quantized values is on numbers; None for others, and where nobody has said it."""
+    left: str
+    """Why ONNX Runtime computes what is left of an operator on quantized values, where no rule says more."""
 
     def __new__(
         cls,
@@ -237,13 +239,14 @@ class Operator(str):
         reduction: str = "",
         neutral: float | None = None,
         numbers: NumbersForm | None = None,
+        left: str = "",
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
         entry.defaults, entry.cell, entry.reduction, entry.neutral = defaults or {}, cell, reduction, neutral
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
-        entry.numbers = numbers
+        entry.numbers, entry.left = numbers, left
         every = set(traits)
         while more := {implied for t in every for implied in IMPLIED.get(t, ())} - every:
             every |= more

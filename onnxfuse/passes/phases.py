@@ -36,6 +36,8 @@ from onnxfuse.passes.layout.layout_min_cut import assign_layout
 from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
 from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
+from onnxfuse.passes.quantization.dynamic_products import dynamic_products
+from onnxfuse.passes.quantization.left_integers import report_left_integers
 from onnxfuse.passes.quantization.movement import move_quantized
 from onnxfuse.passes.quantization.qoperators import qdq_form
 from onnxfuse.passes.quantization.readers import dequantize_for_each_reader
@@ -79,6 +81,13 @@ def fuse(graph: Graph, state: State) -> bool:
     return grow(graph, state.rules, state.report, state.ops, state.choices)
 
 
+@rule_pass
+def explain_left_integers(graph: Graph, state: State) -> bool:
+    """Reports why operators on quantized values are left, where no rule says it; changes nothing."""
+    report_left_integers(graph, state.report)
+    return False
+
+
 @model_pass
 def attach_bodies(model: ModelProto, state: State) -> None:
     """Writes the bodies of fused ops as model-local functions, and equal weights of several branches once."""
@@ -102,6 +111,7 @@ REWRITE = Phase(
     (
         keep_declared_extents,
         qdq_form,
+        dynamic_products,
         quantization_scales,
         zero_zero_points,
         move_quantized,
@@ -168,7 +178,7 @@ LAYOUT = Phase(
     ),
 )
 
-FUSE = Phase("fuse", (fuse, common_subexpressions))
+FUSE = Phase("fuse", (fuse, common_subexpressions, explain_left_integers))
 
 ATTACH = Phase("attach bodies", (attach_bodies, revert_unproven_ops))
 

@@ -254,6 +254,42 @@ def test_windows_over_quantized_images(attributes: str) -> None:
     quantized.assert_same_steps(got, quantized.wanted(quantized.convolved(inputs, attributes), inputs))
 
 
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("kernel", ["mapped", "general"])
+def test_images_are_padded_with_their_zero_point_where_they_are_quantized(kernel: str, aligned: bool) -> None:
+    """It is computed as the model runs: the range of the image."""
+    text = """(x, s, z) => (y) { q = QuantizeLinear (x, s, z)
+      p = Constant <value_ints = [0, 1, 2, 0, 0, 0, 1, 0]> () y = Pad (q, p, z) }"""
+    fused = ops.op(text, (FLOAT, FLOAT, UINT8), (UINT8,), "pointwise")
+    x = np.random.default_rng(0).standard_normal((2, 5, 7, 16)).astype(np.float32)
+    scale, zero, shapes = np.asarray(0.02, np.float32), np.asarray(117, np.uint8), (x.shape, (), ())
+    plan = cuda.plan(fused, shapes, aligned, A100) if kernel == "mapped" else cuda.general(fused, shapes, A100)
+    (got,) = emulate.run(plan, [x, scale, zero], [np.uint8], aligned)
+    steps = np.clip(np.rint(x / scale) + zero, 0, 255)
+    np.testing.assert_array_equal(got, np.pad(steps, ((0, 0), (1, 0), (2, 1), (0, 0)), constant_values=zero))
+
+
+@pytest.mark.parametrize("attributes", ["kernel_shape = [3,3]", "strides = [2,2]"])
+def test_windows_over_padded_images_with_a_zero_point(attributes: str) -> None:
+    """As quantize_dynamic writes them, and as its zero point is subtracted: by one number for each filter."""
+    text = f"""(x, w, z, c, s) => (y) {{ a = Transpose <perm = [0, 3, 1, 2]> (x)
+      v = Transpose <perm = [0, 3, 1, 2]> (w) i = ConvInteger <{attributes}> (a, v)
+      m = Transpose <perm = [0, 2, 3, 1]> (i) k = Cast <to = 6> (z) p = Mul (k, c) d = Sub (m, p)
+      f = Cast <to = 1> (d) y = Mul (f, s) }}"""
+    fused = ops.op(text, (UINT8, INT8, UINT8, INT32, FLOAT), (FLOAT,), "gemm")
+    random = np.random.default_rng(0)
+    image = random.integers(0, 256, (2, 9, 8, 32)).astype(np.uint8)
+    w = random.integers(-128, 128, (24, 3, 3, 32)).astype(np.int8)
+    z, s = np.asarray(117, np.uint8), np.asarray(1, np.float32)
+    x = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=z)
+    sums = w.sum((1, 2, 3), dtype=np.int32).reshape(1, 1, 1, 24)
+    inputs: list[np.ndarray] = [x, w, z, sums, s]
+    plan = cuda.plan(fused, tuple(i.shape for i in inputs), True, A100)
+    (got,) = emulate.run(plan, inputs, [np.float32])
+    centred: list[np.ndarray] = [image.astype(np.int64) - int(z), w.astype(np.int64)]
+    np.testing.assert_array_equal(got, quantized.convolved(centred, attributes).astype(np.float32))
+
+
 @pytest.mark.parametrize(("rows", "n", "k", "aligned"), [((70,), 80, 400, True), ((2, 3), 33, 131, False)])
 def test_a_gelu_of_quantized_steps_is_looked_up(rows: tuple[int, ...], n: int, k: int, aligned: bool) -> None:
     """Bit for bit what the nodes give, of which each is quantized again."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from onnx import ModelProto, numpy_helper
 from onnxruntime import quantization
 
@@ -88,6 +89,17 @@ def dynamic(text: str, weights: str, *, per_channel: bool) -> ModelProto:
     return _written(
         lambda path: quantization.quantize_dynamic(model(text), path, weight_type=weight_type, per_channel=per_channel)
     )
+
+
+def saved_by_ort(model: ModelProto) -> ModelProto:
+    """Return a model as ONNX Runtime's optimizer saves it: with its own operators for the CPU."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "optimized.onnx")
+        options.optimized_model_filepath = str(path)
+        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnx.load(path)
 
 
 def _written(quantize: Callable[[Path], None]) -> ModelProto:

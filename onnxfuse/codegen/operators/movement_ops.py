@@ -207,8 +207,6 @@ def _pad(node: BodyNode) -> tuple[Term, ...]:
     number = node.optional(2) if node.opset >= 11 else node.builder.constant(node.number("value", 0.0), x.dtype)
     if number is None:
         number = node.builder.constant(0, x.dtype)
-    if number.constant is None:
-        raise UnsupportedError("Pad with a number that is not a constant of the body")
     return (node.builder.move(Padded(before, after, axes), x, number),)
 
 

@@ -185,7 +185,9 @@ def outline(graph: Graph, nodes: Sequence[Node]) -> Hashable | None:
 
 def structure(node: Node) -> tuple[str, ...]:
     """Return the operands of data movement that address data rather than being data."""
-    return node.inputs[1:] if cuda.is_movement(node.op, node.domain) and node.op != ops.Concat else ()
+    if not cuda.is_movement(node.op, node.domain):
+        return ()
+    return tuple(v for i, v in enumerate(node.inputs) if i not in node.data)
 
 
 def _node(op: FusedOp, nodes: Sequence[Node], inputs: list[str], outputs: list[str], inner: list[str]) -> Node:

@@ -39,7 +39,7 @@ def enough(attempt: Attempt) -> Refusal | None:
     moving = how.wants(Growth.MOVEMENT)
     # A sibling anchor counts as growth: one kernel replaces two.
     own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
-    grown = launches(attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
+    grown = launches(graph, attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
     between = how.between < how.least and stands_between(graph, attempt.nodes, attempt.around.ops, given=moving)
     if attempt.nodes and grown >= (how.between if between else how.least):
         reason = saves(graph, attempt.nodes, attempt.rule, how.template, early=between) if moving else None

@@ -16,6 +16,7 @@ from onnxfuse.fusion.region.make_op import make_op, structure
 from onnxfuse.fusion.steps.pointwise import MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
+from onnxfuse.model.host_values import has_cuda_kernel
 from onnxfuse.ops import Trait
 from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.types import Dim, ValueType
@@ -101,9 +102,9 @@ def _shared(graph: Graph, region: Region, node: Node) -> bool:
     return any(r in region.nodes and r is not node for r in graph.readers(node.inputs[0]))
 
 
-def launches(nodes: Sequence[Node]) -> int:
-    """Return how many kernels the library launches for `nodes`."""
-    return sum(not cuda.is_free(n.op, n.domain) for n in nodes)
+def launches(graph: Graph, nodes: Sequence[Node]) -> int:
+    """Return how many kernels and copies the library launches for `nodes`: what it runs on the CPU, it copies."""
+    return sum((not cuda.is_free(n.op, n.domain)) + _is_on_cpu(graph, n) for n in nodes)
 
 
 def not_movement(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
@@ -198,7 +199,12 @@ def _open_extent(types: Sequence[ValueType]) -> int:
 
 
 def _alone(graph: Graph, node: Node) -> float:
-    """Return the library's cost of `node`: one pass over its inputs and outputs, and a launch."""
+    """Return the library's cost of `node`: one pass over its inputs and outputs, and a launch.
+
+    What it runs on the CPU costs more than any kernel: two trips over the bus.
+    """
+    if _is_on_cpu(graph, node):
+        return math.inf
     if cuda.is_free(node.op, node.domain):
         return 0.0
     if read_as_it_stands(graph, node):
@@ -206,6 +212,11 @@ def _alone(graph: Graph, node: Node) -> float:
     written = sum(_bytes(graph, v) for v in node.outputs if v)
     read = sum(_bytes(graph, v) for v in node.reads if v not in structure(node))
     return written + (min(read, written) if cuda.is_movement(node.op, node.domain) else read) + launch_bytes()
+
+
+def _is_on_cpu(graph: Graph, node: Node) -> bool:
+    dtype = graph.type(node.inputs[0]).dtype if node.inputs else 0
+    return bool(dtype) and node.entry is not None and not has_cuda_kernel(node.entry, dtype)
 
 
 def read_as_it_stands(graph: Graph, node: Node) -> bool:

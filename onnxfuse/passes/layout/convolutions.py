@@ -61,7 +61,8 @@ def _conv(graph: Graph, node: Node) -> Form | None:
             to.transpose(convolved, to_last(rank), product)
         _add_bias(to, node, product)
 
-    return Form((x,), (y,), write, saves=True, inner=() if pad is None else (pad,))
+    on_cpu = node.op == ops.ConvInteger
+    return Form((x,), (y,), write, saves=True, needed=on_cpu, inner=() if pad is None else (pad,))
 
 
 def _kernel(to: ChannelsLastWriter, node: Node, weight: np.ndarray) -> str:

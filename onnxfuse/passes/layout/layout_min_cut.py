@@ -160,7 +160,8 @@ def _cheapest(graph: Graph, forms: Mapping[Node, Form], *, largest: bool) -> dic
 
     for node, its in forms.items():
         if its.saves:
-            charge(node, _LAST, sum(_cost(graph.type(v)) for v in (*its.reads, *its.makes)))
+            saved = sum(_cost(graph.type(v)) for v in (*its.reads, *its.makes))
+            charge(node, _LAST, None if its.needed else saved)
     for value in dict.fromkeys(v for f in forms.values() for v in (*f.reads, *f.makes)):
         cost = _cost(graph.type(value))
         maker = _maker(graph, forms, value)

@@ -75,7 +75,9 @@ def _pointwise(graph: Graph, node: Node) -> Form | None:
     def write(to: ChannelsLastWriter) -> None:
         to.copy(node, [operand(to, v, whole) for v in node.inputs], output=to.last(y))
 
-    return Form(tuple(dict.fromkeys(reads)), (y,), write) if reads else None
+    # A row of constants times a number, as what a zero point adds to each filter's sums, is computed in either order.
+    rows = [v for v in node.inputs if v and graph.is_constant(v) and graph.type(v).rank == whole]
+    return Form(tuple(dict.fromkeys(reads)), (y,), write) if reads or rows else None
 
 
 def _batch_normalization(graph: Graph, node: Node) -> Form | None:
@@ -140,6 +142,8 @@ def _named_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
     array = graph.constant(operand) if as_input else np.asarray(integers(attributes, "axes"), np.int64)
     if not reduces and not as_input and array is not None and not array.size:
         array = np.arange(len(integers(attributes, "starts")))
+    if reduces and not operand and not integers(attributes, "axes"):
+        return _over_all_axes(graph, node, attributes)
     if rank is None or not has_form(rank) or array is None or array.size == 0:
         return None
     axes, keep = [int(a) % rank for a in array.reshape(-1)], not reduces or attributes.get("keepdims", 1) == 1
@@ -162,6 +166,14 @@ def _named_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:
             to.copy(node, [to.last(x)], output=output, axes=moved)
 
     return Form((x,), (y,) if keep else (), write)
+
+
+def _over_all_axes(graph: Graph, node: Node, attributes: Mapping[str, Any]) -> Form | None:
+    """One number of all elements, in whatever order they lie."""
+    x = node.inputs[0]
+    if not spatial(graph, x) or attributes.get("keepdims", 1) or attributes.get("noop_with_empty_axes"):
+        return None
+    return Form((x,), (), lambda to: to.copy(node, {0: to.last(x)}))
 
 
 def _numbers_of_axes(graph: Graph, node: Node, entry: ops.Operator) -> Form | None:

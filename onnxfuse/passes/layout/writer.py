@@ -76,6 +76,8 @@ class Form:
     """Adds the nodes."""
     saves: bool = False
     """Inputs and outputs that the library transposes internally on each run if channels first."""
+    needed: bool = False
+    """Whether the library computes the operator channels first on the CPU alone."""
     inner: tuple[Node, ...] = ()
     """Preceding nodes that are absorbed."""
     same_op: bool = False

@@ -1,7 +1,5 @@
 """The truth of onnx's own cases: every operator's gives a value for each output, and the one that the case expects."""
 
-import importlib
-import pkgutil
 import re
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,7 @@ from onnx.backend.test.case import node as node_cases
 from onnxfuse.verification.reference.float64_reference import in_type
 from onnxfuse.verification.reference.reference import float64_evaluator
 from onnxfuse.verification.run.ml_types import in_carrier
-
-MODULES = sorted(m.name for m in pkgutil.iter_modules(node_cases.__path__))
+from tests.support.node_cases import MODULES, cases_of
 
 UNUSABLE = {
     "test_bernoulli": "draws random numbers: no two runs are the same, and `verify` says so",
@@ -47,10 +44,8 @@ LOOSE = {1: 0.07, 2: 1e-2}
 @pytest.mark.parametrize("module", MODULES)
 def test_the_truth_is_what_the_case_expects(module: str) -> None:
     """A value for each output, of the shape and as near as the type of the case allows."""
-    before = len(node_cases._NodeTestCases)
-    importlib.import_module(f"{node_cases.__name__}.{module}")
     wrong = []
-    for case in node_cases._NodeTestCases[before:]:
+    for case in cases_of(module):
         if any(case.name.startswith(name) for name in UNUSABLE):
             continue
         wrong += [f"{case.name}: {why}" for why in differences(case)]
