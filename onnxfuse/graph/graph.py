@@ -41,12 +41,16 @@ would hold the weights in memory twice.
 class Node:
     """One node: a read-only view of its message, its order key, and the values that its subgraphs capture."""
 
-    __slots__ = ("_attributes", "_written", "captures", "domain", "inputs", "op", "order", "outputs", "proto", "reads")
+    __slots__ = (
+        "_attributes", "_written", "captures", "domain", "entry", "inputs", "op", "order", "outputs", "proto", "reads",
+    )  # fmt: skip
 
     def __init__(self, proto: NodeProto) -> None:
         self.proto = proto
         self.op: str = proto.op_type
         self.domain: str = proto.domain
+        self.entry: ops.Operator | None = ops.operator(self.op, self.domain)
+        """What is known of its operator, None for one of another library."""
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.outputs: tuple[str, ...] = tuple(proto.output)
         self.captures: tuple[str, ...] = tuple(captured(proto))
@@ -55,11 +59,6 @@ class Node:
         self.order = -1
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
-
-    @property
-    def entry(self) -> ops.Operator | None:
-        """What is known of its operator, None for one of another library."""
-        return ops.operator(self.op, self.domain)
 
     @property
     def is_elementwise(self) -> bool:

@@ -9,11 +9,14 @@ from onnxfuse.codegen.operators.node import BodyNode, Handlers, Known, handles
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.movement import Squeezed
 from onnxfuse.codegen.program.program import Contraction, Reduce, Resample, SlidingWindow
-from onnxfuse.codegen.program.window import CENTRES, Along, Resizing, Sliding
+from onnxfuse.codegen.program.window import CENTRES, Along, Counted, Resizing, Sliding
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 WINDOW: Handlers = {}
+
+DILATED = 19
+"""The version of AveragePool with dilations."""
 
 _LISTS = ("kernel_shape", "strides", "dilations", "pads")
 
@@ -35,7 +38,9 @@ def _conv_integer(node: BodyNode) -> tuple[Term, ...]:
 
 
 def _convolved(node: BodyNode, x: Term, w: Term, accumulated: int, dtype: int) -> Term:
-    seen = node.builder.term(SlidingWindow((x.index, w.index), None, _sliding(node), _dims(node), True, x.dtype))
+    seen = node.builder.term(
+        SlidingWindow((x.index, w.index), None, _sliding(node), _dims(node), Counted.WINDOW, x.dtype)
+    )
     groups = int(node.number("group", 1))
     return node.builder.term(Contraction((seen.index, w.index), (1, 1), groups, accumulated, dtype))
 
@@ -44,22 +49,29 @@ def _convolved(node: BodyNode, x: Term, w: Term, accumulated: int, dtype: int) -
 def _pool(node: BodyNode) -> tuple[Term, ...]:
     if (dims := _dims(node)) > 2:
         raise UnsupportedError(f"a pooling over {dims} dimensions, expected 1 or 2")
-    x, mean, padded = node.term(0), node.op_type == ops.AveragePool, bool(node.number("count_include_pad", 0))
+    x, mean, counted = node.term(0), node.op_type == ops.AveragePool, _counted(node)
     sliding, kernel = _sliding(node, pools=True), _list(node, "kernel_shape")
     if not kernel:
         raise UnsupportedError(f"{node.op_type} without kernel_shape")
     if sliding.auto_pad != "NOTSET" and sliding.dilations != (1, 1):
         # ONNX Runtime 1.31 pads for the undilated window, onnx's shape inference for the dilated one.
         raise UnsupportedError("a pooling with dilations and pads that follow from the size")
-    if mean and padded and sliding.ceil:
+    if counted is Counted.WINDOW and sliding.ceil:
         raise UnsupportedError("a mean over padding in windows that pass it")
-    return (pooled(x, _along(kernel, 1), sliding, dims, "mean" if mean else "max", padded=mean and padded),)
+    return (pooled(x, _along(kernel, 1), sliding, dims, "mean" if mean else "max", counted),)
 
 
-def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, *, padded: bool) -> Term:
+def _counted(node: BodyNode) -> Counted:
+    if node.op_type != ops.AveragePool or not node.number("count_include_pad", 0):
+        return Counted.IMAGE
+    # ONNX Runtime 1.31 divides by the whole window before this version, also where that is larger than the image.
+    return Counted.PADDING if node.opset >= DILATED else Counted.WINDOW
+
+
+def pooled(x: Term, kernel: Along, sliding: Sliding, dims: int, kind: str, counted: Counted) -> Term:
     """Return the reduction over the windows of images [batch, channels, space...] with `dims` dimensions."""
     taps = tuple(range(-dims, 0))
-    seen = x.builder.term(SlidingWindow((x.index,), kernel, sliding, dims, padded, x.dtype))
+    seen = x.builder.term(SlidingWindow((x.index,), kernel, sliding, dims, counted, x.dtype))
     result = x.builder.term(Reduce(kind, seen.index, taps, False, x.dtype))
     return x.builder.move(Squeezed(taps), result)
 

@@ -68,7 +68,10 @@ class Index:
 
     def factor(self, number: int) -> int:
         """Return the coefficient of a digit."""
-        return next((f for a, f in self.terms if a == SpaceDigit(number)), 0)
+        for atom, factor in self.terms:  # a loop: a plan of several Pads asks a hundred thousand times
+            if isinstance(atom, SpaceDigit) and atom.number == number:
+                return factor
+        return 0
 
     def at(self, coordinates: Sequence[Any]) -> Any:
         """Return the value for these coordinates along the digits: integers, or arrays of them."""
@@ -306,7 +309,7 @@ def merged(space: Space, indices: Iterable[Index], bounds: Iterable[Bound]) -> D
     A bound on the outer one of two digits is equivalent to one on both: it does not prevent merging.
     """
     all_of = [i for index in indices for i in index.inner()]
-    limits = list(bounds)
+    limits = list({id(b): b for b in bounds}.values())  # the reads at the edges of an image share their bounds
     groups: list[list[int]] = []
     for number, extent in space.extents.items():
         last = groups[-1][-1] if groups else None

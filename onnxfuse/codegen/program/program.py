@@ -13,7 +13,7 @@ from functools import cached_property
 
 from onnxfuse.codegen.program import movement_maps
 from onnxfuse.codegen.program.movement import Expanded, Movement
-from onnxfuse.codegen.program.window import Along, Resizing, Sliding
+from onnxfuse.codegen.program.window import Along, Counted, Resizing, Sliding
 from onnxfuse.ops.scalar import Function
 from onnxfuse.ops.shapes.products import reduced
 from onnxfuse.symbolic.branching import remembered
@@ -93,8 +93,8 @@ class SlidingWindow:
     """Strides, dilations and padding; an image of one dimension is one row."""
     dims: int
     """Number of spatial dimensions, 1 to 3; 0 if the body does not determine it, which means 1 or 2."""
-    padded: bool
-    """Whether padding is included as zeros; else it is excluded."""
+    counted: Counted
+    """What counts as an element of a window."""
     dtype: int
 
 

@@ -7,12 +7,25 @@ vertical, horizontal).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from onnxfuse.ops.shapes.windows import Window, scaled_extent
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 Pair = tuple[int, int]
 Along = tuple[int, ...]
+
+
+class Counted(Enum):
+    """What of a window counts as an element of it: a mean divides by their number."""
+
+    IMAGE = "image"
+    """What lies inside the image."""
+    PADDING = "padding"
+    """That, and the padding, as zeros; not what a last window reads beyond the padding."""
+    WINDOW = "window"
+    """All of it."""
+
 
 _AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -52,7 +65,8 @@ class Sliding:
         windows = [Window(*one, self.auto_pad, self.ceil, self.pools) for one in along]
         begin, end = zip(*(w.padding(n) for w, n in zip(windows, image, strict=True)), strict=True)
         out = tuple(w.places(n) for w, n in zip(windows, image, strict=True))
-        return WindowGeometry(images, kernel, self.strides, self.dilations, begin, end, out)
+        passed = tuple(w.overhang(n) for w, n in zip(windows, image, strict=True))
+        return WindowGeometry(images, kernel, self.strides, self.dilations, begin, end, passed, out)
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,9 @@ class WindowGeometry:
     begin: Along
     """Padding at the top and left."""
     end: Along
-    """Padding at the bottom and right."""
+    """Padding at the bottom and right, with what the last windows read beyond it."""
+    overhang: Along
+    """Of that, what lies beyond the padding."""
 
     out: Along
     """Output extents of an image."""

@@ -50,13 +50,18 @@ class Window:
     def padding(self, extent: int) -> tuple[int, int]:
         """Return the padding before and after the image, with what a last window reads that reaches beyond it."""
         before, after = self._stated_padding(extent)
+        return before, after + self.overhang(extent)
+
+    def overhang(self, extent: int) -> int:
+        """Return how many elements a last window reads beyond the padded image."""
+        before, after = self._stated_padding(extent)
         room = extent + before + after - self.span
         # C++ division truncates: a pool's window that is larger than the image by less than its stride is one, too.
         if not self.ceil and not (self.pools and room < 0):
-            return before, after
+            return 0
         last = -(-room // self.stride) * self.stride
         # A window that starts in the padding behind the image is none.
-        return before, after + (last - room if last < extent + before else 0)
+        return last - room if last < extent + before else 0
 
     def _stated_padding(self, extent: int) -> tuple[int, int]:
         if not self.same:

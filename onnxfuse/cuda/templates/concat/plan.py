@@ -15,7 +15,7 @@ from onnxfuse.codegen.program.builder import Builder
 from onnxfuse.codegen.program.movement import Concatenated, Transposed
 from onnxfuse.codegen.program.program import BodyProgram, Input, Move, Output
 from onnxfuse.codegen.program.slices import between
-from onnxfuse.codegen.program.window import Sliding
+from onnxfuse.codegen.program.window import Counted, Sliding
 from onnxfuse.cuda import templates
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -56,7 +56,7 @@ def _copy(program: BodyProgram, copied: Input) -> BodyProgram:
     builder = Builder()
     terms = [builder.term(Input(i, dtype)) for i, dtype in enumerate(program.inputs)]
     first = builder.move(Transposed(FIRST), terms[copied.index])
-    same = pooled(first, (1, 1), Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET"), 2, "max", padded=False)
+    same = pooled(first, (1, 1), Sliding((1, 1), (1, 1), (0, 0, 0, 0), "NOTSET"), 2, "max", Counted.IMAGE)
     output = Output(builder.move(Transposed(LAST), same).index, copied.dtype)
     return BodyProgram(tuple(builder.values), (output,), program.inputs)
 

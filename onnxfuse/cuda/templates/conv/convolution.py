@@ -14,7 +14,7 @@ from onnxfuse.codegen.program.images import LAST, ImageProblem, image_problem, i
 from onnxfuse.codegen.program.movement import Concatenated, Squeezed
 from onnxfuse.codegen.program.program import BodyProgram, Contraction, Input, Move, Reduce, Resample
 from onnxfuse.codegen.program.slices import between
-from onnxfuse.codegen.program.window import Along, Pair, Resizing, Sliding, WindowGeometry
+from onnxfuse.codegen.program.window import Along, Counted, Pair, Resizing, Sliding, WindowGeometry
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, factors_of
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.plurals import plural
@@ -35,8 +35,8 @@ class Pooling:
     mean: bool
     """Average; else maximum."""
     kernel: Along
-    padded: bool
-    """Whether an average counts padding as zeros; else only elements inside the image."""
+    counted: Counted
+    """What an average divides by the number of."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _pooling(work: ImageProblem) -> Pooling | None:
     kernel = work.window.kernel
     if math.prod(kernel) > MOST_TAPS:
         raise UnsupportedError(f"a window of {math.prod(kernel)} elements, expected at most {MOST_TAPS}")
-    return Pooling(work.core.kind == "mean", kernel, work.window.padded)
+    return Pooling(work.core.kind == "mean", kernel, work.window.counted)
 
 
 # ---- shapes
@@ -257,7 +257,7 @@ def _resized(parts: Convolution, resizing: Resizing, x: Shape) -> ConvolutionPro
     # Resizing: as many windows of one pixel as there are output pixels.
     end = rows - height, columns - width
     return ConvolutionProblem(
-        WindowGeometry((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end, (rows, columns)),
+        WindowGeometry((batch, height, width, channels), (1, 1), (1, 1), (1, 1), (0, 0), end, (0, 0), (rows, columns)),
         (batch, rows, columns, channels) if parts.channels_last else (batch, channels, rows, columns),
     )
 

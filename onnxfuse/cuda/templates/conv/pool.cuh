@@ -33,7 +33,7 @@ DEVICE void see(Sums& sums, const Window&, const Line& line, int i, bool row_ins
   }
 }
 
-// Elements of a window that begins at `first` which lie inside an image of this size.
+// Elements of a window that begins at `first` which lie inside an image of this size, or in padding that counts.
 DEVICE int inside_along(int first, int kernel, int dilation, int size) {
   int count = 0;
   for (int k = 0; k < kernel; ++k) count += (unsigned)(first + k * dilation) < (unsigned)size;
@@ -47,8 +47,8 @@ DEVICE void end(Sums& sums, const Place& at, const Parameters& p) {
         const int top = ((int)at.row + row) * STRIDE_H - (int)p.top;
         const int left = ((int)at.column + column) * STRIDE_W - (int)p.left;
         const int count = PADDED ? KERNEL_H * KERNEL_W
-                                 : inside_along(top, KERNEL_H, DILATION_H, (int)p.height) *
-                                       inside_along(left, KERNEL_W, DILATION_W, (int)p.width);
+                                 : inside_along(top + ABOVE, KERNEL_H, DILATION_H, (int)p.height + ABOVE + BELOW) *
+                                       inside_along(left + LEFT, KERNEL_W, DILATION_W, (int)p.width + LEFT + RIGHT);
         UNROLLED for (int c = 0; c < CHANNELS; ++c) sums.at(row, column, c) /= (float)count;
       }
 }

@@ -11,7 +11,7 @@ from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, Pointer, RegisterGroup, Store
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
-from onnxfuse.codegen.program.window import Resizing, WindowGeometry
+from onnxfuse.codegen.program.window import Counted, Resizing, WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.variant import Band, Patch
@@ -197,7 +197,7 @@ def _constants(work: StencilSource) -> str:
         "TOTAL_CHANNELS": window.shape[3], "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": work.tile.threads,
     }  # fmt: skip
     if (pooling := work.parts.pooling) is not None:
-        facts |= {"MEAN": pooling.mean, "PADDED": pooling.padded}
+        facts |= {"MEAN": pooling.mean, **_counted(pooling.counted, window)}
     lines = "" if work.parts.resizing is None else _lines(work.parts.resizing, window)
     facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
     return (
@@ -206,6 +206,15 @@ def _constants(work: StencilSource) -> str:
         + ("" if work.parts.mean is None else constants({"MEETS": work.meets}))
         + lines
     )
+
+
+def _counted(counted: Counted, window: WindowGeometry) -> dict[str, int | bool]:
+    """Return whether a mean counts whole windows; if not, how much around the image it counts."""
+    around = {"ABOVE": 0, "LEFT": 0, "BELOW": 0, "RIGHT": 0}
+    if counted is Counted.PADDING and any(window.overhang):
+        end = (padding - beyond for padding, beyond in zip(window.end, window.overhang, strict=True))
+        return {"PADDED": False, **dict(zip(around, (*window.begin, *end), strict=True))}
+    return {"PADDED": counted is not Counted.IMAGE, **around}
 
 
 def _lines(resizing: Resizing, window: WindowGeometry) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxfuse.codegen.emit.operations import COMBINE
 from onnxfuse.codegen.program.program import Reduce, SlidingWindow, reduced_axes
+from onnxfuse.codegen.program.window import Counted
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -37,7 +38,7 @@ def stage(text: Text, reduce: Reduce, shape: Shape, to: str) -> str:
     if isinstance(seen, SlidingWindow):
         loops = [f"for (c[{d}] = 0; c[{d}] < {text.numbers.extent(of, d)}; ++c[{d}])" for d in axes]
         read = f"bool seen; const {element_types.computed(seen.dtype)} r = value{reduce.arg}(t, p, c, seen);"
-        passed = "" if seen.padded else "if (!seen) continue;"
+        passed = "" if seen.counted is Counted.WINDOW else "if (!seen) continue;"
         return text.loop(shape, [begin, "Index terms = 0;", *loops, f"{{ {read} {passed} {add} ++terms; }}", end])
     reduced = tuple(of[d] for d in axes)
     extents = text.numbers.extents(reduced)

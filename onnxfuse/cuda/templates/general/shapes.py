@@ -6,6 +6,8 @@ restrict the recorded answer. Here one answer holds for all extents.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from onnxfuse.codegen.program.program import (
     Apply,
     Attend,
@@ -63,8 +65,22 @@ def of_values(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> dict[int
 # ---- what contracts
 
 
-def out_positions(window: SlidingWindow, shapes: tuple[Shape, ...]) -> tuple[Along, Along, Along]:
-    """Return the positions of a window in an image, the padding before them, and its extents: depth, rows, columns."""
+@dataclass(frozen=True)
+class Windows:
+    """Windows over images, along depth, rows and columns."""
+
+    out: Along
+    """Number of windows."""
+    begin: Along
+    """Padding before the image."""
+    end: Along
+    """Padding after it, without what the last windows read beyond it."""
+    kernel: Along
+    """Extents of each."""
+
+
+def windows(window: SlidingWindow, shapes: tuple[Shape, ...]) -> Windows:
+    """Return the windows over images of these shapes."""
     dims = len(shapes[0]) - 2
     want(dims in (1, 2, 3) and window.dims in ((0, dims) if dims < 3 else (3,)), lambda: f"images of shape {shapes[0]}")
     row = (1,) * (2 - dims)
@@ -76,16 +92,17 @@ def out_positions(window: SlidingWindow, shapes: tuple[Shape, ...]) -> tuple[Alo
 
     def geometry_numbers() -> tuple[int, ...]:
         geometry = window.sliding.over((1, *row, *shapes[0][2:], 1), kernel)
-        return (*geometry.out, *geometry.begin)
+        end = (padding - beyond for padding, beyond in zip(geometry.end, geometry.overhang, strict=True))
+        return (*geometry.out, *geometry.begin, *end)
 
-    numbers = merged(geometry_numbers)
-    return numbers[: len(kernel)], numbers[len(kernel) :], kernel
+    numbers, axes = merged(geometry_numbers), len(kernel)
+    return Windows(numbers[:axes], numbers[axes : 2 * axes], numbers[2 * axes :], kernel)
 
 
 def _seen(window: SlidingWindow, shapes: tuple[Shape, ...]) -> Shape:
     dims = len(shapes[0]) - 2
-    out, _, kernel = out_positions(window, shapes)
-    return (*shapes[0][:2], *out[-dims:], *kernel[-dims:])
+    over = windows(window, shapes)
+    return (*shapes[0][:2], *over.out[-dims:], *over.kernel[-dims:])
 
 
 def _convolved(contract: Contraction, window: Shape, filters: Shape) -> Shape:

@@ -20,7 +20,7 @@ from onnxfuse.codegen.program.program import (
     Value,
     arguments,
 )
-from onnxfuse.codegen.program.window import Resizing
+from onnxfuse.codegen.program.window import Counted, Resizing
 from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.general import movement_cpp, products_cpp, reductions_cpp, shapes
 from onnxfuse.cuda.templates.general.numbers import WordTable
@@ -90,22 +90,26 @@ class Text:
         return f"value{index}(t, p, {at}{more})"
 
     def _window(self, index: int, window: SlidingWindow) -> str:
-        """Return the image element that a window reads at [batch, channel, positions..., taps...], and whether it is
-        inside."""
+        """Return the image element that a window reads at [batch, channel, positions..., taps...], 0 outside the image,
+        and whether it is one that counts."""
         of = self.shapes[window.args[0]]
         dims = len(of) - 2
-        _, begin, _ = shapes.out_positions(window, tuple(self.shapes[a] for a in window.args))
-        lines, at = ["seen = true;"], ["c[0]", "c[1]"]
+        over = shapes.windows(window, tuple(self.shapes[a] for a in window.args))
+        lines, at, inside = ["seen = true;"], ["c[0]", "c[1]"], list[str]()
         for d in range(dims):
             along = d - dims
             step, gap = window.sliding.strides[along], window.sliding.dilations[along]
-            extent, begins = self.numbers.extent(of, 2 + d), self.numbers.one(begin[along])
+            extent, begins = self.numbers.extent(of, 2 + d), self.numbers.one(over.begin[along])
             lines += [
                 f"const Index x{d} = c[{2 + d}] * {step} + c[{2 + dims + d}] * {gap} - {begins};",
-                f"seen = seen && x{d} >= 0 && x{d} < {extent};",
             ]
+            if window.counted is Counted.PADDING:
+                lines.append(f"seen = seen && x{d} < {extent} + {self.numbers.one(over.end[along])};")
+                inside.append(f"x{d} >= 0 && x{d} < {extent}")
+            else:
+                lines.append(f"seen = seen && x{d} >= 0 && x{d} < {extent};")
             at.append(f"x{d}")
-        lines += ["if (!seen) return 0;", f"return {self.call(window.args[0], at)};"]
+        lines += [f"if (!({' && '.join(inside) or 'seen'})) return 0;", f"return {self.call(window.args[0], at)};"]
         body = "".join(f"  {line}\n" for line in lines)
         return f"inline {element_types.computed(window.dtype)} value{index}({ARGUMENTS}, bool& seen) {{\n{body}}}\n"
 

@@ -310,3 +310,14 @@ def test_the_cost_of_a_concat_is_that_of_its_operands() -> None:
     start = time.perf_counter()
     assert movement_maps.shape(Concatenated(0), many) == (20_000,)
     assert time.perf_counter() - start < 5
+
+
+def test_one_program_is_lowered_once_for_all_gpus() -> None:
+    """Its cost and its plans on every GPU are of the same map; only while decisions are recorded it is made anew."""
+    fused = ops.op("(x) => (y) { t = Transpose <perm = [1,0]> (x) y = Relu (t) }", (FLOAT,), (FLOAT,))
+    program, shapes = schedule.program(fused), ((3, 5),)
+    first = lower(program, shapes)
+    assert lower(program, shapes) is first
+    assert lower(program, ((5, 3),)) is not first
+    with recorded(Recording({}, DecisionNode(), [])):
+        assert lower(program, shapes) is not first
