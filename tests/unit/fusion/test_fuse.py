@@ -30,3 +30,20 @@ def test_no_kernel_starts_at_what_no_run_computes_on_the_gpu(where: str) -> None
         kept = "{Exp Tanh}"
     made, _ = optimize(parse(text), "pointwise")
     assert kept not in ops(made), ops(made)
+
+
+def test_the_bias_of_a_product_goes_into_the_kernel_after_it() -> None:
+    """The library adds it by writing it into the whole output first."""
+    text = """g (float[N,2] x) => (float[N,2] y) <float[2,2] w = {1,2,3,4}, float[2] b = {1,2}> {
+      m = Gemm (x, w, b) y = Relu (m) }"""
+    made, _ = optimize(parse(text), "linear")
+    assert (ops(made), len(made.graph.node[0].input)) == (["Gemm", "{Add Relu}"], 2)
+
+
+def test_a_concat_of_anything_but_images_is_no_near_miss() -> None:
+    """It counts as none of its nodes matched: the Concat and what makes its inputs."""
+    _, report = optimize(
+        parse("g (float[2,4,8,8] x, float[2,4,8,8] z) => (float[2,8,8,8] y) { y = Concat <axis = 1> (x, z) }"), "concat"
+    )
+    (near,) = report.stopped
+    assert (near.refusal.depth, near.refusal.size) == (0, 3)
