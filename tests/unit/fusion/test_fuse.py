@@ -3,7 +3,7 @@
 import pytest
 
 from onnxfuse.fusion.fuse import FOLLOWERS
-from tests.support.small import optimize, ops, parse
+from tests.support.small import ops, optimize, parse
 
 
 @pytest.mark.parametrize("length", [FOLLOWERS - 2, FOLLOWERS - 1, FOLLOWERS, FOLLOWERS + 5])
