@@ -63,7 +63,7 @@ def _recipe(language: str) -> str:
 
 
 def test_the_pass_of_the_recipe() -> None:
-    """It removes what it says, leaves a graph that verifies, and names operators by their entries, as `make check` wants."""
+    """It removes what it says, leaves a graph that verifies, and names operators by their entries (`make check`)."""
     written: dict[str, Any] = {}
     exec(_recipe("python"), written)
     assert not {f'"{name}"' for _, name in ENTRIES if f'"{name}"' in _recipe("python")}
