@@ -89,7 +89,7 @@ def compare(
         io.save(made, fused)
         io.save(made, packed)
         del model, made
-        np.savez(feeds, **arrays)  # type: ignore[arg-type]
+        np.savez(feeds, **arrays)  # type: ignore[arg-type]  # an input may be called as an option is
         none, cache, elsewhere = (Path(folder) / n for n in ("none", "cache", "packing"))
         called([sys.executable, "-m", "onnxfuse", "compile", str(packed)], elsewhere, gpu)
         called([sys.executable, "-m", "onnxfuse", "compile", str(packed), "--trust-pack"], none, gpu)

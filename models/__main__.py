@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,16 +17,16 @@ from onnxfuse.support.errors import OnnxfuseError
 Writer = Callable[..., None]
 
 
-def build(name: str, out: Path, **options: object) -> None:
+def build(name: str, out: Path, **options: Any) -> None:
     """Build without torch."""
-    io.save(models.build(name, **options), out)  # type: ignore[arg-type]
+    io.save(models.build(name, **options), out)
 
 
-def export(name: str, out: Path, **options: object) -> None:
+def export(name: str, out: Path, **options: Any) -> None:
     """Export with torch.onnx."""
     from models.export import export
 
-    export(name, out, **options)  # type: ignore[arg-type]
+    export(name, out, **options)
 
 
 def _run(writer: Writer, name: str, out: Path, **options: object) -> None:

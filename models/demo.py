@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
         inputs = minilm.encode(minilm.sentences())
     except OnnxfuseError as error:
         raise click.ClickException(f"{error}\n{error.hint}") from None
-    np.savez(feeds, **inputs)  # type: ignore[arg-type]
+    np.savez(feeds, **inputs)  # type: ignore[arg-type]  # an input may be called as an option is
     _command("optimize", str(plain), str(fused))
     _command("explain", str(plain))
     _embed(plain, fused, inputs)

@@ -368,6 +368,18 @@ def test_no_exception_is_swallowed(path: Path) -> None:
             assert not all(isinstance(s, ast.Pass) for s in node.body), f"line {node.lineno}: swallowed"
 
 
+SILENCED = re.compile(r"# (?:type: ignore|noqa)\b(?:\[[\w, -]+\]|: \w+)?(.*)")
+
+
+def test_what_is_silenced_says_why() -> None:
+    """A finding of mypy or ruff that is silenced has the reason behind it."""
+    root = PACKAGE.parent
+    for path in (file for folder in ("tests", *BESIDE) for file in (root / folder).rglob("*.py")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found = SILENCED.search(line)
+            assert found is None or found[1].strip(" #-"), f"{path}:{number}: gives no reason"
+
+
 def test_importing_onnxfuse_imports_neither_cupy_nor_onnxruntime() -> None:
     """A machine without CUDA can rewrite models, and a help page does not wait for a driver."""
     script = """

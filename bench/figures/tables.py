@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from bench.apart import CACHED, EMPTY, ORIGINAL, PACKED
-from bench.figures.data import ROOT, Row, Rows
+from bench.figures.data import ROOT, Row, Rows, Stamp
 from bench.figures.parts import PARTS
 from models import vision
 from onnxfuse.support.errors import UsageError
@@ -54,7 +54,7 @@ NONE = "Not measured yet: `make figures`."
 
 
 def _table(
-    found: Mapping[str, Row], head: Sequence[str], cells: Callable[[str, Row], Sequence[str]], *parts: str
+    rows: Rows, found: Mapping[str, Row], head: Sequence[str], cells: Callable[[str, Row], Sequence[str]], *parts: str
 ) -> str:
     """Return a table of one run, and under it when, where, at which commit and by which command it was measured."""
     if not found:
@@ -63,7 +63,15 @@ def _table(
     lines += [f"| {' | '.join(cells(name, row))} |" for name, row in found.items()]
     last = max((row.stamp for row in found.values()), key=lambda stamp: stamp.measured)
     only = "".join(f" --only {part}" for part in parts)
-    return "\n".join([*lines, "", f"Measured {last.told}; `python -m bench.figures measure{only}`."])
+    return "\n".join([*lines, "", f"{_measured(rows, last)}; `python -m bench.figures measure{only}`."])
+
+
+def _measured(rows: Rows, stamp: Stamp) -> str:
+    """Return when and where a table was measured, and before it what differs from the run of README's table."""
+    front = [row.stamp for name, row in rows.get("models", {}).items() if name in FRONT]
+    differs = [what for what in ("card", "commit") if any(getattr(s, what) != getattr(stamp, what) for s in front)]
+    mark = f"**Another {' and '.join(differs)} than in README.** " if differs else ""
+    return f"{mark}Measured {stamp.told}"
 
 
 def _of(rows: Rows, part: str, names: Sequence[str] = ()) -> dict[str, Row]:
@@ -120,7 +128,7 @@ def _front(rows: Rows) -> str:
         return (model, size, best, _compiled(compiled, name), fused, over)
 
     head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-    return _table(found, head, cells, "models", "compiled")
+    return _table(rows, found, head, cells, "models", "compiled")
 
 
 def _models(rows: Rows) -> str:
@@ -135,7 +143,7 @@ def _models(rows: Rows) -> str:
         return (model, size, graph, best, _compiled(compiled, name), fused, over, " -> ".join(launches))
 
     head = ("model", "input", "ORT + CUDA graph", "ORT best", COMPILED, "fused", "over ORT best", "launches")
-    return _table(found, head, cells, "models", "compiled")
+    return _table(rows, found, head, cells, "models", "compiled")
 
 
 def _cnns(rows: Rows) -> str:
@@ -145,7 +153,7 @@ def _cnns(rows: Rows) -> str:
 
     found = _of(rows, "cnns")
     ordered = dict(sorted(found.items(), key=lambda item: -_over(item[1])))
-    return _table(ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells, "cnns")
+    return _table(rows, ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells, "cnns")
 
 
 def _of_others(part: str) -> Callable[[Rows], str]:
@@ -161,7 +169,7 @@ def _of_others(part: str) -> Callable[[Rows], str]:
             return (model.partition(":")[2], size, best, _compiled(compiled, name), fused, over)
 
         head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-        return f"{_medians(found, compiled)}\n\n{_table(found, head, cells, part, f'{part}_compiled')}"
+        return f"{_medians(found, compiled)}\n\n{_table(rows, found, head, cells, part, f'{part}_compiled')}"
 
     return shown
 
@@ -175,7 +183,7 @@ def _precision(rows: Rows) -> str:
                 f"{kept} of {nodes}")  # fmt: skip
 
     head = ("float32 file", "ORT best", "native float16", "converted", "to native", "over ORT best", "nodes kept")
-    return _table(_of(rows, "precision"), head, cells, "precision")
+    return _table(rows, _of(rows, "precision"), head, cells, "precision")
 
 
 def _strict(rows: Rows) -> str:
@@ -184,7 +192,7 @@ def _strict(rows: Rows) -> str:
         return (name, f"{before:.0f}", f"{after:.0f}", f"{before / after:.2f}x")
 
     head = ("float32, TF32 off on both sides", "ORT best", "fused", "over it")
-    return _table(_of(rows, "strict"), head, cells, "strict")
+    return _table(rows, _of(rows, "strict"), head, cells, "strict")
 
 
 def _start(rows: Rows) -> str:
@@ -193,7 +201,7 @@ def _start(rows: Rows) -> str:
     def cells(name: str, row: Row) -> Sequence[str]:
         return (name, *(f"{row.values[kind]:.2f}" for kind in kinds))
 
-    return _table(_of(rows, "start"), ("model", *kinds.values()), cells, "start")
+    return _table(rows, _of(rows, "start"), ("model", *kinds.values()), cells, "start")
 
 
 def _shapes(rows: Rows) -> str:
@@ -213,7 +221,7 @@ def _shapes(rows: Rows) -> str:
             f"{v['most']:.0f}", f"{v['sum']:,.0f}", f"{v['again']:,.0f}",
         )  # fmt: skip
 
-    return _table(lines, ("", "median", "99%", "99.9%", "most", "sum", "second runs"), cells, "shapes")
+    return _table(rows, lines, ("", "median", "99%", "99.9%", "most", "sum", "second runs"), cells, "shapes")
 
 
 def _three(number: float) -> str:
@@ -225,7 +233,7 @@ def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
 
     def shown(rows: Rows) -> str:
         blocks = [
-            f"```\n$ {row.values['command']}\n{row.values['text']}\n```\n\nMeasured {row.stamp.told}."
+            f"```\n$ {row.values['command']}\n{row.values['text']}\n```\n\n{_measured(rows, row.stamp)}."
             for row in _of(rows, part, names).values()
         ]
         return "\n\n".join(blocks) or NONE
@@ -252,7 +260,7 @@ def of_rule(rows: Rows, rule: str) -> str | None:
         return (name, f"{fused:.0f}", f"{without:.0f}", f"{without / fused:.2f}x")
 
     return (
-        _table(found, ("model, float16", "fused, us", "without this rule", "faster by it"), cells, "rules")
+        _table(rows, found, ("model, float16", "fused, us", "without this rule", "faster by it"), cells, "rules")
         if found
         else None
     )

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -240,12 +241,12 @@ def test_a_file_that_is_no_model_any_more_is_seen(
     assert onnxfuse_command("optimize", "m.onnx", "out.onnx").code == 0  # as long as the writer writes the model
     stream = io._stream
 
-    def wrong(model: onnx.ModelProto, file: object) -> None:
+    def wrong(model: onnx.ModelProto, file: Any) -> None:
         spoilt = onnx.ModelProto()
         spoilt.CopyFrom(model)
         for node in spoilt.graph.node:
             node.input[:] = ["nowhere", *node.input[1:]]
-        stream(spoilt, file)  # type: ignore[arg-type]
+        stream(spoilt, file)
 
     monkeypatch.setattr(io, "_stream", wrong)
     target, taken = folder / "new.onnx", list[bytes]()

@@ -119,7 +119,8 @@ def _batch(
                 return done + 1
             if done == 0:
                 child.kill()
-                raise SystemExit(f"{kind}: the worker did not start: {child.stderr.read().decode()[-2000:]}")  # type: ignore[union-attr]
+                assert child.stderr is not None
+                raise SystemExit(f"{kind}: the worker did not start: {child.stderr.read().decode()[-2000:]}")
             return done
         finally:
             child.kill()

@@ -211,7 +211,7 @@ def _change_value(rng: Random, facts: object) -> None:
         float("nan"),
         *WORDS[:8],
     )
-    home[key] = rng.choice(odd)  # type: ignore[index]
+    home[key] = rng.choice(odd)  # type: ignore[index]  # a dict or a list, with a key of its own
 
 
 def attempt_configuration(data: bytes, folder: Path) -> str:

@@ -16,7 +16,7 @@ from tests.cli.test_crashes import NORM, ROOT, crashing
 pytestmark = pytest.mark.gpu
 
 
-def test_an_illegal_access_gets_a_verdict(folder: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_an_illegal_access_gets_a_verdict(folder: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """CUDA refuses every call after it in that process; the commands do their looking in others."""
     assert onnxfuse_command("optimize", "in.onnx", "out.onnx").code == 0
     done = crashing("illegal", "kernels", "LayerN", "verify", "in.onnx", "out.onnx", "--json", "--provider", "cuda")
@@ -34,8 +34,8 @@ def test_an_illegal_access_gets_a_verdict(folder: Path, onnxfuse_command: Comman
 
 
 def test_a_setting_of_the_original_that_breaks_the_gpu_is_left_out(
-    folder: Path,  # noqa: F811
-    onnxfuse_command: Command,  # noqa: F811
+    folder: Path,  # noqa: F811 - a fixture
+    onnxfuse_command: Command,  # noqa: F811 - a fixture
 ) -> None:
     """In another child the GPU is as it was: the rest of the race is run there."""
     assert onnxfuse_command("optimize", "in.onnx", "out.onnx").code == 0

@@ -62,13 +62,13 @@ def nothing_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("pack", "nothing_made")
-def test_a_stream_by_a_pack_is_what_is_planned(path: Path, planned: list[list[bytes]]) -> None:  # noqa: F811
+def test_a_stream_by_a_pack_is_what_is_planned(path: Path, planned: list[list[bytes]]) -> None:  # noqa: F811 - a fixture
     session = runtime.session(path, CUDA)
     assert [bits(session, given) for given in stream()] == planned
 
 
 @pytest.mark.usefixtures("pack", "nothing_made")
-def test_threads_by_a_pack(path: Path, planned: list[list[bytes]]) -> None:  # noqa: F811
+def test_threads_by_a_pack(path: Path, planned: list[list[bytes]]) -> None:  # noqa: F811 - a fixture
     assert not wrong_in_threads(runtime.session(path, CUDA), planned)
 
 

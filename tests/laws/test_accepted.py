@@ -247,8 +247,8 @@ def test_nodes_of_branches_and_functions_are_sorted_too() -> None:
 def test_a_product_is_written_as_its_opset_takes_it(opset: int) -> None:
     """Gemm has three inputs before opset 11: what stands in the place of one has, too, or is no Gemm."""
     weights = {"w": np.arange(64 * 64, dtype=np.float32).reshape(64, 64), "b": np.ones(64, np.float32)}
-    shapes = {"inputs": [value("x", ["N", 64])], "outputs": [value("y", ["N", 64])]}
-    made = model([node("Gemm", "x w b", "m"), node("Tanh", "m", "y")], **shapes, weights=weights, opset=opset)  # type: ignore[arg-type]
+    shapes: dict[str, Any] = {"inputs": [value("x", ["N", 64])], "outputs": [value("y", ["N", 64])]}
+    made = model([node("Gemm", "x w b", "m"), node("Tanh", "m", "y")], **shapes, weights=weights, opset=opset)
     done = onnxfuse.optimize(made)
     assert refusal(done) is None
     for name in ("pointwise", "gemm"):
@@ -320,8 +320,8 @@ def test_a_weight_of_one_number_is_written_out_as_long_as_that_is_small() -> Non
             node("ConstantOfShape", "s", "w", value=helper.make_tensor("v", FLOAT, [1], [0.5])),
             node("MatMul", "x w", "m"), node("Relu", "m", "y"),
         ]  # fmt: skip
-        shapes = {"inputs": [value("x", ["N", 256])], "outputs": [value("y", ["N", extent])]}
-        return model(nodes, **shapes, weights={"s": np.array([256, extent])}, opset=17)  # type: ignore[arg-type]
+        shapes: dict[str, Any] = {"inputs": [value("x", ["N", 256])], "outputs": [value("y", ["N", extent])]}
+        return model(nodes, **shapes, weights={"s": np.array([256, extent])}, opset=17)
 
     assert "ConstantOfShape" not in pipeline.count_ops(onnxfuse.optimize(made(128)))
     assert "ConstantOfShape" in pipeline.count_ops(onnxfuse.optimize(made(1 << 20)))

@@ -138,6 +138,20 @@ def test_the_pages_show_one_run_each() -> None:
         assert len({one.stamp.run for one in rows.values()}) == 1 or part == "outputs", part
 
 
+def test_a_table_of_another_run_than_the_first_page_says_what_differs() -> None:
+    """A part that was measured elsewhere, or at another commit, is not taken for the numbers beside it."""
+    front, cnn = tables.FRONT[0], next(iter(PARTS["cnns"].rows))
+    strict = {"resnet50, 32 images": row("abc", original=30.0)}
+    rows: Rows = {"models": {front: row("abc")}, "strict": strict, "cnns": {cnn: row("old")}}
+    assert "\nMeasured 2026" in tables.TABLES["strict"](rows)
+    assert "\n**Another commit than in README.** Measured 2026" in tables.TABLES["cnns"](rows)
+    elsewhere = Stamp("2026-11-20", "abc", **(MACHINE | {"card": "another card"}))
+    rows["outputs"] = {"tune": Row(elsewhere, 1, {"command": "onnxfuse", "text": "out"})}
+    assert "\n**Another card than in README.** Measured 2026" in tables.TABLES["tune"](rows)
+    rows["models"][tables.FRONT[1]] = row("new")
+    assert "**Another commit than in README.** Measured" in tables.TABLES["front"](rows)
+
+
 def test_torch_compile_of_another_run_is_not_shown() -> None:
     """Its rows are a part of their own."""
     name = tables.FRONT[0]

@@ -33,7 +33,7 @@ PARAMETERS = b"the parameters!!"
 class _Kernel(SimpleNamespace):
     """One of an op for its shapes, by the number of the variant."""
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:  # type: ignore[override]  # a namespace has no hash, a key of a dict needs one
         return hash((self.op.name, self.inputs, self.aligned, self.number))
 
 
@@ -193,6 +193,6 @@ def install(kind: type[StandInKernels] = StandInKernels, **settings: Any) -> Sta
     """Let the runtime of this process plan and load through a new stand-in, and return it."""
     stand_in = kind(**settings)
     for module in (ahead_of_time, fallback_kernels, loader, loading, programs):
-        module.cuda = stand_in  # type: ignore[attr-defined]
+        module.cuda = stand_in  # type: ignore[attr-defined]  # modules that import it by that name
     ahead_of_time.MOST_THREADS = 0  # what is planned is counted: nothing ahead
     return stand_in

@@ -34,7 +34,7 @@ MEASURED = {
     "depthwise": ("Poolings and depthwise convolutions", "poolings-and-depthwise-convolutions"),
     "attention": ("Attention on short sequences", "attention-on-short-sequences"),
 }
-"""Where the page of kernels has what a template reaches."""
+"""Where the page of kernels says what bounds those of a template."""
 
 
 def rules() -> tuple[Rule, ...]:
@@ -196,7 +196,7 @@ def _figures(one: Rule, applied: Sequence[Tried], measured: Sequence[str]) -> It
     template = MEASURED.get(one.fuse.template) if one.fuse is not None else None
     if template is not None and rows:
         title, heading = template
-        yield f"What kernels of its template reach on the card: [{title}](../performance/kernels.md#{heading})."
+        yield f"What bounds kernels of its template: [{title}](../performance/kernels.md#{heading})."
 
 
 def launched(node: onnx.NodeProto) -> bool:

@@ -12,7 +12,7 @@ from onnxfuse.codegen.emit.operations import COMBINE, ROUND, SIXTEEN_BITS, expre
 from onnxfuse.codegen.program.moments import Moments
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Reduce, arguments
 from onnxfuse.codegen.program.tables import ELEMENTS, Table
-from onnxfuse.codegen.program.whole_numbers import fits, holds
+from onnxfuse.codegen.program.whole_numbers import constant, fits, holds
 from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
@@ -359,14 +359,15 @@ def _small_cast(program: BodyProgram, value: Apply, operand: str, done: frozense
 
 def _whole(program: BodyProgram, index: int, operand: str, done: frozenset[str]) -> str:
     """Return a small whole number as an int; steps of a scale, and their sum with a zero point, without a detour."""
-    match program.values[index]:
-        case Apply(op=op, args=args) if op in (scalar.steps, scalar.line_inside) and f"v{index}" not in done:
-            return f"math::int_of_{op}({', '.join(_operand(program, a, done) for a in args)})"
-        case Apply(op=op, args=(left, right)) if op == scalar.add and isinstance(program.values[right], Constant):
-            (zero,) = {program.values[right].value}
-            return f"{_whole(program, left, _operand(program, left, done), done)} + {zero:.0f}"
-        case _:
-            return f"math::int_of_whole({operand})"
+    value = program.values[index]
+    if isinstance(value, Apply) and f"v{index}" not in done:
+        if value.op in (scalar.steps, scalar.line_inside):
+            return f"math::int_of_{value.op}({', '.join(_operand(program, a, done) for a in value.args)})"
+        zero = constant(program.values, value.args[-1])
+        if value.op == scalar.add and zero is not None:
+            number = value.args[0]
+            return f"{_whole(program, number, _operand(program, number, done), done)} + {zero:.0f}"
+    return f"math::int_of_whole({operand})"
 
 
 def _cast(operand: str, source_type: int, to: int) -> str:

@@ -29,7 +29,7 @@ def erf_gelu(a: Term, b: Term) -> Term | None:
     if len(factors) != 3 or gate is None or half is None:
         return None
     (x,) = (i for i in factors if i not in (gate, half))
-    inner, one = values[gate].args  # type: ignore[union-attr]
+    inner, one = values[gate].args  # type: ignore[union-attr]  # `_is` has found an Apply
     scaled = values[inner]
     for op, function in ((scalar.mul, PRODUCT), (scalar.div, QUOTIENT)):
         if _is(scaled, op) and x in scaled.args:

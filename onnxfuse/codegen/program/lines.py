@@ -35,7 +35,7 @@ class Line:
         A product of a number of 9 bits is exact in float64; without an offset it is rounded but once.
         """
         exact = n.astype(np.float64) * np.float64(np.float32(self.slope)) + np.float64(np.float32(self.offset))
-        return np.rint(exact if self.offset == 0 else exact.astype(np.float32).astype(np.float64))
+        return np.asarray(np.rint(exact if self.offset == 0 else exact.astype(np.float32)), np.float64)
 
     def within(self, n: Numbers) -> Numbers:
         """Return the whole numbers, within the bounds."""

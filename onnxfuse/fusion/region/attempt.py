@@ -119,7 +119,7 @@ class Attempt:
     start: Start
     around: GraphContext
     region: Region
-    even: bool = False
+    even: bool
     """Whether sibling anchors must have equal columns."""
     nodes: list[Node] = field(default_factory=list)
     """The op's nodes in order, once growth is complete."""

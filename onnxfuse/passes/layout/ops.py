@@ -90,7 +90,7 @@ def _batch_normalization(graph: Graph, node: Node) -> Form | None:
         return None
     if attributes.get("training_mode") or attributes.get("spatial") == 0:
         return None
-    epsilon = np.float64(attributes["epsilon"])  # type: ignore[arg-type]
+    epsilon = np.float64(attributes["epsilon"])  # type: ignore[arg-type]  # the schema says that it is a float
     element = onnx.helper.tensor_dtype_to_np_dtype(graph.type(x).dtype)
     a, b, m, v = (np.asarray(graph.constant(p)).astype(np.float64) for p in parameters)
     factor = (a / np.sqrt(v + epsilon)).astype(element)

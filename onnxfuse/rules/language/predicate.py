@@ -47,7 +47,7 @@ from onnxfuse.symbolic.parsing import parsed
 
 RELATIONS: dict[str, Callable[[object, object], bool]] = {
     "==": operator.eq, "!=": operator.ne,
-    "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,  # type: ignore[operator]
+    "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, ">": lambda a, b: a > b,  # type: ignore[operator]  # conditions are checked for what has an order
     "in": operator.eq,
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -292,5 +292,5 @@ def _number(path: Path) -> tuple[int, str]:
     return (int(digits.group(1)) if digits else 0, path.name)
 
 
-def _names(names: object) -> str:
-    return ", ".join(f"'{n}'" for n in names)  # type: ignore[attr-defined]
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"'{n}'" for n in names)

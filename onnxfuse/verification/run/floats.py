@@ -28,7 +28,7 @@ class FloatType:
 @cache
 def float_type(dtype: np.dtype[Any]) -> FloatType:
     """Return the properties of `dtype`: float16, bfloat16, float32, float64."""
-    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it untyped
     return FloatType(
         largest=float(info.max),
         eps=float(info.eps),

@@ -124,7 +124,7 @@ class Grower(Maker):
     def in_hand(self) -> list[str]:
         return [*self.feeds, *(o for n in self.nodes for o in n.output if o in self.found)]
 
-    def add(  # type: ignore[override]
+    def add(  # type: ignore[override]  # its outputs are counted, not named
         self, op: str, inputs: Sequence[str], *, outputs: int = 1, domain: str = "", **attributes: Any
     ) -> Any:
         """Add a node; return its output, a list where there are more. RefusedError where it does not run."""

@@ -17,7 +17,7 @@ PACKED = TensorProto(name="packed", data_type=TensorProto.INT4, dims=[1 << 18], 
 
 
 def model() -> onnx.ModelProto:
-    words = helper.make_tensor("words", TensorProto.STRING, [1], [b"x" * (detached.LEAST + 1)])  # type: ignore[list-item]
+    words = helper.make_tensor("words", TensorProto.STRING, [1], [b"x" * (detached.LEAST + 1)])  # type: ignore[list-item]  # its types know no strings
     weights = [numpy_helper.from_array(LARGE, "large"), numpy_helper.from_array(SMALL, "small"), words, PACKED]
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [], [], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)

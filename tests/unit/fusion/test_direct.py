@@ -4,7 +4,7 @@ import pytest
 
 from onnxfuse.model.fused import fused_ops
 from tests.support.small import assert_same_numbers, ops, optimize, parse
-from tests.unit.passes.layout.test_layout import weights
+from tests.unit.passes.layout.test_layout_min_cut import weights
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 

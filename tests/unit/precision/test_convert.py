@@ -37,7 +37,7 @@ def big(folder: Path) -> Path:  # noqa: F811 - a fixture
     return folder
 
 
-def test_two_runs_give_the_same_bytes(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_two_runs_give_the_same_bytes(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """And the file says what stays and why; a second conversion changes nothing."""
     result = onnxfuse_command("optimize", "big.onnx", "one.onnx", "--precision", "float16")
     assert result.code == 0
@@ -53,7 +53,7 @@ def test_two_runs_give_the_same_bytes(big: Path, onnxfuse_command: Command) -> N
     assert "made-up inputs (normal, small, wide, edge)" in said.inputs
 
 
-def test_explain_and_verify_tell_what_the_file_says(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_explain_and_verify_tell_what_the_file_says(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """`verify` judges by the contract, and exits 1 where it is missed; --bisect names the node."""
     onnxfuse_command("optimize", "big.onnx", "one.onnx", "--precision", "float16")
     assert "Mul up stays float32" in onnxfuse_command("explain", "one.onnx").out
@@ -78,7 +78,7 @@ def test_explain_and_verify_tell_what_the_file_says(big: Path, onnxfuse_command:
     assert "Softplus (out)" in result.out
 
 
-def test_what_does_not_hold_is_refused_with_its_output(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_what_does_not_hold_is_refused_with_its_output(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """Nothing is written then."""
     text = "g (float[2,8] x) => (float[2,8] y) { y = Exp(x) }"
     onnx.save(model_of(text), big / "one.onnx")
@@ -91,7 +91,7 @@ def test_what_does_not_hold_is_refused_with_its_output(big: Path, onnxfuse_comma
     assert result.code == 2
 
 
-def test_where_nothing_could_be_converted_that_is_said(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_where_nothing_could_be_converted_that_is_said(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """A bound below one rounding leaves all of it in float32; the verdict says so, and what would help."""
     onnx.save(model_of("g (float[2,8] x) => (float[2,8] y) { a = Exp(x) y = Sin(a) }"), big / "two.onnx")
     asked = ("--precision", "float16", "--tolerance", "1e-9")
@@ -191,7 +191,7 @@ def test_where_no_node_stands_out_the_search_is_short(share: float, monkeypatch:
 
 
 @pytest.mark.parametrize("word", ["root", "a", "Abs", "r?ot"])
-def test_a_node_that_is_named_stays_float32(big: Path, onnxfuse_command: Command, word: str) -> None:  # noqa: F811
+def test_a_node_that_is_named_stays_float32(big: Path, onnxfuse_command: Command, word: str) -> None:  # noqa: F811 - a fixture
     """By its name, a value that it gives, its operator, or a pattern; the file and what is printed say why."""
     model = model_of("g (float[2,8] x) => (float[2,8] y) { [up] b = Sin(x) [root] a = Abs(b) [out] y = Cos(a) }")
     onnx.save(model, big / "in.onnx")
@@ -202,7 +202,7 @@ def test_a_node_that_is_named_stays_float32(big: Path, onnxfuse_command: Command
     assert [k.node for k in said.kept] == ["root"]
 
 
-def test_a_name_to_keep_that_nothing_has_is_exit_2(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_a_name_to_keep_that_nothing_has_is_exit_2(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """With the nearest one; and it goes with --precision alone."""
     result = onnxfuse_command("optimize", "big.onnx", "out.onnx", "--precision", "float16", "--keep-fp32", "rot")
     assert result.code == 2
@@ -221,14 +221,14 @@ def test_a_name_to_keep_that_nothing_has_is_exit_2(big: Path, onnxfuse_command: 
         (["--undo", "--precision", "float16"], "--undo goes with none of"),
     ],
 )
-def test_a_wrong_call_is_exit_2(big: Path, onnxfuse_command: Command, arguments: list[str], told: str) -> None:  # noqa: F811
+def test_a_wrong_call_is_exit_2(big: Path, onnxfuse_command: Command, arguments: list[str], told: str) -> None:  # noqa: F811 - a fixture
     """With a sentence."""
     result = onnxfuse_command("optimize", "big.onnx", "out.onnx", *arguments)
     assert result.code == 2
     assert told in result.err
 
 
-def test_real_inputs_decide(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_real_inputs_decide(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """Values that stay small on the inputs that are given need no float32."""
     np.savez(big / "small.npz", x=np.linspace(0.001, 0.01, 16, dtype=np.float32).reshape(2, 8))
     result = onnxfuse_command("optimize", "big.onnx", "o.onnx", "--precision", "float16", "--inputs", "small.npz")
@@ -256,7 +256,7 @@ def test_mixed_takes_bfloat16_where_the_range_is_left() -> None:
     assert report.half
 
 
-def test_each_of_several_models_tells_how_it_was_converted(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_each_of_several_models_tells_how_it_was_converted(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """And what else is to be known of it."""
     text = '<ir_version: 3, opset_import: ["" : 6]> g (float[4,8] x) => (float[4,8] y) { y = Tanh (x) }'
     onnx.save(onnx.parser.parse_model(text), big / "old.onnx")
@@ -307,7 +307,7 @@ def test_metadata_that_is_not_ours_is_told() -> None:
         precision_record.read(model)
 
 
-def test_ci_holds_what_stays(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811
+def test_ci_holds_what_stays(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture
     """`precision` in onnxfuse.toml; the lock remembers the kept nodes, and one more is a loss."""
     config = '[[model]]\npath = "big.onnx"\nprecision = "float16"\nprovider = "cpu"\n'
     (big / "onnxfuse.toml").write_text(config)

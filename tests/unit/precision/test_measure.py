@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.precision import plan, scopes
-from onnxfuse.precision.measure import measure
+from onnxfuse.precision.measure import SENSITIVE, measure
 
 HALF = TensorProto.FLOAT16
 MODEL = """<ir_version: 9, opset_import: ["" : 17]> g (float[4] x) => (float[4] r)
@@ -28,3 +28,28 @@ def test_a_node_is_charged_with_the_rounding_of_what_it_reads() -> None:
     assert (relu.error, relu.blamed, relu.inexact) == ({HALF: 0.0}, {}, {HALF: {}})
     assert (difference.largest, relu.largest, difference.infinite) == (3 / 4096, 3 / 4096, False)
     assert [list(case) for case in found.outputs] == [["r"], ["r"]]
+
+
+def test_inputs_are_blamed_one_by_one_where_there_are_several_and_the_node_amplifies() -> None:
+    """A sum of numbers of one sign errs as its operands do, and a sine of a large number has one input alone."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]> g (float[4] x) => (float[4] r)
+      { s = Add (x, x)  t = Sin (x)  u = Neg (x)  d = Sub (s, u)  r = Add (d, t) }""")
+    nodes = plan.float_nodes(scopes.scopes_of(model), plan.opsets_of(model))
+    x = np.array([1000.3, 1001.2, 1002.6, 1003.4], np.float32)
+    found = measure(model, nodes, (HALF,), [{"x": x}], 60.0, lambda text: None).observed
+    eps = 2.0**-10
+    assert 0 < found["s"].error[HALF] < eps
+    assert found["t"].error[HALF] > SENSITIVE * eps
+    assert (found["s"].blamed, found["t"].blamed) == ({}, {})
+
+
+def test_a_constant_is_rounded_as_the_file_stores_it_and_an_input_as_it_comes() -> None:
+    """An epsilon below the range is written as the smallest number, so that what it protects is not zero."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+      g (float[1] x, float[1] e) => (float[1] r)
+      <float[1] tiny = {1e-9}> { c = Add (x, tiny)  i = Add (x, e)  r = Max (c, i) }""")
+    nodes = plan.float_nodes(scopes.scopes_of(model), plan.opsets_of(model))
+    feed = {"x": np.zeros(1, np.float32), "e": np.full(1, 1e-9, np.float32)}
+    found = measure(model, nodes, (HALF,), [feed], 60.0, lambda text: None).observed
+    assert found["c"].error[HALF] == pytest.approx(2.0**-24 / 1e-9 - 1, rel=1e-3)
+    assert found["i"].error[HALF] == pytest.approx(1.0)

@@ -148,7 +148,9 @@ def test_where_nothing_may_round_nothing_is_judged_by_it() -> None:
     plain, fused = product(WEIGHT), strictly(product(to_tf32(WEIGHT), "high"))
     report = verify(plain, fused, providers=CPU)
     assert (report.ok, report.tf32) == (False, False)
-    assert investigate(plain, fused, report).bisection.fault  # type: ignore[union-attr]
+    bisection = investigate(plain, fused, report).bisection
+    assert bisection is not None
+    assert bisection.fault
     allowed = verify(plain, fused, providers=CPU, use_tf32=True)
     assert (allowed.ok, allowed.tf32) == (True, True)
     assert is_strict_fp32(fused), "what was given is not changed"

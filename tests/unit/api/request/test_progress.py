@@ -33,13 +33,13 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     drawn: list[Any] = []
     shell = type("ZMQInteractiveShell", (), {})()
     ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
-    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]  # a module of this test's own
 
     def shown(what: Any, display_id: bool) -> Any:
         drawn.append(what)
         return SimpleNamespace(update=drawn.append)
 
-    display.display = shown  # type: ignore[attr-defined]
+    display.display = shown  # type: ignore[attr-defined]  # a module of this test's own
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr(progress, "SECONDS", 0.0)
@@ -137,5 +137,5 @@ def test_a_session_is_not_opened_with_what_there_is_not(model: Path, arguments: 
 def test_a_runner_says_how_it_is_called(model: Path) -> None:
     """An array alone is of no input."""
     with pytest.raises(onnxfuse.UsageError, match="the type ndarray; expected a dict of arrays") as caught:
-        onnxfuse.runner(model)(np.ones((2, 4), np.float32))  # type: ignore[arg-type]
+        onnxfuse.runner(model)(np.ones((2, 4), np.float32))  # type: ignore[arg-type]  # the mistake
     assert caught.value.hint == "Such as {'x': array}; the model has x."

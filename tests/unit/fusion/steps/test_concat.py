@@ -7,8 +7,9 @@ import pytest
 from onnx import ModelProto, helper
 
 import onnxfuse
+from onnxfuse.fusion.steps.concat import joins_channels
 from onnxfuse.model.fused import fused_ops
-from tests.support.small import assert_same_numbers, halved, optimize, parse
+from tests.support.small import assert_same_numbers, graph_of, halved, optimize, parse
 
 
 def weights(name: str, *shape: int) -> str:
@@ -97,3 +98,27 @@ def test_a_concat_of_something_else_was_not_near() -> None:
     assert (stopped.refusal.far, stopped.refusal.size) == (True, 3)
     _, report = optimize(inception("d, d", 16))
     assert not any(s.refusal.far for s in report.stopped if s.rule == "concat")
+
+
+@pytest.mark.parametrize(("shape", "axis", "joined"), [
+    ("2,5,7,4", 3, True), ("2,5,7,4", -1, True), ("2,5,7,4", 1, False), ("2,5,7,4", -2, False),
+    ("2,5,4", -1, False), ("2,5,7,9,4", -1, False), ("2,5,7,9,4", 3, False),
+])  # fmt: skip
+def test_channels_are_the_last_axis_of_four(shape: str, axis: int, joined: bool) -> None:
+    """Of channels-last images alone: tokens and volumes are concatenated by other kernels."""
+    made = parse(f"g (float[{shape}] a, float[{shape}] b) => (float y) {{ y = Concat <axis = {axis}> (a, b) }}")
+    extents = [int(n) for n in shape.split(",")]
+    extents[axis] *= 2
+    del made.graph.output[0].type.tensor_type.shape.dim[:]
+    for extent in extents:
+        made.graph.output[0].type.tensor_type.shape.dim.add().dim_value = extent
+    graph = graph_of(made)
+    assert joins_channels(graph, graph.nodes[0]) == joined
+
+
+@pytest.mark.parametrize(("joined", "channels", "library"), [("a, c", 16, False), ("b, d", 24, True)])
+def test_an_op_of_parts_has_a_library_form_where_a_part_has_one(joined: str, channels: int, library: bool) -> None:
+    """Convolutions of windows have, products have none."""
+    made, _ = optimize(inception(joined, channels))
+    (op,) = (op for op in fused_ops(made).values() if op.rule == "concat")
+    assert (op.library is not None) == library

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -246,8 +247,8 @@ def test_an_optimized_model_is_decided_anew(tmp_path: Path) -> None:
 
 
 def measured(fused: float | None, split: float | None, alone: float | None) -> MeasuredVariants:
-    times = {"fused": fused, "split": split, "alone": alone}
-    return MeasuredVariants("op", "rule", (), (), ((1,),), tuple(Timed(k, microseconds=t) for k, t in times.items()))  # type: ignore[arg-type]
+    times: dict[Any, float | None] = {"fused": fused, "split": split, "alone": alone}
+    return MeasuredVariants("op", "rule", (), (), ((1,),), tuple(Timed(k, microseconds=t) for k, t in times.items()))
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def launches(wait: bool, scratch_bytes: int = 0) -> list[int]:
     stand_in = stand_in_kernels.install(
         others=1, scratch_bytes=scratch_bytes, compiled=lambda kernel: kernel.number == 1 or ready.is_set()
     )
-    stand_in.compile = lambda kernel, arch: bytes(ready.wait(20))  # type: ignore[method-assign]
+    stand_in.compile = lambda kernel, arch: bytes(ready.wait(20))  # type: ignore[method-assign]  # a compiler that waits
     ahead_of_time.MOST_THREADS = 1
     session = runtime.session(models.chain(), CUDA, wait_for_kernels=wait)
     given = {"x": np.ones((3, 8), np.float32), "b": np.ones(8, np.float32)}

@@ -66,7 +66,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def counted() -> SimpleNamespace:
     """Count from here on what a pack makes unneeded, and let kernels of a pack do nothing."""
     counts = SimpleNamespace(plans=0, builds=0, loads=0)
-    plan, loaded = cuda.plan, cuda.load(None, 0)  # type: ignore[arg-type]
+    plan, loaded = cuda.plan, cuda.load(None, 0)  # type: ignore[arg-type]  # the stand-in loads no source
 
     def planned(*facts: Any) -> Any:
         counts.plans += 1
@@ -85,7 +85,7 @@ def counted() -> SimpleNamespace:
         counts.builds += 1
         return loaded
 
-    cuda.plan, nvrtc.build = planned, built  # type: ignore[assignment]
+    cuda.plan, nvrtc.build = planned, built  # type: ignore[assignment]  # the stand-in of this process
     cuda.load_image, cuda.load = load_image, load
     return counts
 
@@ -219,7 +219,7 @@ def damaged() -> Any:
     place.write_bytes(whole)
     place.chmod(0o666)
     found["open"] = told(path, counts)
-    cuda.arch_of = lambda device: Arch("sm_80", 108)  # type: ignore[assignment]
+    cuda.arch_of = lambda device: Arch("sm_80", 108)  # type: ignore[assignment]  # the stand-in of this process
     place.chmod(0o600)
     found["gpu"] = told(path, counts)
     return found

@@ -1,5 +1,7 @@
 """Which shapes each fused op sees while a model's dimensions go through their ranges."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -20,8 +22,8 @@ from tests.support import fused_models as models
 H200 = Arch("sm_90a", 132)
 
 
-def model(text: str, *ops: object) -> onnx.ModelProto:
-    return models.model(text, *ops)  # type: ignore[arg-type]
+def model(text: str, *ops: Any) -> onnx.ModelProto:
+    return models.model(text, *ops)
 
 
 def test_each_op_sees_what_follows_from_the_names() -> None:
@@ -143,7 +145,7 @@ def test_shapes_without_a_plan_are_left() -> None:
             raise UnsupportedError("more than 100")
         return plan(shapes)
 
-    made.plan = odd  # type: ignore[assignment]
+    made.plan = odd  # type: ignore[assignment]  # the stand-in of this process
     rows = np.arange(1, 5001).reshape(-1, 1)
     found = cover(made, Domain(key, rows, True), bridge().unanswered)
     assert found is not None
@@ -159,7 +161,7 @@ def test_a_program_that_is_wrong_is_a_defect() -> None:
         found = plan(shapes)
         return found if next(times) % 2 else type(found)(**{**vars(found), "shared_bytes": 64})
 
-    made.plan = other  # type: ignore[assignment]
+    made.plan = other  # type: ignore[assignment]  # the stand-in of this process
     with pytest.raises(AssertionError, match="plan is not the planner's: shared_bytes 0 instead of 64"):
         cover(made, Domain(key, np.array([[64]]), True), bridge().unanswered)
 

@@ -356,7 +356,7 @@ def on_smaller_gpus() -> Any:
     model = onnxfuse.optimize(plain)
     for gpu in (Arch("sm_80", 108), Arch("sm_86", 84), Arch("sm_89", 58), Arch("sm_90a", 132), Arch("sm_100", 148)):
         kernels = stand_in_kernels.install()
-        kernels.arch_of = lambda device, gpu=gpu: gpu  # type: ignore[method-assign, misc]
+        kernels.arch_of = lambda device, gpu=gpu: gpu  # type: ignore[method-assign, misc]  # a stand-in's
         session = runtime.session(model, CUDA, onnxruntime.SessionOptions())
         found[gpu.name] = [p.runs_as for p in session.fused]
     return found

@@ -71,7 +71,7 @@ class OneFunction(stand_in_kernels.StandInKernels):
 
 
 def installed(**settings: Any) -> OneFunction:
-    return stand_in_kernels.install(OneFunction, **settings)  # type: ignore[return-value]
+    return stand_in_kernels.install(OneFunction, **settings)  # type: ignore[return-value]  # install returns what it is given
 
 
 def alternating() -> Any:

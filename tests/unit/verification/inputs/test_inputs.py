@@ -27,7 +27,7 @@ def test_floats_are_signed_and_wide_and_reach_the_edges(dtype: int) -> None:
     spec = InputSpec("x", dtype, (64, 64), NUMBER)
     made = {c.name: c.make()["x"] for c in cases([spec], [0])}
     assert set(made) == {"normal", "small", "wide", "edge"}
-    info = ml_dtypes.finfo(spec.array_type)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.finfo(spec.array_type)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it untyped
     for x in made.values():
         values = x.astype(np.float64)
         assert x.dtype == spec.array_type
@@ -215,7 +215,7 @@ def test_nudged_inputs_differ_by_at_most_one_rounding_step() -> None:
     """Signs, zeros, integers and tiny values stay; about two thirds of the rest move to a neighbour."""
     for dtype in (np.float16, np.float32, np.float64, ml_dtypes.bfloat16):
         x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
-        x[:3] = 0.0, -0.0, ml_dtypes.finfo(dtype).smallest_subnormal  # type: ignore[no-untyped-call]
+        x[:3] = 0.0, -0.0, ml_dtypes.finfo(dtype).smallest_subnormal  # type: ignore[no-untyped-call]  # ml_dtypes leaves it untyped
         moved = perturb({"x": x, "i": np.arange(3)}, 0)
         assert moved is not None
         up = np.abs(moved["x"].astype(np.float64) - x.astype(np.float64))
