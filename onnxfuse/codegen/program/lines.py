@@ -39,7 +39,8 @@ class Line:
 
     def within(self, n: Numbers) -> Numbers:
         """Return the whole numbers, within the bounds."""
-        return np.clip(self.at(n), self.low, self.high)
+        bounded: Numbers = np.clip(self.at(n), self.low, self.high)
+        return bounded
 
     def of(self, number: Term, known: tuple[float, float] | None) -> Term:
         """Return the line of a term; without a comparison where what is known of the term is enough for the bounds."""
