@@ -40,6 +40,7 @@ from onnxfuse.passes.quantization.movement import move_quantized
 from onnxfuse.passes.quantization.qoperators import qdq_form
 from onnxfuse.passes.quantization.readers import dequantize_for_each_reader
 from onnxfuse.passes.quantization.scales import quantization_scales
+from onnxfuse.passes.quantization.standard_operators import standard_operators
 from onnxfuse.passes.quantization.weights import dequantize_weights
 from onnxfuse.passes.quantization.zero_points import zero_zero_points
 from onnxfuse.passes.shapes import declared_extents
@@ -101,6 +102,7 @@ REWRITE = Phase(
     "rewrite",
     (
         keep_declared_extents,
+        standard_operators,
         qdq_form,
         quantization_scales,
         zero_zero_points,
