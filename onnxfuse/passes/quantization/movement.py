@@ -11,6 +11,7 @@ from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model import schema
 from onnxfuse.ops import Trait
+from onnxfuse.passes.quantization.weights import dequantizing
 from onnxfuse.shapes.types import ValueType
 
 
@@ -35,9 +36,10 @@ def _keeps_numbers(graph: Graph, node: Node) -> bool:
 
 
 def _swap(graph: Graph, node: Node) -> bool:
-    before = graph.producer(node.inputs[0])
-    if before is None or before.op != ops.DequantizeLinear or before.domain:
+    chain = dequantizing(graph, node.inputs[0])
+    if not chain:
         return False
+    before = chain[0]
     dtype = graph.type(before.inputs[0]).dtype
     if not schema.takes(node.op, graph.opset, 0, dtype):
         return False
@@ -53,7 +55,13 @@ def _swap(graph: Graph, node: Node) -> bool:
     moved = [to.value(f"{o}.quantized", ValueType(dtype, graph.type(o).shape)) for o in node.outputs]
     to.copy(node, {0: before.inputs[0]}, output=moved)
     for value, output in zip(moved, node.outputs, strict=True):
-        to.copy(before, {0: value}, output=output, name=f"{before.name} behind {node.name}", axis=axis)
+        name = f"{before.name} behind {node.name}"
+        if len(chain) == 1:
+            to.copy(before, {0: value}, output=output, name=name, axis=axis)
+            continue
+        wide = ValueType(graph.type(before.outputs[0]).dtype, graph.type(output).shape)
+        number = to.copy(before, {0: value}, hint=f"{output}.wide", type_=wide, name=name, axis=axis)
+        to.copy(chain[1], {0: number}, output=output, name=f"{chain[1].name} behind {node.name}")
     to.finish()
     return True
 

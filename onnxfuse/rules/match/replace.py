@@ -244,15 +244,9 @@ def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
     """Convert a node from its newest form to the operator set of `graph`; return why that is impossible.
 
     Inputs that were attributes there become attributes again if constant: the axes of a reduction. A Split into as many
-    parts as outputs needs no attribute. A CastLike is a Cast to the type of its second operand before there was one.
+    parts as outputs needs no attribute.
     """
-    opset = graph.opset
-    if node.op_type == ops.CastLike and not node.domain and schema.find(ops.CastLike, "", opset) is None:
-        dtype = graph.type(node.input[1]).dtype
-        if not dtype:
-            return f"CastLike does not exist in opset {opset}, and the type of '{node.input[1]}' is not known"
-        node.CopyFrom(onnx.helper.make_node(ops.Cast, node.input[:1], node.output, node.name, to=dtype))
-    old = schema.find(node.op_type, node.domain, opset)
+    opset, old = graph.opset, schema.find(node.op_type, node.domain, graph.opset)
     if old is None:
         return _not_in_opset(node.op_type, node.domain, len(node.input), set(), opset)
     for name, index in schema.moved(node.op_type, node.domain, opset).items():

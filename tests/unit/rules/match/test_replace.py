@@ -319,30 +319,6 @@ def test_what_a_rule_writes_is_of_the_operator_set_of_the_model(opset: int, tmp_
     assert_same_numbers(model, made)
 
 
-WIDE = """summary = "Adds in float64."
-[[rewrite]]
-from = '''(x, y) => (z) { z = Add (x, y) }'''
-to = '''(x, y) => (z) {
-  a = Cast <to = 11> (x)
-  b = Cast <to = 11> (y)
-  s = Sum (a, b)
-  z = CastLike (s, x)
-}'''
-"""
-
-
-@pytest.mark.parametrize("opset", [13, 14, 15])
-def test_a_cast_like_a_value_names_its_type_where_there_is_no_castlike(opset: int, tmp_path: Path) -> None:
-    (tmp_path / "wide.toml").write_text(WIDE)
-    model = parse("g (float[4,6] x, float[4,6] y) => (float[4,6] z) { z = Add (x, y) }", opset)
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    pipeline.run(made, rule_file.load(tmp_path))
-    onnx.checker.check_model(made, full_check=True)
-    assert ops(made) == ["Cast", "Cast", "Sum", "CastLike" if opset == 15 else "Cast"]
-    assert_same_numbers(model, made)
-
-
 def test_what_its_operator_set_cannot_say_is_refused(tmp_path: Path) -> None:
     """Axes that are computed are an input, or nothing."""
     computed = TWICE.replace(
