@@ -103,6 +103,7 @@ REWRITE = Phase(
     (
         keep_declared_extents,
         standard_operators,
+        normal_form("spelled_quantization"),
         qdq_form,
         quantize_weights,
         quantization_scales,
