@@ -10,6 +10,8 @@ WEIGHTS = ",".join(str(n * 37 % 255 - 127) for n in range(TERMS * COLUMNS))
 SCALES = ",".join(f"0.01{n}" for n in range(COLUMNS))
 WEIGHT = {
     "one scale": f"float sw = {{0.02}}, int8[16,8] w = {{{WEIGHTS}}}",
+    "of channels, zero points": f"float[8,1] none = {{0,0,0,0,0,0,0,0}}, float[8,1] sw = {{{SCALES}}}, "
+    f"int8[8,16] w = {{{WEIGHTS}}}",
     "of channels": f"float[8,1] sw = {{{SCALES}}}, int8[8,16] w = {{{WEIGHTS}}}",
 }
 
@@ -38,13 +40,14 @@ def test_torch_export(
     """The numbers lie on both sides of the range, and on no half step."""
     z = "z" if zero is not None else ""
     back = "f = Cast <to = 1> (q)  g = Sub (f, z)  d = Mul (g, s)" if z else "f = Cast <to = 1> (q)  d = Mul (f, s)"
-    turned = "v = Transpose (e)  y = MatMul (d, v)" if weight == "of channels" else "y = MatMul (d, e)"
+    turned = "v = Transpose (e)  y = MatMul (d, v)" if "channels" in weight else "y = MatMul (d, e)"
     model = parse(
         f"""g (float[N,16] x) => (float[N,8] y)
 <float s = {{0.05}}, float i = {{20}}, float z = {{{zero or 0}}}, float low = {{{low}}}, float high = {{{high}}},
  {WEIGHT[weight]}> {{
   {steps("x", "s", z, reciprocal, inside).replace("TYPE", str(type_))}  {back}
-  k = Cast <to = 1> (w)  e = Mul (k, sw)  {turned}
+  h = Cast <to = 1> (w)  {"k = Sub (h, none)  e = Mul (k, sw)" if "none" in WEIGHT[weight] else "e = Mul (h, sw)"}
+  {turned}
 }}""",
         18,
     )
