@@ -100,6 +100,22 @@ def is_deprecated(op: str, domain: str, opset: int) -> bool:
 
 
 @cache
+def takes(op: str, opset: int, index: int, dtype: int) -> bool:
+    """Return whether an input of one of ONNX's own operators may have an element type in this operator set.
+
+    >>> [takes("QuantizeLinear", opset, 0, onnx.TensorProto.FLOAT16) for opset in (13, 19)]
+    [False, True]
+    """
+    schema = find(op, "", opset)
+    if schema is None or not schema.inputs:
+        return False
+    return (
+        f"tensor({onnx.TensorProto.DataType.Name(dtype).lower()})"
+        in schema.inputs[min(index, len(schema.inputs) - 1)].types
+    )
+
+
+@cache
 def type_variables(
     op: str, domain: str, opset: int, inputs: int, outputs: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -26,7 +26,6 @@ from onnxfuse.ops.inputs import (
     Padding,
     StartIndex,
     TotalLength,
-    ZeroPoint,
     data,
 )
 from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
@@ -40,7 +39,7 @@ __all__ = [
     "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FeatureVectorizer", "FusedConv",
     "FusedGemm", "FusedMatMul", "GatherBlockQuantized", "GroupNorm", "GroupQueryAttention", "Imputer", "Inverse",
     "LabelEncoder", "LinearRegressor", "LongformerAttention", "MRotaryEmbedding", "MatMulBnb4",
-    "MatMulIntegerToFloat", "MatMulNBits", "MaxpoolWithMask", "MicrosoftAttention", "MicrosoftDequantizeLinear",
+    "MatMulIntegerToFloat", "MatMulNBits", "MaxpoolWithMask", "MicrosoftAttention",
     "MicrosoftGatherND", "MicrosoftGelu", "MicrosoftPad", "MicrosoftRange", "MicrosoftRotaryEmbedding",
     "MicrosoftSimplifiedLayerNormalization", "MicrosoftTrilu", "MicrosoftUnique", "MoE", "Momentum",
     "MultiHeadAttention", "NGramRepeatBlock", "Normalizer", "QAttention", "QEmbedLayerNormalization", "QMoE",
@@ -367,13 +366,6 @@ CropAndResize = Operator(
     alike=alike.of_rank(0, 4),
 )
 MaxpoolWithMask = Operator("MaxpoolWithMask", domain=MICROSOFT, inputs={"X": DATA, "M": MASK})
-MicrosoftDequantizeLinear = Operator(
-    "DequantizeLinear",
-    Trait.QUANTIZES,
-    domain=MICROSOFT,
-    inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
-    alike=alike.dequantized,
-)
 ExpandDims = Operator("ExpandDims", Trait.VIEW, domain=MICROSOFT, inputs={"X": DATA, "axis": Axes("X")})
 ArrayFeatureExtractor = Operator("ArrayFeatureExtractor", domain=ML, inputs={"X": DATA, "Y": Indices("X", -1)})
 CategoryMapper = Operator("CategoryMapper", domain=ML, inputs=data("X"))

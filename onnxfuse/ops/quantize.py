@@ -6,15 +6,16 @@ from onnx import TensorProto
 
 from onnxfuse.ops import contraction, elementwise, flops, movement, reduction, scalar, window
 from onnxfuse.ops.inputs import DATA, ZeroPoint, data
-from onnxfuse.ops.registry import MICROSOFT, NumbersForm, Operator, Trait
+from onnxfuse.ops.registry import MICROSOFT, TENSORRT, NumbersForm, Operator, StandardForm, Trait
 from onnxfuse.ops.scalar import Kind, Scalar, ScalarNode
-from onnxfuse.ops.shapes import windows
+from onnxfuse.ops.shapes import alike, windows
 
 __all__ = [
-    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QGemm", "QLinearAdd",
+    "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "MicrosoftDequantizeLinear",
+    "MicrosoftQuantizeLinear", "QGemm", "QLinearAdd",
     "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
     "QLinearMatMul", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
-    "QuantizeLinear",
+    "QuantizeLinear", "TRT_FP8DequantizeLinear", "TRT_FP8QuantizeLinear",
 ]  # fmt: skip
 
 ONE_SCALE = -(2**31)
@@ -75,6 +76,34 @@ DequantizeLinear = Operator(
     inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
     meaning=_dequantized,
     flops=flops.per_output(2),
+)
+MicrosoftQuantizeLinear = Operator(
+    "QuantizeLinear",
+    Trait.QUANTIZES,
+    domain=MICROSOFT,
+    inputs=QuantizeLinear.inputs,
+    alike=alike.quantized,
+    standard=StandardForm(QuantizeLinear),
+)
+MicrosoftDequantizeLinear = Operator(
+    "DequantizeLinear",
+    Trait.QUANTIZES,
+    domain=MICROSOFT,
+    inputs=DequantizeLinear.inputs,
+    alike=alike.dequantized,
+    standard=StandardForm(DequantizeLinear),
+)
+TRT_FP8QuantizeLinear = Operator(
+    "TRT_FP8QuantizeLinear",
+    Trait.QUANTIZES,
+    domain=TENSORRT,
+    standard=StandardForm(QuantizeLinear, TensorProto.FLOAT8E4M3FN),
+)
+TRT_FP8DequantizeLinear = Operator(
+    "TRT_FP8DequantizeLinear",
+    Trait.QUANTIZES,
+    domain=TENSORRT,
+    standard=StandardForm(DequantizeLinear, TensorProto.FLOAT8E4M3FN),
 )
 DynamicQuantizeLinear = Operator(
     "DynamicQuantizeLinear",

@@ -40,6 +40,8 @@ Rows = Callable[[RowNode], tuple[Scalar, ...]]
 
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
+TENSORRT = "trt"
+"""The domain of operators that NVIDIA's exporters write for TensorRT."""
 
 
 class Trait(Enum):
@@ -177,6 +179,15 @@ class NumbersForm:
     """The axis along which the scales of the second operand may lie."""
 
 
+@dataclass(frozen=True)
+class StandardForm:
+    """ONNX's own operator that computes the same from the same inputs and attributes."""
+
+    of: "Operator"
+    quantized: int = 0
+    """Element type of the quantized values where the operator's name says it, not a zero point."""
+
+
 class Operator(str):
     """One operator of a domain: its name, as nodes have it, and what is known of it.
 
@@ -218,6 +229,8 @@ class Operator(str):
     """What an operator on quantized values is on numbers; None for others, and where nobody has said it."""
     left: str
     """Why ONNX Runtime computes what is left of an operator on quantized values, where no rule says more."""
+    standard: StandardForm | None
+    """What an operator of another domain is in ONNX's own; None for others, and where nobody has said it."""
 
     def __new__(
         cls,
@@ -240,13 +253,14 @@ class Operator(str):
         neutral: float | None = None,
         numbers: NumbersForm | None = None,
         left: str = "",
+        standard: StandardForm | None = None,
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
         entry.defaults, entry.cell, entry.reduction, entry.neutral = defaults or {}, cell, reduction, neutral
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
-        entry.numbers, entry.left = numbers, left
+        entry.numbers, entry.left, entry.standard = numbers, left, standard
         every = set(traits)
         while more := {implied for t in every for implied in IMPLIED.get(t, ())} - every:
             every |= more

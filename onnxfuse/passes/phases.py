@@ -42,7 +42,8 @@ from onnxfuse.passes.quantization.movement import move_quantized
 from onnxfuse.passes.quantization.qoperators import qdq_form
 from onnxfuse.passes.quantization.readers import dequantize_for_each_reader
 from onnxfuse.passes.quantization.scales import quantization_scales
-from onnxfuse.passes.quantization.weights import dequantize_weights
+from onnxfuse.passes.quantization.standard_operators import standard_operators
+from onnxfuse.passes.quantization.weights import dequantize_weights, quantize_weights
 from onnxfuse.passes.quantization.zero_points import zero_zero_points
 from onnxfuse.passes.shapes import declared_extents
 from onnxfuse.passes.shapes.constant_expand_targets import constant_expand_targets
@@ -110,8 +111,11 @@ REWRITE = Phase(
     "rewrite",
     (
         keep_declared_extents,
+        standard_operators,
+        normal_form("spelled_quantization"),
         qdq_form,
         dynamic_products,
+        quantize_weights,
         quantization_scales,
         zero_zero_points,
         move_quantized,

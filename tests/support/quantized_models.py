@@ -35,15 +35,18 @@ TOKENS = """g (float[N,8,32] x) => (float[N,8,32] y) {
   f = Add (e, x)
   y = LayerNormalization (f, b2, b3)
 }"""
+OLD_TOKENS = TOKENS.replace("LayerNormalization (f, b2, b3)", "Relu (f)")
+"""Of operator sets before 17."""
 SHAPES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     IMAGES: {
         "w0": (16, 3, 3, 3), "b0": (16,), "w1": (32, 16, 3, 3), "b1": (32,), "w2": (32, 32, 3, 3), "b2": (32,),
         "w3": (10, 32), "b3": (10,),
     },
     TOKENS: {"w0": (32, 64), "b0": (64,), "w1": (64, 32), "b1": (32,), "b2": (32,), "b3": (32,)},
+    OLD_TOKENS: {"w0": (32, 64), "b0": (64,), "w1": (64, 32), "b1": (32,)},
 }  # fmt: skip
 """By model: a block of a convolutional network, and one of a transformer without its attention."""
-INPUTS = {IMAGES: (4, 3, 8, 8), TOKENS: (4, 8, 32)}
+INPUTS = {IMAGES: (4, 3, 8, 8), TOKENS: (4, 8, 32), OLD_TOKENS: (4, 8, 32)}
 
 
 def drawn(text: str, seed: int) -> np.ndarray:
@@ -59,10 +62,10 @@ class _Calibration(quantization.CalibrationDataReader):  # type: ignore[misc]  #
         return next(self.batches, None)
 
 
-def model(text: str) -> ModelProto:
+def model(text: str, opset: int = 21) -> ModelProto:
     """Return a model with its weights, before quantization."""
     random = np.random.default_rng(0)
-    made = parse(text, opset=21)
+    made = parse(text, opset)
     for name, shape in SHAPES[text].items():
         weight = random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
         made.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), name))
@@ -70,15 +73,23 @@ def model(text: str) -> ModelProto:
 
 
 def static(
-    text: str, form: str, activations: str, weights: str, *, per_channel: bool, reduce_range: bool = False
+    text: str,
+    form: str,
+    activations: str,
+    weights: str,
+    *,
+    per_channel: bool,
+    reduce_range: bool = False,
+    opset: int = 21,
+    **extra: object,
 ) -> ModelProto:
     """Return a model as `quantize_static` writes it, `form` being "QDQ" or "QOperator"; with `reduce_range` its weights
-    are integers of 7 bits."""
+    are integers of 7 bits. `extra` are extra options of the tool."""
     return _written(
         lambda path: quantization.quantize_static(
-            model(text), path, _Calibration(text), quant_format=quantization.QuantFormat[form],
+            model(text, opset), path, _Calibration(text), quant_format=quantization.QuantFormat[form],
             activation_type=quantization.QuantType[activations], weight_type=quantization.QuantType[weights],
-            per_channel=per_channel, reduce_range=reduce_range,
+            per_channel=per_channel, reduce_range=reduce_range, extra_options=extra,
         )
     )  # fmt: skip
 

@@ -192,6 +192,10 @@ def looked_up(_: Made, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
     yield helper.make_node("Gather", [node.input[2], node.input[0]], node.output[:1], axis=0)
 
 
+def quantized(_: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    yield helper.make_node("QuantizeLinear", node.input, node.output, axis=number(known, "axis") or 0)
+
+
 def dequantized(_: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
     yield helper.make_node("DequantizeLinear", node.input, node.output, axis=number(known, "axis") or 0)
 

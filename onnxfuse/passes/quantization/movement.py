@@ -9,11 +9,10 @@ from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
+from onnxfuse.model import schema
 from onnxfuse.ops import Trait
+from onnxfuse.passes.quantization.weights import dequantizing
 from onnxfuse.shapes.types import ValueType
-
-POOLS_BYTES_SINCE = 12
-"""Operator set from which on MaxPool takes 8-bit integers."""
 
 
 @graph_pass
@@ -31,14 +30,18 @@ def _keeps_numbers(graph: Graph, node: Node) -> bool:
     if node.domain or node.captures or not all(node.outputs):
         return False
     if node.op == ops.MaxPool:
-        return graph.opset >= POOLS_BYTES_SINCE and len(node.outputs) == 1
+        return len(node.outputs) == 1
     moves = node.has(Trait.CARRIES) and not node.has(Trait.HAS_BODY) and not node.is_elementwise
     return moves and list(node.data) == [0] and all(graph.type(v).dtype for v in node.outputs)
 
 
 def _swap(graph: Graph, node: Node) -> bool:
-    before = graph.producer(node.inputs[0])
-    if before is None or before.op != ops.DequantizeLinear or before.domain:
+    chain = dequantizing(graph, node.inputs[0])
+    if not chain:
+        return False
+    before = chain[0]
+    dtype = graph.type(before.inputs[0]).dtype
+    if not schema.takes(node.op, graph.opset, 0, dtype):
         return False
     axis = before.written.get("axis")
     if isinstance(axis, int):
@@ -49,11 +52,16 @@ def _swap(graph: Graph, node: Node) -> bool:
     elif node.op == ops.MaxPool and not _is_positive(graph, before.inputs[1]):
         return False
     to = Rewriter(graph, node)
-    dtype = graph.type(before.inputs[0]).dtype
     moved = [to.value(f"{o}.quantized", ValueType(dtype, graph.type(o).shape)) for o in node.outputs]
     to.copy(node, {0: before.inputs[0]}, output=moved)
     for value, output in zip(moved, node.outputs, strict=True):
-        to.copy(before, {0: value}, output=output, name=f"{before.name} behind {node.name}", axis=axis)
+        name = f"{before.name} behind {node.name}"
+        if len(chain) == 1:
+            to.copy(before, {0: value}, output=output, name=name, axis=axis)
+            continue
+        wide = ValueType(graph.type(before.outputs[0]).dtype, graph.type(output).shape)
+        number = to.copy(before, {0: value}, hint=f"{output}.wide", type_=wide, name=name, axis=axis)
+        to.copy(chain[1], {0: number}, output=output, name=f"{chain[1].name} behind {node.name}")
     to.finish()
     return True
 

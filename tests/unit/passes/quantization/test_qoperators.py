@@ -1,10 +1,11 @@
 """Operators on quantized values become QuantizeLinear of the operator of DequantizeLinears."""
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
-from tests.support.small import assert_same_numbers, ops, optimize, parse
+from tests.support.small import assert_same_numbers, ops, optimize, parse, run
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 SCALES = """float s = {0.02}, uint8 z = {100}, float t = {0.03}, uint8 u = {120}, float r = {0.05}, uint8 v = {110},
@@ -62,6 +63,43 @@ def test_convolution_with_scales_of_each_filter(zero: str) -> None:
         for m in (model, made)
     )
     assert np.abs(before.astype(int) - after).max() <= 1
+
+
+CHANNELS = """float s = {0.02}, uint8 z = {100}, int8[4,4] w = {1,20,-30,41,50,-60,70,80,9,100,-110,120,13,14,-15,16},
+ float[4] t = {0.01,0.02,0.03,0.04}, float r = {0.05}, uint8 v = {110}, int32[4] b = {100,-200,300,40}"""
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = QLinearMatMul (x, s, z, w, t, u, r, v)",
+        "y = com.microsoft.QGemm (x, s, z, w, t, u, b, r, v)",
+        "y = com.microsoft.QGemm <alpha = 0.5, transB = 1> (x, s, z, w, t, u, , r, v)",
+    ],
+)
+@pytest.mark.parametrize("zero", ["int8[4] u = {0,0,0,0}", "int8[4] u = {5,5,5,5}"])
+@pytest.mark.parametrize("opset", [10, 12, 13])
+def test_scales_of_channels(opset: int, zero: str, node: str) -> None:
+    """Before DequantizeLinear has scales of channels, they are multiplied behind the product; a Gemm of opset 10 has a
+    bias."""
+    domains = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>'
+    model = parse(f"{domains} g (uint8[4,4] x) => (uint8[M,4] y) <{CHANNELS}, {zero}> {{ {node} }}")
+    made, _ = optimize(model, "softmax")
+    onnx.checker.check_model(made)
+    assert not any(op.startswith("Q") and op != "QuantizeLinear" for op in ops(made))
+    assert ("Mul" in ops(made)) == (opset < 13)
+    x = np.random.default_rng(0).integers(0, 256, (4, 4)).astype(np.uint8)
+    (before,), (after,) = run(model, {"x": x}), run(made, {"x": x})
+    assert np.abs(before.astype(int) - after).max() <= 1
+
+
+def test_zero_points_that_differ_stay_where_there_is_no_axis() -> None:
+    domains = '<ir_version: 8, opset_import: ["" : 12, "com.microsoft" : 1]>'
+    node = "y = QLinearMatMul (x, s, z, w, t, u, r, v)"
+    zero = "int8[4] u = {0,1,0,2}"
+    model = parse(f"{domains} g (uint8[4,4] x) => (uint8[M,4] y) <{CHANNELS}, {zero}> {{ {node} }}")
+    made, _ = optimize(model, "softmax")
+    assert ops(made) == ["QLinearMatMul"]
 
 
 @pytest.mark.parametrize("node", ["QLinearAveragePool", "QLinearGlobalAveragePool"])

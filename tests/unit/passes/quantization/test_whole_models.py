@@ -1,13 +1,18 @@
 """Models of ONNX Runtime's quantization tool as a whole: what fuses, the same numbers, and the same file twice."""
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
 
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.model.fused import fused_ops
-from tests.support.quantized_models import IMAGES, TOKENS, drawn, dynamic, static
-from tests.support.small import evaluate, ops, optimize, run
+from onnxfuse.model.schema import opset_of
+from tests.support.quantized_models import IMAGES, OLD_TOKENS, TOKENS, drawn, dynamic, static
+from tests.support.small import Arrays, evaluate, ops, optimize, run
+
+Run = Callable[[onnx.ModelProto, Arrays], list[np.ndarray]]
 
 MODELS = {"images": IMAGES, "tokens": TOKENS}
 TYPES = {
@@ -18,11 +23,12 @@ TYPES = {
 INTEGERS = {"images": "ConvInteger", "tokens": "MatMulInteger"}
 
 
-def check(model: onnx.ModelProto, made: onnx.ModelProto, before: np.ndarray, text: str) -> None:
+def check(model: onnx.ModelProto, made: onnx.ModelProto, before: np.ndarray, text: str, run: Run = evaluate) -> None:
     """Assert that the optimized model, and what is left of it without its fused ops, give the numbers of the model, and
     that optimizing it again changes nothing.
 
-    By ONNX's reference: the CPU's products of uint8 by int8 saturate in 16 bits on processors without VNNI.
+    By ONNX's reference: the CPU's products of uint8 by int8 saturate in 16 bits on processors without VNNI. It has no
+    DequantizeLinear of older operator sets: there ONNX Runtime runs weights of 7 bits.
     """
     inputs = {"x": drawn(text, 9)}
     again, _ = optimize(made)
@@ -33,7 +39,7 @@ def check(model: onnx.ModelProto, made: onnx.ModelProto, before: np.ndarray, tex
     assert not plain.functions
     onnx.checker.check_model(plain, full_check=True)
     for one in (made, plain):
-        (after,) = evaluate(one, inputs)
+        (after,) = run(one, inputs)
         np.testing.assert_allclose(after, before, rtol=0, atol=2e-6 * np.abs(before).max())
 
 
@@ -63,6 +69,29 @@ def test_qoperators(name: str, types: str) -> None:
     made, _ = optimize(model)
     assert not any(op.rpartition(".")[2].startswith(("QLinear", "QGemm")) for op in ops(made))
     check(model, made, run(model, {"x": drawn(text, 9)})[0], text)
+
+
+OLDER = [
+    (opset, form, per_channel)
+    for opset in range(10, 15)
+    for form in ("QDQ", "QOperator")
+    for per_channel in (False, True)
+    if opset >= 13 or form == "QOperator" or not per_channel
+]
+"""DequantizeLinear has scales of channels from opset 13 on, QLinearConv and QLinearMatMul from the first one on."""
+
+
+@pytest.mark.parametrize(("opset", "form", "per_channel"), OLDER)
+@pytest.mark.parametrize("text", [IMAGES, OLD_TOKENS], ids=MODELS)
+def test_older_operator_sets(text: str, opset: int, form: str, per_channel: bool) -> None:
+    """The same products and convolutions are multiplied in 8 bits as in newer files, by nodes of the file's opset."""
+    model = static(text, form, "QUInt8", "QInt8", per_channel=per_channel, reduce_range=True, opset=opset)
+    made, _ = optimize(model)
+    assert opset_of(made) == opset
+    fused = [op for op in ops(made) if "ConvInteger" in op or "MatMulInteger" in op]
+    assert len(fused) == 2
+    assert all(op.startswith("{") for op in fused)
+    check(model, made, run(model, {"x": drawn(text, 9)})[0], text, run)
 
 
 KERNELS = {("tokens", "QInt8"): 2, ("tokens", "QUInt8"): 2, ("images", "QInt8"): 2, ("images", "QUInt8"): 4}

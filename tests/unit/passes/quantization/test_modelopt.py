@@ -1,0 +1,150 @@
+"""Files of NVIDIA's ModelOpt: QuantizeLinear and DequantizeLinear of weights, in int8 and float8.
+
+By its form, as `modelopt.torch.quantization.export_onnx` and `modelopt.onnx.quantization` write it.
+"""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.support.small import ops, optimize, run
+
+TERMS, COLUMNS = 64, 32
+
+
+def layer(
+    dtype: type[np.floating], *, float8: bool = False, stored: bool = False, casts: bool = False, gemm: bool = False
+) -> onnx.ModelProto:
+    """Return a linear layer with a Relu, quantized on both sides of its product.
+
+    `stored`: the weight is stored in 8 bits, with DequantizeLinear alone. `casts`: scales are float32 in a model of 16
+    bits, as ModelOpt writes them for TensorRT.
+    """
+    random = np.random.default_rng(0)
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    wide = np.float32 if casts else dtype
+    most, narrow = (448.0, TensorProto.FLOAT8E4M3FN) if float8 else (127.0, TensorProto.INT8)
+    axis = 0 if gemm else 1
+    w = (random.standard_normal((COLUMNS, TERMS) if gemm else (TERMS, COLUMNS)) / 8).astype(dtype)
+    scales = np.abs(w).max() if float8 else np.abs(w).max(1 - axis)
+    sw = np.asarray(scales / most, wide)
+    constants = {"w": w, "sx": np.asarray(4 / most, wide), "sw": sw, "b": random.standard_normal(COLUMNS).astype(dtype)}
+    along = {} if float8 else {"axis": axis}
+    nodes: list[onnx.NodeProto] = []
+
+    def add(op: str, *inputs: str, output: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+    def pair(value: str, scale: str, zero: str, **attributes: int) -> str:
+        read = add("Cast", value, output=f"{value}_wide", to=TensorProto.FLOAT) if casts else value
+        q = add("QuantizeLinear", read, scale, zero, output=f"{value}_q", **attributes)
+        return back(value, add("DequantizeLinear", q, scale, zero, output=f"{value}_dq", **attributes))
+
+    def back(value: str, number_of: str) -> str:
+        return add("Cast", number_of, output=f"{value}_back", to=number) if casts else number_of
+
+    x = pair("x", "sx", "z")
+    if stored:
+        assert float8
+        constants["w"] = (w.astype(np.float32) / sw.astype(np.float32)).astype(ml_dtypes.float8_e4m3fn)
+        weight = back("w", add("DequantizeLinear", "w", "sw", output="w_dq"))
+    else:
+        weight = pair("w", "sw", "z" if float8 else "zw", **along)
+    if gemm:
+        sum_ = add("Gemm", x, weight, "b", output="sum", transB=1)
+    else:
+        sum_ = add("Add", add("MatMul", x, weight, output="product"), "b", output="sum")
+    add("Relu", sum_, output="y")
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    weights.append(helper.make_tensor("z", narrow, [], [0]))
+    if not float8:
+        weights.append(helper.make_tensor("zw", narrow, [COLUMNS], [0] * COLUMNS))
+    graph = helper.make_graph(
+        nodes, "layer", [helper.make_tensor_value_info("x", number, ["M", TERMS])],
+        [helper.make_tensor_value_info("y", number, ["M", COLUMNS])], weights,
+    )  # fmt: skip
+    opset = 19 if float8 or (dtype == np.float16 and not casts) else 17
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def assert_same(model: onnx.ModelProto, made: onnx.ModelProto, dtype: type[np.floating]) -> None:
+    """Assert that ONNX Runtime computes the same by both, up to the rounding of sums."""
+    x = (np.random.default_rng(1).standard_normal((33, TERMS)) * 2).astype(dtype)
+    (before,), (after,) = run(model, {"x": x}), run(made, {"x": x})
+    assert after.dtype == before.dtype
+    largest = np.abs(before.astype(np.float64)).max()
+    assert largest > 1
+    difference = np.abs(after.astype(np.float64) - before.astype(np.float64)).max()
+    assert difference <= (2e-6 if dtype == np.float32 else 2 * np.finfo(np.float16).eps) * largest
+
+
+def weight_types(model: onnx.ModelProto) -> set[int]:
+    """Return the element types of the matrices that a model stores."""
+    return {t.data_type for t in model.graph.initializer if len(t.dims) == 2}
+
+
+@pytest.mark.parametrize("gemm", [False, True])
+@pytest.mark.parametrize(("dtype", "casts"), [(np.float32, False), (np.float16, False), (np.float16, True)])
+def test_int8(dtype: type[np.floating], casts: bool, gemm: bool) -> None:
+    """The weight is stored in 8 bits, and multiplied in 8 bits by the kernel of the whole layer."""
+    model = layer(dtype, casts=casts, gemm=gemm)
+    made, _ = optimize(model)
+    assert weight_types(made) == {TensorProto.INT8}
+    (fused,) = [op for op in ops(made) if "MatMulInteger" in op]
+    assert fused.endswith("Add Relu}")
+    assert "DequantizeLinear" not in " ".join(ops(made))
+    assert_same(model, made, dtype)
+
+
+@pytest.mark.parametrize("gemm", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(("dtype", "casts"), [(np.float32, False), (np.float16, False), (np.float16, True)])
+def test_float8(dtype: type[np.floating], casts: bool, stored: bool, gemm: bool) -> None:
+    """No 8-bit kernel takes it: the weight is dequantized once, and the layer is the kernel of the model's numbers."""
+    model = layer(dtype, float8=True, stored=stored, casts=casts, gemm=gemm)
+    made, _ = optimize(model)
+    assert weight_types(made) == {helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+    assert " ".join(ops(made)).count("DequantizeLinear") == 1
+    assert_same(model, made, dtype)
+
+
+def test_weights_are_quantized_as_onnx_runtime_does() -> None:
+    """Quotients of float32 rounded to even, zero points that differ, saturation, float8 up to 448 steps."""
+    w = np.array([[0.5, 1.5, -2.5, 1e6], [-1e6, 0.3, 126.5, 0.125]], np.float32)
+    for zero in (np.array([3, -5], np.int8), np.array([3, 250], np.uint8), np.zeros(2, ml_dtypes.float8_e4m3fn)):
+        nodes = [
+            helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=0),
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=0),
+            helper.make_node("Mul", ["d", "x"], ["y"]),
+        ]
+        values = {"w": w, "s": np.array([0.1, 0.7], np.float32), "z": zero}
+        graph = helper.make_graph(
+            nodes, "weights", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+            [numpy_helper.from_array(array, name) for name, array in values.items()],
+        )  # fmt: skip
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10)
+        made, _ = optimize(model, "softmax")
+        assert ops(made)[0] == "DequantizeLinear"
+        x = np.ones(1, np.float32)
+        np.testing.assert_array_equal(run(made, {"x": x})[0], run(model, {"x": x})[0])
+
+
+@pytest.mark.parametrize("damage", ["scale of 0", "NaN"])
+def test_what_is_no_number_stays(damage: str) -> None:
+    """What a division by 0 or NaN becomes is left to the runtime."""
+    model = layer(np.float32)
+    name = "sw" if damage == "scale of 0" else "w"
+    tensor = next(t for t in model.graph.initializer if t.name == name)
+    array = numpy_helper.to_array(tensor).copy()
+    array.flat[0] = 0 if damage == "scale of 0" else np.nan
+    tensor.CopyFrom(numpy_helper.from_array(array, name))
+    made, _ = optimize(model)
+    assert any("QuantizeLinear" in op and "w_q" in n.output for op, n in zip(ops(made), made.graph.node, strict=True))
