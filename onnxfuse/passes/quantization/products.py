@@ -11,7 +11,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.ops import Trait, named
 from onnxfuse.passes.quantization.weights import dequantizing, stays_floating_point
 from onnxfuse.rules.language.rule_file import Rule
-from onnxfuse.rules.match.report import Near, OptimizeReport, QuantizedProduct
+from onnxfuse.rules.match.report import OptimizeReport, QuantizedProduct
 from onnxfuse.rules.pattern.pattern import Pattern
 
 BOTH_COMPUTED = "both factors are computed"
@@ -88,8 +88,7 @@ def _dequantizes_once(graph: Graph, value: str) -> bool:
 def _refused(report: OptimizeReport, rules: Sequence[Rule]) -> Mapping[str, tuple[str, str]]:
     """Return by the name of a product the rule that did not make integers of it, and why.
 
-    Of several, the one that got furthest; an attempt at the node of the file counts more than one at what has taken its
-    place since. A rule that wrote the file's integers as floating-point numbers counts most.
+    Of several, the one that got furthest. A rule that wrote the file's integers as floating-point numbers counts most.
     """
     making = {r.name for r in rules if any(_sums_integers(one.target) for one in r.rewrites)}
     undoing = {
@@ -97,13 +96,10 @@ def _refused(report: OptimizeReport, rules: Sequence[Rule]) -> Mapping[str, tupl
     }
     roots = {f"{op} {name}": name for op in named(Trait.CONTRACTION, Trait.INTEGER_PRODUCT) for name in report.products}
 
-    def nearness(attempt: Near) -> tuple[object, ...]:
-        return attempt.root == report.products[roots[attempt.root]].node, attempt.refusal.nearness
-
-    attempts = sorted((n for n in report.attempts() if n.rule in making and n.root in roots), key=nearness)
+    attempts = [n for n in report.attempts() if n.rule in making and n.root in roots]
     written = {node: a.rule for a in report.applied if a.rule in undoing for node in a.nodes}
     return {
-        **{roots[n.root]: (n.rule, n.refusal.cause.fact) for n in attempts},  # of one product the last is the nearest
+        **{roots[n.root]: (n.rule, n.refusal.cause.fact) for n in sorted(attempts, key=lambda n: n.refusal.nearness)},
         **{
             name: (written[p.node], NUMBERS.format(written[p.node]))
             for name, p in report.products.items()

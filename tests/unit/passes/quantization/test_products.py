@@ -1,15 +1,21 @@
 """explain says of each quantized product and convolution whether it multiplies integers, and why not."""
 
 import math
+from dataclasses import replace
 
 import onnx
 import pytest
 
 from onnxfuse.api.request.options import Options
 from onnxfuse.explanation.explaining import Explained, explain
+from onnxfuse.passes.quantization import products
+from onnxfuse.rules.language.rule_file import shipped
+from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.match import Refusal
+from onnxfuse.rules.match.report import Near, OptimizeReport, QuantizedProduct
 from onnxfuse.support.screen import Line
 from tests.support.quantized_models import IMAGES, TOKENS, dynamic, saved_by_ort, static
-from tests.support.small import ops, parse
+from tests.support.small import graph_of, ops, parse
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -147,6 +153,28 @@ def test_rules_that_are_not_chosen() -> None:
     assert {p.node: p.reason for p in found.floating_point}["MatMul dense"] == (
         "no rule makes a product of integers of it"
     )
+
+
+def test_the_rule_that_got_furthest() -> None:
+    """Of two rules that refuse a product, the one that matched more of it gives the reason, whichever came last."""
+    text = f"{HEAD} g (int16[N,16] x) => (float[N,16] y) {W} a = DequantizeLinear (x, s) y = MatMul (a, b) }}"
+    graph = graph_of(parse(text))
+    far = Near("quantized_product", "MatMul y", Refusal("y", Cause("type", seen="far"), depth=3, size=3))
+    near = Near("quantized_conv", "MatMul y", Refusal("y", Cause("type", seen="near"), depth=1, size=3))
+    for stopped in ([far, near], [near, far]):
+        report = OptimizeReport(stopped=stopped)
+        products.record(graph, report, {"y": "MatMul y"})
+        products.explain(graph, report, shipped())
+        assert report.products["y"].rule == far.rule
+
+
+def test_the_first_reason_is_kept() -> None:
+    """The model is optimized until nothing changes: of what stays floating-point the weight is dequantized by then, and
+    a rule would miss its DequantizeLinear. What became integers late is counted as such."""
+    first, integers = QuantizedProduct("MatMul a", is_integer=False, reason="first"), QuantizedProduct("Conv b", True)
+    report = OptimizeReport(products={"a": first, "b": replace(first, node="Conv b")})
+    report.add(OptimizeReport(products={"a": replace(first, reason="second"), "b": integers, "c": first}))
+    assert report.products == {"a": first, "b": integers, "c": first}
 
 
 def test_a_floating_point_model_has_no_sentence() -> None:
