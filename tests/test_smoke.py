@@ -98,4 +98,4 @@ def test_options_are_read_and_refused(folder: Path, onnxfuse_command: Command) -
 def test_a_page(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What it shows is what the commands print."""
     monkeypatch.setenv("COLUMNS", "120")
-    assert run(Path(__file__).parents[1] / "docs" / "EXPLAIN.md", folder, capsys) == 7
+    assert run(Path(__file__).parents[1] / "docs" / "EXPLAIN.md", folder, capsys) == 8

@@ -17,6 +17,7 @@ from onnxfuse.api.request.origin import Origin
 from onnxfuse.deploy.compiling import PackInspection, inspect
 from onnxfuse.explanation import screen
 from onnxfuse.explanation.optional_rules import OptionalRuleMatch, optional_rule_matches
+from onnxfuse.explanation.quantized_products import QuantizedProducts, quantized_products
 from onnxfuse.explanation.rule_conflicts import RuleConflict, rule_conflicts
 from onnxfuse.files import detached, external, io
 from onnxfuse.files.model_source import Model, path_or_proto
@@ -78,6 +79,11 @@ class Explained(Screen):
         """Numbers of fusions, of nodes before and after, and of attempts that stopped, in one line."""
         return f"{self.report.verdict}; {plural(self.report.near, 'attempt')} stopped"
 
+    @property
+    def quantized(self) -> QuantizedProducts | None:
+        """What became of the quantized products of the file; None if fused ops of it contain some of them already."""
+        return None if self.inside else quantized_products(self.report)
+
     def screen(self, limit: int | None = LIMIT) -> Blocks:
         """Return what fuses and what does not, and why, up to `limit` rows of each table; with `requests` what happened
         to these nodes."""
@@ -115,6 +121,8 @@ class Explained(Screen):
                 {"rule": u.rule, "nodes": list(u.nodes), "when": u.when} for u in _at(nodes, self.optional_matches)
             ],
         }
+        if self.quantized is not None:
+            facts["quantized"] = self.quantized.as_dict()
         if self.pack is not None:
             facts["kernels"] = self.pack.as_dict()
         if self.lowered is not None:
@@ -201,6 +209,7 @@ class Explained(Screen):
         events = node_lookup.took_nodes(self.report, request)
         if any(not one.is_available for one in request.inside):
             events = [f"without it, {what}" for what in events]
+        events += quantized_products(self.report).at(request.nodes)
         return [*verdicts, *events], node_lookup.rows(self.report, request, self.lost, everything=everything)
 
 

@@ -17,6 +17,8 @@ def whole_model(explained: "Explained", limit: int | None) -> Blocks:
     report = explained.report
     fusions, _, rest = explained.summary.partition(":")
     yield Line(f"[bold green]{fusions}[/]:{rest}", fold=True)
+    if line := str(explained.quantized or ""):
+        yield Line(escape(line), fold=True)
     for note in report.notes:
         yield Line(f"[yellow]note:[/] {escape(note)}")
     yield from counted_rows("in the file", ("came from", "first", "kernel"), explained.fused_rows(), limit)

@@ -3,6 +3,7 @@
 Protobuf messages are parsed once on load and written back once (`Graph.commit`).
 """
 
+import itertools
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -10,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import islice
 from operator import attrgetter
 
 import numpy as np
@@ -197,7 +197,7 @@ class Graph:
 
     def has_more_outputs(self, nodes: Collection[Node], most: int) -> bool:
         """Return whether `nodes` have more than `most` outputs; looks at no more than it has to, of a Split of many."""
-        return next(islice(self._outputs_of(nodes), most, None), None) is not None
+        return next(itertools.islice(self._outputs_of(nodes), most, None), None) is not None
 
     def _outputs_of(self, nodes: Collection[Node]) -> Iterator[str]:
         members = set(nodes)
@@ -431,7 +431,7 @@ class Graph:
         """Name a node by its output if another node has its name: ONNX Runtime refuses two of one name."""
         if node.proto.name and self._names[node.proto.name] > 0:
             output = next((v for v in node.outputs if v), node.proto.name)
-            names = (output, *(f"{output}.{n}" for n in range(len(self.nodes))))
+            names = itertools.chain([output], (f"{output}.{n}" for n in itertools.count()))
             node.proto.name = next(n for n in names if self._names[n] <= 0)
 
     def _index(self, node: Node) -> None:

@@ -142,7 +142,7 @@ QLinearConcat = _of_microsoft("QLinearConcat", NumbersForm(movement.Concat, (2,)
 QLinearWhere = _of_microsoft("QLinearWhere", NumbersForm(elementwise.Where, (1, 4), 7, plain=(0,)))
 ConvInteger = Operator(
     "ConvInteger",
-    Trait.QUANTIZED,
+    Trait.INTEGER_PRODUCT,
     Trait.SLIDES,
     Trait.FOLDABLE,
     shape=windows.convolved(1),
@@ -150,6 +150,6 @@ ConvInteger = Operator(
 )
 MatMulInteger = Operator(
     "MatMulInteger",
-    Trait.QUANTIZED,
+    Trait.INTEGER_PRODUCT,
     left="stays with ONNX Runtime: kernels multiply by constant matrices, with zero points that are numbers",
 )

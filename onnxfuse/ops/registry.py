@@ -103,6 +103,8 @@ class Trait(Enum):
     """Converts to or from a quantized type."""
     QUANTIZED = auto()
     """Computes with quantized values."""
+    INTEGER_PRODUCT = auto()
+    """Sums products of quantized values exactly, as integers: MatMulInteger is to MatMul as ConvInteger is to Conv."""
     HALF_ON_CPU = auto()
     """ONNX Runtime 1.31 places it on the CPU for half types in a CUDA session."""
     SIZE_FROM_DATA = auto()
@@ -139,6 +141,7 @@ IMPLIED: Mapping[Trait, tuple[Trait, ...]] = {
     Trait.CARRIES: (Trait.NONZERO, Trait.INTEGRAL), Trait.CASTS: (Trait.NONZERO,),
     Trait.MATRIX_PRODUCT: (Trait.CONTRACTION,),
     Trait.CONVOLUTION: (Trait.CONTRACTION, Trait.SLIDES), Trait.POOL: (Trait.SLIDES,),
+    Trait.INTEGER_PRODUCT: (Trait.QUANTIZED,),
 }  # fmt: skip
 """The traits that a trait entails: a view keeps all elements."""
 

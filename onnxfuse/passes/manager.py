@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import ModelProto
@@ -30,6 +30,8 @@ class State:
     """Decisions from measurements (a tuning file); None to use the rules' cost estimates."""
     ops: dict[str, FusedOp] = field(default_factory=dict)
     """Fused ops made so far, by name."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """The nodes of the file, as "Op name", by name."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from onnxfuse.passes.layout.layout_min_cut import assign_layout
 from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
 from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
+from onnxfuse.passes.quantization import products
 from onnxfuse.passes.quantization.dynamic_products import dynamic_products
 from onnxfuse.passes.quantization.left_integers import report_left_integers
 from onnxfuse.passes.quantization.movement import move_quantized
@@ -64,6 +65,20 @@ from onnxfuse.rules.rewriting.normal_forms import normal_form
 def keep_declared_extents(model: ModelProto, state: State) -> None:
     """Writes into a Reshape's target which extent it keeps, where only the exporter's declarations tell."""
     declared_extents.keep_declared_extents(model)
+
+
+@rule_pass
+def record_quantized_products(graph: Graph, state: State) -> bool:
+    """Records the products and convolutions of quantized activations, for the report; changes nothing."""
+    products.record(graph, state.report, state.nodes)
+    return False
+
+
+@rule_pass
+def explain_quantized_products(graph: Graph, state: State) -> bool:
+    """Reports which of those sum integers, and why others stay floating-point; changes nothing."""
+    products.explain(graph, state.report, state.rules)
+    return False
 
 
 @rule_pass
@@ -119,6 +134,7 @@ REWRITE = Phase(
         quantization_scales,
         zero_zero_points,
         move_quantized,
+        record_quantized_products,
         normal_form("identities"),
         identity_elimination,
         constant_control_flow,
@@ -162,6 +178,7 @@ REWRITE = Phase(
 LAYOUT = Phase(
     "layout",
     (
+        explain_quantized_products,
         dequantize_weights,
         device_scalars,
         symmetric_pads,

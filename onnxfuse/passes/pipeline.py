@@ -11,7 +11,7 @@ from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.fusion.undo.blame import mend
 from onnxfuse.graph import normalize
 from onnxfuse.graph.declarations import correct_declarations
-from onnxfuse.graph.graph import bodies
+from onnxfuse.graph.graph import Node, bodies
 from onnxfuse.graph.redefined import redefined
 from onnxfuse.graph.validity import Judge, Opens
 from onnxfuse.model.fused import FusedOp
@@ -22,7 +22,7 @@ from onnxfuse.passes.manager import State
 from onnxfuse.passes.phases import PIPELINE
 from onnxfuse.rules.language import pack, strict_float32
 from onnxfuse.rules.language.rule_file import Rule, by_default, replacing, shipped
-from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.rules.match.report import OptimizeReport, names
 from onnxfuse.rules.rewriting.rewrite import MAX_ROUNDS, endless
 from onnxfuse.shapes.inference import shell
 from onnxfuse.support.collector import collecting_rarely
@@ -109,9 +109,10 @@ def _optimize(
     would find it. Raises RuleError for rules that do not reach a fixed point.
     """
     ops: dict[str, FusedOp] = {}
+    nodes = {node.name: line for node in map(Node, nodes_of(model.graph)) for line in names([node])}
     for turn in range(MAX_ROUNDS):
         before = shell(model)
-        state = State(rules, OptimizeReport(seconds=report.seconds), choices, ops)
+        state = State(rules, OptimizeReport(seconds=report.seconds), choices, ops, nodes)
         for phase in PIPELINE:
             with _phase(state.report, phase.name, silent if turn else progress):
                 phase.run(model, state)

@@ -52,7 +52,15 @@ def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_why_it_was_not_fused_and_what_was_made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the small model that the page makes."""
-    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 7
+    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 8
+
+
+def test_what_the_page_of_quantized_models_quotes() -> None:
+    """It is what the page above prints."""
+    (quoted,) = (
+        text for _, text in BLOCK.findall((DOCS / "QUANTIZED.md").read_text()) if text.startswith("quantized:")
+    )
+    assert quoted in (DOCS / "EXPLAIN.md").read_text()
 
 
 def _recipe(language: str) -> str:

@@ -78,7 +78,8 @@ def _product(to: Rewriter, node: Node, factors: tuple[str, str, str, str], scale
     def widened(value: str) -> str:
         return to.add(ops.Cast, value, to=TensorProto.FLOAT, hint=f"{value}.wide") if narrow else value
 
-    sums = to.add(ops.MatMulInteger, *factors, hint=f"{result}.sums", type_=ValueType(TensorProto.INT32, type_.shape))
+    sums_type = ValueType(TensorProto.INT32, type_.shape)
+    sums = to.add(ops.MatMulInteger, *factors, hint=f"{result}.sums", type_=sums_type, name=node.name)
     number = to.add(ops.Cast, sums, to=TensorProto.FLOAT, hint=f"{result}.number", type_=wide)
     scale = to.add(ops.Mul, *map(widened, scales), hint=f"{result}.scale")
     number = to.add(ops.Mul, number, scale, hint=f"{result}.scaled", type_=wide)

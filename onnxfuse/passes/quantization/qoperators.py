@@ -67,9 +67,8 @@ def _write(node: Node, to: Rewriter) -> bool:
     names = {"output": result} if not scale else {"hint": f"{result}.number"}
     axes = {"axes": attributes.pop("axes")} if "axes" in attributes else {}
     number_type = ValueType(type_.dtype, graph.type(result).shape)
-    number = to.add(
-        form.of, *reads, **({"hint": f"{result}.sum"} if behind else names), **attributes, **axes, type_=number_type
-    )
+    hint = {"hint": f"{result}.sum"} if behind else names
+    number = to.add(form.of, *reads, **hint, **attributes, **axes, type_=number_type, name=node.name)
     if behind:
         number = _scaled(to, node, form, number, bias, names, number_type)
     if scale:

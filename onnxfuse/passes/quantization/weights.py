@@ -88,7 +88,7 @@ def dequantize_weights(graph: Graph) -> bool:
         cast = graph.only_reader(node.outputs[0])
         nodes = [node] if cast is None or cast.op != ops.Cast or cast.domain else [node, cast]
         value = nodes[-1].outputs[0]
-        array = dequantized(graph, node) if _stays_floating_point(graph, node, value) else None
+        array = dequantized(graph, node) if stays_floating_point(graph, node, value) else None
         if array is not None:
             dtype = helper.tensor_dtype_to_np_dtype(graph.type(value).dtype)
             graph.replace(nodes, [])
@@ -97,7 +97,7 @@ def dequantize_weights(graph: Graph) -> bool:
     return changed
 
 
-def _stays_floating_point(graph: Graph, node: Node, value: str) -> bool:
+def stays_floating_point(graph: Graph, node: Node, value: str) -> bool:
     """Return whether a node dequantizes a weight for products and convolutions of quantized activations alone, which
     read it as `value`."""
     readers = graph.readers(value)

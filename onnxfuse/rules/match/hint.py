@@ -17,7 +17,7 @@ HINTS = {
     "list": "the rule is for {wanted} there; other axes and shapes are other kernels",
     "number": "the rule is for one number there; other axes and shapes are other kernels",
     "not constant": CONSTANT,
-    "quantized": "a quantized model is left to ONNX Runtime's kernels; the rules are for its float original",
+    "quantized": "the rule is for floating-point weights; explain begins with what became of quantized products",
     "graph output": "take '{subject}' out of the model's outputs if nobody needs it",
     "read elsewhere": "let the other reader take another value than '{subject}'",
     "operator": "where {seen} stands, the rule knows {wanted}; a rule of your own may add this spelling",

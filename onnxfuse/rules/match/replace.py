@@ -28,6 +28,9 @@ from onnxfuse.support.errors import ModelError
 FOLDED = 1 << 16
 """Maximum elements of a constant that `to` may compute from anything it reads; more if the match has larger ones."""
 
+PRODUCTS = (ops.Trait.CONTRACTION, ops.Trait.INTEGER_PRODUCT)
+"""Traits of what is a product or a convolution, of numbers or of integers."""
+
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
@@ -87,13 +90,22 @@ def _of_the_match(target: Pattern, match: Match) -> Pattern:
 
 
 def _keep_names(protos: list[NodeProto], match: Match) -> None:
-    """Give new nodes the names of matched ones of the same operator, each once."""
-    old = [n.proto for n in match.nodes.values()]
+    """Give new nodes the names of matched ones of the same operator, each once, and products those of other products.
+
+    In reports a product is found under one name from the file to the fused op, also where it becomes one of integers;
+    without a name it has that of its first output.
+    """
+    old, products = [*match.nodes.values()], list[NodeProto]()
     for proto in protos:
-        found = next((o for o in old if o.op_type == proto.op_type), None)
+        found = next((o for o in old if o.op == proto.op_type), None)
+        is_product = Node(proto).has(*PRODUCTS)
         if found is not None:
-            proto.name = found.name
+            proto.name = found.name if is_product else found.proto.name
             old.remove(found)
+        elif is_product:
+            products.append(proto)
+    for proto, found in zip(products, [o for o in old if o.has(*PRODUCTS)], strict=False):
+        proto.name = found.name
 
 
 def _constant_inputs(

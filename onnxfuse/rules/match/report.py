@@ -43,6 +43,22 @@ class Near:
     refusal: Refusal
 
 
+@dataclass(frozen=True)
+class QuantizedProduct:
+    """What became of a product or a convolution whose activations the file quantizes."""
+
+    node: str
+    """The node as the file has it, as "Op name"."""
+    is_integer: bool | None = None
+    """Whether it sums integers now; None if it is gone: folded, shared with an equal one, or rewritten otherwise."""
+    rule: str = ""
+    """The rule that would have made integers of it, and refused; empty if there is none."""
+    reason: str = ""
+    """Why it stays floating-point."""
+    dequantizes_once: bool = False
+    """Whether its weight is dequantized when the model is optimized, not in every run."""
+
+
 @dataclass(repr=False)
 class OptimizeReport(Screen):
     """What an optimization changed, what it did not, and why."""
@@ -52,6 +68,8 @@ class OptimizeReport(Screen):
     """The furthest attempt of each rule at each root where it did not apply, uninformative ones included."""
     earlier: dict[tuple[str, str], Near] = field(default_factory=dict)
     """Those of earlier rewrite rounds, by rule and root: including nodes that were replaced since."""
+    products: dict[str, QuantizedProduct] = field(default_factory=dict)
+    """Products and convolutions of quantized activations, by name."""
     before: Counter[str] = field(default_factory=Counter)
     """Operators of the original model, bodies of If, Loop and Scan included."""
     after: Counter[str] = field(default_factory=Counter)
@@ -71,6 +89,10 @@ class OptimizeReport(Screen):
         self.applied += later.applied
         self.stopped += later.stopped
         self.earlier.update(later.earlier)
+        # What stayed floating-point is read without its quantization later: the first reason is the right one.
+        self.products.update(
+            {name: p for name, p in later.products.items() if p.is_integer or name not in self.products}
+        )
         self.notes += later.notes
 
     def attempts(self) -> list[Near]:

@@ -18,7 +18,7 @@ RANK = Cause("relation", "rank(g)", "rank(g) is 0", "rank(g) == 4")
         (Cause("mask", "everywhere(mask)", wanted="everywhere(mask) == 0"), "where the mask hides nothing"),
         (Cause("unknown", "dim(x, 1)", wanted="dim(x, 1) == 4"), "element types and shapes"),
         (Cause("not constant", "w"), "with constants folded"),
-        (Cause("quantized", "w"), "a quantized model is left to ONNX Runtime's kernels"),
+        (Cause("quantized", "w"), "the rule is for floating-point weights"),
         (RANK, ""),
         (Cause("excluded", "dim(x, 1) == 1"), ""),
         (Cause("none of", wanted="rank(g) == 4 or dim(w, 3) % 8 == 0", parts=(RANK, MULTIPLE)), "a multiple of 8"),
