@@ -237,10 +237,13 @@ steps = Function(
 
 The quotient is one of float32.
 """
-line = Function("line", lambda x, slope, offset, low, high: clip(line_inside(x, slope, offset, low, high), low, high))
-"""The whole number nearest to x * slope + offset, within bounds; x and they are whole numbers of at most 9 bits."""
 line_inside = Function("line_inside", lambda x, slope, offset, *_: round_half_even(x * slope + offset), cheap=True)
-"""The same where the result is known to lie within the bounds."""
+"""The whole number nearest to x * slope + offset, known to lie within the bounds, the last two arguments.
+
+x is a whole number of at most 9 bits.
+"""
+line = Function("line", lambda x, slope, offset, low, high: clip(line_inside(x, slope, offset, low, high), low, high))
+"""The same, within the bounds."""
 
 power = Function("pow")
 POWERS = {

@@ -6,7 +6,6 @@ between. A value that is read at two indices (RoPE: at i and at i + 32) becomes 
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from onnx import TensorProto
 
@@ -18,7 +17,8 @@ from onnxfuse.codegen.program.movement_maps import broadcast, pieces
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Input, Move, Output, Reduce, Value
 from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
-from onnxfuse.symbolic import element_types, recording
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.branching import remembered
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
@@ -105,21 +105,13 @@ def check(program: BodyProgram) -> None:
         raise UnsupportedError("Gather by computed numbers, which only a kernel that reduces rows does by the way")
 
 
+# Growth asks for a cost, and the proof for a plan on each GPU, at the same shapes.
+@remembered(64)
 def lower(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
     """Return `program` on inputs of these shapes with its movements as index maps; no extent may be 0.
 
     Raises `UnsupportedError` if the outputs have different shapes.
     """
-    return _lowered_once(program, input_shapes) if recording.active() is None else _lowered(program, input_shapes)
-
-
-@lru_cache(maxsize=64)
-def _lowered_once(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
-    """Return what `lower` does: growth asks for its cost and the proof for a plan on each GPU, at the same shapes."""
-    return _lowered(program, input_shapes)
-
-
-def _lowered(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> LoweredProgram:
     shapes = program.shapes(input_shapes)
     full = shapes[program.outputs[0].value]
     for output in program.outputs:

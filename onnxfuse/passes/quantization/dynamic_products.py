@@ -10,6 +10,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewrite, Rewriter, rewrite
+from onnxfuse.model import schema
 from onnxfuse.ops.registry import MICROSOFT
 from onnxfuse.shapes.types import UNKNOWN, ValueType
 
@@ -27,7 +28,8 @@ def dynamic_products(graph: Graph) -> bool:
 def _quantizing(node: Node, to: Rewriter) -> bool:
     """DynamicQuantizeMatMul(x, w, sw, zw, bias): products of the same activations share their quantization."""
     x, w, scale, zero, bias = _inputs(node, 5)
-    if not _has_columns(to.graph, w, scale):
+    quantizes = schema.takes(ops.DynamicQuantizeLinear, to.graph.opset, 0, to.graph.type(x).dtype)
+    if not quantizes or not _has_columns(to.graph, w, scale):
         return False
     quantized, step, offset = _quantization(to, node, x)
     _product(to, node, (quantized, w, offset, zero), (step, scale), bias)
