@@ -62,11 +62,11 @@ def test_an_empty_graph_has_no_size() -> None:
 
 
 def test_two_thousand_nodes_are_laid_out_in_a_second() -> None:
-    """A page is written while a person waits; measured: 0.2 s."""
+    """A page is written while a person waits; measured: 0.2 s. Of the processor: other tests run beside this one."""
     edges = random_graph(2000, 1)
-    start = time.perf_counter()
+    start = time.process_time()
     layout([80.0] * 2000, edges)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 def test_the_graph_of_a_model_has_its_ends_and_no_constants() -> None:
