@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from onnx import TensorProto
 
 from onnxfuse.codegen.program.movement import Movement
-from onnxfuse.codegen.program.program import Apply, Constant, Contraction, Move, Shape, Value
+from onnxfuse.codegen.program.program import Apply, Constant, Contraction, Move, Shape, Value, arguments
 from onnxfuse.codegen.program.whole_numbers import fits, holds, without
 from onnxfuse.ops import scalar
 from onnxfuse.ops.scalar import Function, Kind, Scalar
@@ -47,16 +47,10 @@ class Builder:
 
     def _clipped_once(self, x: Term, scale: Term, low: Term, high: Term) -> list[Term]:
         """Return the arguments of `steps` whose lower bound does the work of a Relu: steps of it are not below 0."""
-        value = self.values[x.index]
-        positive = scale.constant is not None and scale.constant.value > 0 and high.constant is not None
-        if (
-            positive
-            and isinstance(value, Apply)
-            and value.op == scalar.relu
-            and low.constant
-            and low.constant.value <= 0
-        ):
-            return [Term(self, value.args[0]), scale, self.constant(0.0, low.dtype), high]
+        value, step, least = self.values[x.index], scale.literal, low.literal
+        is_relu = isinstance(value, Apply) and value.op == scalar.relu
+        if is_relu and step is not None and step > 0 and least is not None and least <= 0 and high.literal is not None:
+            return [Term(self, arguments(value)[0]), scale, self.constant(0.0, low.dtype), high]
         return [x, scale, low, high]
 
     def move(self, how: Movement, *args: Term) -> Term:

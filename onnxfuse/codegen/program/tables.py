@@ -19,7 +19,7 @@ from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.lines import Line, line_through, narrowed
 from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Output, Value, arguments
 from onnxfuse.codegen.program.slices import with_arguments
-from onnxfuse.codegen.program.whole_numbers import bounds, fits, is_whole
+from onnxfuse.codegen.program.whole_numbers import all_bounds, bounds, fits, whole_values
 from onnxfuse.ops import scalar
 from onnxfuse.ops.arrays import FLOATS, NUMPY, Values
 from onnxfuse.ops.scalar import Function
@@ -65,7 +65,7 @@ def tabulated(program: BodyProgram) -> BodyProgram:
     """Return the program with lines in place of what is one, and tables in place of operations that take longer than a
     lookup; unchanged if there are none."""
     values = program.values
-    firsts = tuple(_first(values, i) for i in range(len(values)))
+    firsts = _firsts(values)
     if all(first is None for first in firsts):
         return program
     sources = _sources(values, firsts)
@@ -117,15 +117,20 @@ def _within(builder: Builder, steps: Value, bounds: tuple[float, float]) -> Term
     return builder.apply(scalar.steps, x, scale, *bounds)
 
 
-def _first(values: Sequence[Value], index: int) -> int | None:
-    """Return the smallest of the whole numbers that a value can be, if there are at most 256; None for others."""
-    dtype = values[index].dtype
-    if dtype in BYTES:
-        return element_types.TYPES[dtype].low
-    if dtype != TensorProto.FLOAT or not isinstance(values[index], Apply):
-        return None
-    known = bounds(values, index)
-    return int(known[0]) if known and known[1] - known[0] < ELEMENTS and is_whole(values, index) else None
+def _firsts(values: Sequence[Value]) -> tuple[int | None, ...]:
+    """Return for each value the smallest of the whole numbers that it can be, if there are at most 256; None for
+    others."""
+    known, whole = all_bounds(values), whole_values(values)
+
+    def first(index: int, value: Value) -> int | None:
+        if value.dtype in BYTES:
+            return element_types.TYPES[value.dtype].low
+        limits = known[index]
+        if value.dtype != TensorProto.FLOAT or not isinstance(value, Apply) or limits is None or index not in whole:
+            return None
+        return int(limits[0]) if limits[1] - limits[0] < ELEMENTS else None
+
+    return tuple(first(index, value) for index, value in enumerate(values))
 
 
 def _byte_type(values: Sequence[Value], index: int) -> int | None:
@@ -161,7 +166,7 @@ def _lookup(
     program: BodyProgram, index: int, source: frozenset[int] | None, firsts: Sequence[int | None]
 ) -> _Lookup | None:
     """Return how a value is looked up; None if it is computed."""
-    dtype = _byte_type(program.values, index)
+    dtype = None if firsts[index] is None else _byte_type(program.values, index)
     if dtype is None or not source or index in source:
         return None
     (start,) = source

@@ -32,8 +32,13 @@ def constant(values: Sequence[Value], index: int) -> float | None:
 
 def is_whole(values: Sequence[Value], index: int) -> bool:
     """Return whether a value is known to be a whole number wherever it is a number."""
+    return index in whole_values(values[: index + 1])
+
+
+def whole_values(values: Sequence[Value]) -> frozenset[int]:
+    """Return the indices of values that are known to be whole numbers wherever they are numbers."""
     whole: set[int] = set()
-    for at, value in enumerate(values[: index + 1]):  # arguments come before what is computed of them
+    for at, value in enumerate(values):  # arguments come before what is computed of them
         match value:
             case Constant(value=number):
                 known = float(number).is_integer()
@@ -46,18 +51,24 @@ def is_whole(values: Sequence[Value], index: int) -> bool:
                 known = False
         if known:
             whole.add(at)
-    return index in whole
+    return frozenset(whole)
 
 
 Bounds = tuple[float, float] | None
+"""The smallest and the largest number that a value can be, wherever it is a number; None if unknown."""
 
 
 def bounds(values: Sequence[Value], index: int) -> Bounds:
-    """Return the smallest and the largest number that a value can be, wherever it is a number; None if unknown."""
+    """Return the bounds of a value."""
+    return all_bounds(values[: index + 1])[index]
+
+
+def all_bounds(values: Sequence[Value]) -> list[Bounds]:
+    """Return the bounds of each value."""
     known: list[Bounds] = []
-    for value in values[: index + 1]:  # arguments come before what is computed of them
+    for value in values:
         known.append(_bounds(values, known, value))
-    return known[index]
+    return known
 
 
 def _bounds(values: Sequence[Value], known: Sequence[Bounds], value: Value) -> Bounds:
