@@ -77,34 +77,23 @@ DequantizeLinear = Operator(
     meaning=_dequantized,
     flops=flops.per_output(2),
 )
-MicrosoftQuantizeLinear = Operator(
-    "QuantizeLinear",
-    Trait.QUANTIZES,
-    domain=MICROSOFT,
-    inputs=QuantizeLinear.inputs,
-    alike=alike.quantized,
-    standard=StandardForm(QuantizeLinear),
-)
-MicrosoftDequantizeLinear = Operator(
-    "DequantizeLinear",
-    Trait.QUANTIZES,
-    domain=MICROSOFT,
-    inputs=DequantizeLinear.inputs,
-    alike=alike.dequantized,
-    standard=StandardForm(DequantizeLinear),
-)
-TRT_FP8QuantizeLinear = Operator(
-    "TRT_FP8QuantizeLinear",
-    Trait.QUANTIZES,
-    domain=TENSORRT,
-    standard=StandardForm(QuantizeLinear, TensorProto.FLOAT8E4M3FN),
-)
-TRT_FP8DequantizeLinear = Operator(
-    "TRT_FP8DequantizeLinear",
-    Trait.QUANTIZES,
-    domain=TENSORRT,
-    standard=StandardForm(DequantizeLinear, TensorProto.FLOAT8E4M3FN),
-)
+
+
+def _twin_of_microsoft(of: Operator) -> Operator:
+    return Operator(
+        of, Trait.QUANTIZES, domain=MICROSOFT, inputs=of.inputs, alike=alike.of_its_name, standard=StandardForm(of)
+    )
+
+
+def _float8(name: str, of: Operator) -> Operator:
+    form = StandardForm(of, TensorProto.FLOAT8E4M3FN)
+    return Operator(name, Trait.QUANTIZES, domain=TENSORRT, standard=form)
+
+
+MicrosoftQuantizeLinear = _twin_of_microsoft(QuantizeLinear)
+MicrosoftDequantizeLinear = _twin_of_microsoft(DequantizeLinear)
+TRT_FP8QuantizeLinear = _float8("TRT_FP8QuantizeLinear", QuantizeLinear)
+TRT_FP8DequantizeLinear = _float8("TRT_FP8DequantizeLinear", DequantizeLinear)
 DynamicQuantizeLinear = Operator(
     "DynamicQuantizeLinear",
     Trait.KEEPS_SHAPE,

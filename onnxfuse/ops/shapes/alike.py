@@ -192,12 +192,9 @@ def looked_up(_: Made, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
     yield helper.make_node("Gather", [node.input[2], node.input[0]], node.output[:1], axis=0)
 
 
-def quantized(_: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    yield helper.make_node("QuantizeLinear", node.input, node.output, axis=number(known, "axis") or 0)
-
-
-def dequantized(_: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    yield helper.make_node("DequantizeLinear", node.input, node.output, axis=number(known, "axis") or 0)
+def of_its_name(_: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """The operator of ONNX that has the same name, scales along one axis included."""
+    yield helper.make_node(node.op_type, node.input, node.output, axis=number(known, "axis") or 0)
 
 
 def scores(targets: Callable[[Attributes], int | None], label: bool = False) -> Alike:

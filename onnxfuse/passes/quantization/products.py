@@ -11,6 +11,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.ops import Trait, named
 from onnxfuse.passes.quantization.weights import dequantizing, stays_floating_point
 from onnxfuse.rules.language.rule_file import Rule
+from onnxfuse.rules.match.replace import PRODUCTS
 from onnxfuse.rules.match.report import OptimizeReport, QuantizedProduct
 from onnxfuse.rules.pattern.pattern import Pattern
 
@@ -94,7 +95,7 @@ def _refused(report: OptimizeReport, rules: Sequence[Rule]) -> Mapping[str, tupl
     undoing = {
         r.name for r in rules if any(_sums_integers(one.source) > _sums_integers(one.target) for one in r.rewrites)
     }
-    roots = {f"{op} {name}": name for op in named(Trait.CONTRACTION, Trait.INTEGER_PRODUCT) for name in report.products}
+    roots = {f"{op} {name}": name for op in named(*PRODUCTS) for name in report.products}
 
     attempts = [n for n in report.attempts() if n.rule in making and n.root in roots]
     written = {node: a.rule for a in report.applied if a.rule in undoing for node in a.nodes}
