@@ -35,9 +35,10 @@ demo: $(READY)
 smoke: $(READY)
 	$(BIN)/python -m pytest tests/test_smoke.py
 
-# What each folder takes: make test TEST=--processor-times
+# What each folder takes: make test TEST=--processor-times. `make smoke` and `make check` run the rest.
+ELSEWHERE := tests/test_smoke.py tests/test_architecture.py
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --sample --ignore tests/test_smoke.py $(TEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --sample $(addprefix --ignore ,$(ELSEWHERE)) $(TEST)
 
 test-whole: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
