@@ -2,7 +2,9 @@
 
 import json
 import os
+from html import escape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import onnx
 import pytest
@@ -53,7 +55,9 @@ def test_nodes_that_lower_precision_leaves_are_locked(repository: Path, onnxfuse
     (repository / "onnxfuse.toml").write_text(config % "*")
     result = onnxfuse_command("ci")
     assert result.code == 4
-    assert "kept: --keep-fp32 * says so" in result.out
+    assert "in: regressed: precision of MatMul " in result.out
+    assert ": float16 -> float32 (against onnxfuse.lock)" in result.out
+    assert "why: --keep-fp32 * says so" in result.out
 
 
 def test_the_file_is_found_in_a_folder_above(
@@ -109,12 +113,44 @@ def test_an_export_that_loses_a_fusion_fails_and_says_which_and_why(
     )
     result = onnxfuse_command("ci")
     assert result.code == 4
-    assert "small: lost: fusions by linear: 1 -> 0 (against onnxfuse.lock)" in result.out
-    assert "why: linear at MatMul product: stopped at product: 'weight' is not a constant" in result.out
+    reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
+    lines = result.out.splitlines()
+    assert lines[3:5] == ["small: regressed: fusions by linear: 1 -> 0 (against onnxfuse.lock)", f"  why: {reason}"]
+    assert lines[-1] == "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
     assert not (repository / "out.onnx").exists()
-    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
-    assert facts["lost"] == ["fusions by linear: 1 -> 0"]
+    found = json.loads(onnxfuse_command("ci", "--json").out)
+    facts = found["models"][0]
+    assert facts["regressed"][0] == "fusions by linear: 1 -> 0"
+    assert facts["why"]["fusions by linear: 1 -> 0"] == [reason]
+    assert found["accept"] == "onnxfuse ci onnxfuse.toml --update"
     assert facts["exit_code"] == 4
+
+
+def test_every_report_says_what_regressed_why_and_how_to_accept_it(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JUnit, Markdown, the page and annotations hold what the console says: from, to, the cause, the command."""
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("linear = 1, ", "").replace("nodes = 5, ", ""))
+    onnxfuse_command("ci", "--update")
+    text = MODEL.replace("(float[N,2] x,", "(float[2,3] weight, float[N,2] x,")
+    onnx.save(onnx.parser.parse_model(text.replace("MatMul (x, w)", "MatMul (x, weight)")), repository / "in.onnx")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = onnxfuse_command("ci", "--junit", "r.xml", "--markdown", "r.md", "--report", "r.html")
+    reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
+    accept = "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
+    found = ElementTree.parse(repository / "r.xml").findall(".//failure")[0].text
+    assert found == f"fusions by linear: 1 -> 0 (against onnxfuse.lock)\nwhy: {reason}\n{accept}"
+    annotation = next(line for line in result.err.splitlines() if "fusions by linear" in line)
+    assert annotation.endswith(f"%0Awhy: {reason}%0A{accept}")
+    summary = (repository / "r.md").read_text()
+    assert f"| {reason} |" in summary
+    assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
+    assert f"why: {escape(reason)}\n{accept}" in (repository / "r.html").read_text()
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("linear = 1, ", "").replace("nodes = 5", "nodes = 1"))
+    onnxfuse_command("ci", "--junit", "r.xml", "--markdown", "refused.md")
+    assert accept not in (repository / "r.xml").read_text()  # --update would refuse: a budget is exceeded
+    assert "accept it" not in (repository / "refused.md").read_text()
 
 
 def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:
@@ -189,7 +225,7 @@ def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_comm
     (repository / "onnxfuse.lock").write_text(json.dumps(lock))
     result = onnxfuse_command("ci")
     assert result.code == 4
-    assert "lost: difference of output y: at most -1" in result.out
+    assert "regressed: difference of output y: at most -1" in result.out
 
 
 @pytest.mark.parametrize(
@@ -228,7 +264,7 @@ def test_a_wrong_number_is_exit_1(repository: Path, onnxfuse_command: Command) -
     assert result.code == 1
     assert "small: verify: not the same: y out of budget" in result.out
     assert "changed since onnxfuse.lock" in result.out
-    assert "keep it" not in result.out  # --update would refuse
+    assert "accept it" not in result.out  # --update would refuse
     assert not (repository / "out.onnx").exists()
 
 

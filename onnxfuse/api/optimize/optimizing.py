@@ -138,7 +138,7 @@ class Optimized(Screen):
             "notes": report.notes,
             "phases": {k: round(v, 3) for k, v in report.seconds.items()},
             "not_met": [request_options.requirement_line(report, r) for r in missed],
-            "why": [line for r in missed for line in why(report, r)],
+            "why": {request_options.requirement_line(report, r): why(report, r) for r in missed},
         }
         if self.options.shapes:
             facts["shapes"] = {name: list(sizes) for name, sizes in self.options.shapes.items()}

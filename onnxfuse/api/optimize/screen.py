@@ -80,8 +80,8 @@ def _verdict(facts: Mapping[str, Any]) -> Blocks:
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         yield Line(f"[bold red]not met:[/] {escape(line)}; nothing was written", fold=True)
-    for line in dict.fromkeys(facts["why"]):
-        yield Line(f"  why: {escape(line)}")
+        for reason in facts["why"].get(line, ()):
+            yield Line(f"  why: {escape(reason)}")
     if "undone" in facts:
         yield Line(
             f"[bold green]undone:[/] {plural(facts['undone'], 'fused node')} "
