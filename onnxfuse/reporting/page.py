@@ -148,9 +148,8 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawings: dict[str, An
         yield _PageSection("Graph", graph_html(index, graphs))
     if graphs or model.get("optimize"):
         yield _PageSection("Fusions by rule", _fusions(optimized, graphs))
-    misses = optimized.get("near", [])
-    if misses:
-        yield _PageSection("Nearly fused", _near(misses))
+    if misses := _near(optimized.get("near", [])):
+        yield _PageSection("Nearly fused", misses)
     if model.get("regressed") or model.get("changed"):
         changes = [("regressed", line) for line in model["regressed"]]
         changes += [("changed", line) for line in model["changed"]]

@@ -52,7 +52,7 @@ def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_why_it_was_not_fused_and_what_was_made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the small model that the page makes."""
-    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 8
+    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 9
 
 
 def test_what_the_page_of_quantized_models_quotes() -> None:
