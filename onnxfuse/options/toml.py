@@ -97,5 +97,7 @@ def _schema(one: Field) -> dict[str, Any]:
         schema = types.json_schema(kind.type)
     else:
         schema = {"type": "object", "additionalProperties": types.json_schema(kind.values.type)}
+    if kind.aliases:
+        schema = {**schema, "enum": [*schema["enum"], *kind.aliases]}
     described = {**schema, "description": one.option.help.replace("{", "").replace("}", "")}
     return described if one.option.default in (None, ()) else {**described, "default": one.option.default}

@@ -215,11 +215,22 @@ def _option(one: Field, group: type) -> click.Option:
     )  # fmt: skip
 
 
+class _Words(click.Choice[str]):
+    """A choice of words, which have other names, too; help lists the words alone."""
+
+    def __init__(self, words: Sequence[str], aliases: Mapping[str, str]) -> None:
+        super().__init__(words)
+        self.aliases = aliases
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        return super().convert(self.aliases.get(value, value), parameter, context)
+
+
 def _word(one: Field) -> Any:
     """Return click's type of one word of an option."""
     kind, option = one.kind, one.option
     if option.words or kind.words:
-        return click.Choice([*option.words] or kind.words)
+        return _Words([*option.words] or kind.words, kind.aliases)
     if option.from_flag is not None:
         return click.FloatRange(0, min_open=True)
     if kind.parser == "integer":
