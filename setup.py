@@ -54,8 +54,8 @@ class Wheel(bdist_wheel):
 
 
 setup(
-    packages=[*find_packages(include=["onnxfuse", "onnxfuse.*"]), "onnxfuse.rules.shipped"],
-    package_dir={"onnxfuse.rules.shipped": "rules"},
+    packages=[*find_packages(include=["onnxfuse", "onnxfuse.*"]), "onnxfuse.rules.shipped", "onnxfuse.pages"],
+    package_dir={"onnxfuse.rules.shipped": "rules", "onnxfuse.pages": "docs"},
     ext_modules=[engine],
     cmdclass={"build_ext": Library, "bdist_wheel": Wheel},
 )

@@ -261,6 +261,17 @@ class ConfigCommand(Common, total=False):
     schema: Annotated[Flag, Option(False, "Print the JSON schema of onnxfuse.toml.", "--schema")]
 
 
+class DocsCommand(Common, total=False):
+    """List the pages of the documentation, show PAGE, or find WORDS in all pages.
+
+    The pages come with the package: `onnxfuse docs pipeline` shows one as text, `onnxfuse docs external data` finds the
+    lines that have both words.
+    """
+
+    words: Annotated[tuple[str, ...], Argument("[PAGE | WORDS...]", "text", required=False, many=True,
+        complete="pages")]
+
+
 class CompletionCommand(Shared, total=False):
     """Print the completion script for SHELL.
 
@@ -292,6 +303,7 @@ GROUPS: dict[str, type] = {
     "ci": CiCommand,
     "doctor": DoctorCommand,
     "config": ConfigCommand,
+    "docs": DocsCommand,
     "completion": CompletionCommand,
 }
 """The arguments and options of each command."""

@@ -33,6 +33,7 @@ WRITTEN = {
     "reference/commands.md": "docs/COMMANDS.md",
     "reference/python.md": "docs/PYTHON.md",
     "reference/kernel_pack.md": "docs/KERNEL_PACK.md",
+    "reference/topics.md": "docs/TOPICS.md",
     "reference/glossary.md": "docs/GLOSSARY.md",
     "performance/models.md": "docs/SPEED.md",
     "performance/kernels.md": "models/PERFORMANCE.md",
@@ -45,7 +46,7 @@ WRITTEN = {
     "project/contributing.md": "CONTRIBUTING.md",
     "project/decisions.md": "docs/dev/DECISIONS.md",
     "project/models.md": "models/README.md",
-    "project/security.md": "SECURITY.md",
+    "project/security.md": "docs/SECURITY.md",
     "project/changelog.md": "CHANGELOG.md",
 }
 """Pages that people write, by the place on the site; they read well in the repository, too."""
@@ -81,7 +82,7 @@ def menu() -> Menu:
         ("Reference", [
             ("Commands", [("At a glance", "reference/commands.md"), *_commands()]),
             ("Python", [("At a glance", "reference/python.md"), *_python()]),
-            ("Kernel packs", "reference/kernel_pack.md"), ("Glossary", "reference/glossary.md"),
+            ("Find a topic", "reference/topics.md"), ("Kernel packs", "reference/kernel_pack.md"), ("Glossary", "reference/glossary.md"),
         ]),
         ("Performance", [
             ("Models", "performance/models.md"), ("Kernels", "performance/kernels.md"),

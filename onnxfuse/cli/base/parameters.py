@@ -16,6 +16,7 @@ from onnxfuse.options import COMMANDS, schema
 from onnxfuse.options.commands import STREAM
 from onnxfuse.options.kinds import extents
 from onnxfuse.options.schema import Argument, Field
+from onnxfuse.support import manual
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
 
 STDIN = "stdin.onnx"
@@ -151,12 +152,18 @@ def command_names(context: click.Context, _: click.Parameter, incomplete: str) -
     return [name for name in COMMANDS if name.startswith(incomplete) and not context.params.get("call")]
 
 
+def page_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the pages of the documentation whose names start with a prefix; nothing after the first word."""
+    return [name for name in manual.pages() if name.startswith(incomplete) and not context.params.get("words")]
+
+
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem] | list[str]]
 COMPLETE: Mapping[str, Completer] = {
     "rules": rule_names,
     "optional rules": optional_rule_names,
     "nodes": node_names,
     "commands": command_names,
+    "pages": page_names,
 }
 
 
