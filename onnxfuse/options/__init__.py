@@ -35,7 +35,7 @@ COMMANDS = {name: text for commands in COMMAND_GROUPS.values() for name, text in
 """All commands. Each is the function `command` of a module of `onnxfuse.cli.commands`, imported on use; hyphens in its
 name become underscores."""
 EXAMPLES = {
-    "onnxfuse optimize model.onnx fused.onnx --precision float16": "fuse, in half precision where it is accurate enough",
+    "onnxfuse optimize model.onnx fused.onnx --precision float16": "fuse, in half precision where accurate enough",
     "onnxfuse verify model.onnx fused.onnx": "prove that both compute the same",
     "onnxfuse bench model.onnx fused.onnx --shape batch=8": "measure whether it is faster",
 }

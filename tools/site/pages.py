@@ -18,6 +18,7 @@ WRITTEN = {
     "index.md": "README.md",
     "tutorial.md": "docs/TUTORIAL.md",
     "your_fusion.md": "docs/YOUR_FUSION.md",
+    "guides/how_it_works.md": "docs/ONE_MODEL.md",
     "guides/verify.md": "docs/VERIFY.md",
     "guides/explain.md": "docs/EXPLAIN.md",
     "guides/measuring.md": "docs/MEASURING.md",
@@ -69,7 +70,8 @@ def menu() -> Menu:
         ("onnxfuse", "index.md"),
         ("Tutorial", [("A verified speed-up", "tutorial.md"), ("A fusion of your own", "your_fusion.md")]),
         ("Guides", [
-            ("How verify judges", "guides/verify.md"), ("Why was it not fused?", "guides/explain.md"),
+            ("How it works", "guides/how_it_works.md"), ("How verify judges", "guides/verify.md"),
+            ("Why was it not fused?", "guides/explain.md"),
             ("Measuring", "guides/measuring.md"), ("The first run, and new shapes", "guides/first_run.md"),
             ("Quantized models", "guides/quantized.md"), ("In a pipeline", "guides/pipeline.md"),
             ("Serving without Python", "guides/serving.md"),
@@ -82,14 +84,15 @@ def menu() -> Menu:
         ("Reference", [
             ("Commands", [("At a glance", "reference/commands.md"), *_commands()]),
             ("Python", [("At a glance", "reference/python.md"), *_python()]),
-            ("Find a topic", "reference/topics.md"), ("Kernel packs", "reference/kernel_pack.md"), ("Glossary", "reference/glossary.md"),
+            ("Find a topic", "reference/topics.md"), ("Kernel packs", "reference/kernel_pack.md"),
+            ("Glossary", "reference/glossary.md"),
         ]),
         ("Performance", [
             ("Models", "performance/models.md"), ("Kernels", "performance/kernels.md"),
             ("Survey of exports", "performance/survey.md"), ("Attention", "performance/attention.md"),
         ]),
         ("The project", [
-            ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
+            ("Through the code", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
             ("Integers", "project/integers.md"), ("Costs", "project/costs.md"),
             ("Decisions", "project/decisions.md"), ("Contributing", "project/contributing.md"),
             ("Sample models", "project/models.md"), ("Security", "project/security.md"),

@@ -1,6 +1,6 @@
 """`onnxfuse docs`: list the pages of the documentation, show one, or find words in them."""
 
-from typing import Unpack
+from typing import Any, Unpack
 
 from rich.markup import escape
 
@@ -15,6 +15,8 @@ def command(**given: Unpack[DocsCommand]) -> int:
     """Run the command and print its result."""
     words = given["words"]
     page = "-".join(words).lower().removesuffix(".md").replace("_", "-")
+    facts: dict[str, Any]
+    screen: Blocks
     if not words:
         facts = {"pages": {name: manual.title(name) for name in manual.pages()}}
         screen = _list(facts["pages"])
