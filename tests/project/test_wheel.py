@@ -3,6 +3,7 @@
 import os
 import runpy
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,29 @@ def test_a_wheel_is_for_the_glibc_that_its_library_asks_for(
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(setuptools, "setup", lambda **facts: None)
     assert runpy.run_path("setup.py")["with_glibc"]("linux_x86_64", library) == platform
+
+
+def test_a_release_names_the_repository_that_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variables of its workflow; a build elsewhere names none, which nobody could check."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(setuptools, "setup", lambda **facts: None)
+    urls = runpy.run_path("setup.py")["urls"]
+    assert urls({}) == {}
+    found = urls({"GITHUB_SERVER_URL": "https://host", "GITHUB_REPOSITORY": "o/onnxfuse"})
+    assert (found["Homepage"], found["Issues"]) == ("https://host/o/onnxfuse", "https://host/o/onnxfuse/issues")
+
+
+def test_the_page_of_installing_has_the_extras_and_versions() -> None:
+    """Each extra for users is in its table; its oldest versions are those that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "INSTALL.md").read_text(encoding="utf-8")
+    for extra in project["optional-dependencies"].keys() - {"dev", "survey", "serving"}:
+        assert f"| `{extra}` |" in page, extra
+    (runtime,) = (r.partition(">=")[2] for r in project["dependencies"] if r.startswith("onnxruntime-gpu"))
+    (onnx,) = (r.partition(">=")[2] for r in project["dependencies"] if r.startswith("onnx>"))
+    assert f"| ONNX Runtime | {runtime} |" in page
+    assert f"| onnx | {onnx} |" in page
+    assert f"| Python | {project['requires-python'].removeprefix('>=')} |" in page
 
 
 def test_the_wheel_is_built_from_clean_and_its_tag_checked(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ Menu = list[tuple[str, "str | Menu"]]
 
 WRITTEN = {
     "index.md": "README.md",
+    "install.md": "docs/INSTALL.md",
     "tutorial.md": "docs/TUTORIAL.md",
     "your_fusion.md": "docs/YOUR_FUSION.md",
     "guides/how_it_works.md": "docs/ONE_MODEL.md",
@@ -67,7 +68,7 @@ GROUPS = {
 def menu() -> Menu:
     """Return the menu."""
     return [
-        ("onnxfuse", "index.md"),
+        ("onnxfuse", "index.md"), ("Install", "install.md"),
         ("Tutorial", [("A verified speed-up", "tutorial.md"), ("A fusion of your own", "your_fusion.md")]),
         ("Guides", [
             ("How it works", "guides/how_it_works.md"), ("How verify judges", "guides/verify.md"),

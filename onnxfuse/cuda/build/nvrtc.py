@@ -150,6 +150,6 @@ def _nvrtc() -> Any:
     except (ImportError, RuntimeError) as error:
         raise NoCompilerError(
             f"NVRTC, the CUDA compiler library, cannot be loaded: {error}",
-            "pip install 'onnxfuse[cuda]'",
+            "pip install 'onnxfuse[nvrtc]'",
         ) from error
     return nvrtc
