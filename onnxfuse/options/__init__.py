@@ -21,6 +21,7 @@ COMMAND_GROUPS = {
     "Deploy": {
         "compile": "Compile a fused model's kernels for ranges of shapes into one file next to it.",
         "export-library": "Export a folder that serves a fused model from C++, C#, Java or Triton, without Python.",
+        "init": "Write a first onnxfuse.toml from the models in a folder.",
         "ci": "Check models against onnxfuse.toml and onnxfuse.lock.",
     },
     "Set up": {

@@ -224,14 +224,26 @@ class ExportLibraryCommand(ExportFolder, Common, total=False):
     folder: Annotated[Path, Argument("DIR")]
 
 
+class InitCommand(Common, total=False):
+    """Write a first onnxfuse.toml into FOLDER, by default this one, from the models in it and below.
+
+    Each model gets a table with its path and output; the sizes that you serve and a lower precision are comments to
+    edit. Models with fused ops, hidden folders and installed packages are left out.
+    """
+
+    folder: Annotated[Path, Argument("[FOLDER]", "folder", required=False)]
+    force: Annotated[Flag, Option(False, "Replace an onnxfuse.toml that is there.", "--force")]
+
+
 class CiCommand(CiChecks, CustomOps, Reports, Common, total=False):
     """Check the models of CONFIG against its requirements, and against its lock file.
 
-    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
-    and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
-    or false), bench (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an
-    additional node or float32 node compared with the lock, or a larger error exits 4 with the reason; a numerical
-    mismatch exits 1. An output is written only if all checks pass.
+    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one; a pyproject.toml with
+    [[tool.onnxfuse.model]] is read, too. Each [[model]] has path, which may be a pattern, and may have output, require
+    (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs; or false), bench
+    (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an additional node or float32
+    node compared with the lock, or a larger error exits 4 with the reason; a numerical mismatch exits 1. An output is
+    written only if all checks pass.
     """
 
     config: Annotated[Path | None, Argument("[CONFIG]", required=False)]
@@ -300,6 +312,7 @@ GROUPS: dict[str, type] = {
     "view": ViewCommand,
     "compile": CompileCommand,
     "export-library": ExportLibraryCommand,
+    "init": InitCommand,
     "ci": CiCommand,
     "doctor": DoctorCommand,
     "config": ConfigCommand,

@@ -371,3 +371,44 @@ def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, t
     assert result.code == 2
     assert "onnxfuse.lock" in result.err
     assert "onnxfuse ci --update" in result.err
+
+
+def test_a_pattern_holds_for_each_of_its_models(repository: Path, onnxfuse_command: Command) -> None:
+    """Each is a model of its own, named by its path below the pattern; `output` is a folder, whose files are none."""
+    (repository / "models" / "large").mkdir(parents=True)
+    for name in ("models/a.onnx", "models/large/b.onnx"):
+        (repository / name).write_bytes((repository / "in.onnx").read_bytes())
+    table = '[[model]]\npath = "models/**/*.onnx"\noutput = "models/fused"\nverify = false\n'
+    (repository / "onnxfuse.toml").write_text(table)
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert sorted(json.loads((repository / "onnxfuse.lock").read_text())["models"]) == ["a", "large/b"]
+    assert (repository / "models" / "fused" / "large" / "b.onnx").is_file()
+    again = onnxfuse_command("ci", "--locked")
+    assert again.out.startswith("ok: 2 of 2 models hold")
+    assert "onnxfuse.toml:1: path is 'none/*.onnx', which matches no file" in told(
+        repository, onnxfuse_command, table.replace("models/**", "none")
+    )
+    assert "name goes with one model" in told(repository, onnxfuse_command, table + 'name = "x"\n')
+
+
+def told(repository: Path, onnxfuse_command: Command, config: str) -> str:
+    """Return what `ci` says of a configuration that it refuses."""
+    (repository / "onnxfuse.toml").write_text(config)
+    result = onnxfuse_command("ci")
+    assert result.code == 2
+    return result.err
+
+
+def test_the_tables_may_stand_in_pyproject(repository: Path, onnxfuse_command: Command) -> None:
+    """Below [tool.onnxfuse]; the lock is onnxfuse.lock, lines are those of the file, and onnxfuse.toml goes first."""
+    (repository / "onnxfuse.toml").unlink()
+    project = '[project]\nname = "x"\n\n[[tool.onnxfuse.model]]\npath = "in.onnx"\nverify = false\n'
+    (repository / "pyproject.toml").write_text(project)
+    result = onnxfuse_command("ci", "--update")
+    assert result.out.startswith("ok: 1 of 1 model holds to pyproject.toml")
+    assert (repository / "onnxfuse.lock").is_file()
+    (repository / "pyproject.toml").write_text(project + 'shape = "x"\n')
+    assert "pyproject.toml:7: 'shape' is not a key of [[model]]" in onnxfuse_command("ci").err
+    (repository / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    assert "onnxfuse.toml: no such file" in onnxfuse_command("ci").err
+    assert "has no table [tool.onnxfuse]" in onnxfuse_command("ci", "pyproject.toml").err

@@ -15,7 +15,7 @@ from onnxfuse.api.request.options import Options, check_applies, missed, require
 from onnxfuse.api.run import running
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
-from onnxfuse.contract.config import LOCK, Contract, ModelEntry
+from onnxfuse.contract.config import Contract, ModelEntry
 from onnxfuse.contract.lock import (
     Change,
     Lock,
@@ -28,7 +28,7 @@ from onnxfuse.contract.lock import (
     write_lock,
 )
 from onnxfuse.files import io
-from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.files.atomic_write import as_model_error, check_no_links, together
 from onnxfuse.options.functions import CiChecks
 from onnxfuse.options.groups import PROVIDERS
 from onnxfuse.options.schema import filled
@@ -243,7 +243,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
     selected = read_config(config, names)
     config = selected.path
-    lock_file = config.with_suffix(LOCK)
+    lock_file = contract_file.lock_of(config)
     if update:
         check_no_links(lock_file, lock_file.parent)
     old_lock = None if update else read_lock(lock_file)
@@ -337,6 +337,8 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
         _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
+        with as_model_error(entry.output):
+            entry.output.parent.mkdir(parents=True, exist_ok=True)
         pending.enter_context(
             io.saving(optimized.model, entry.output, external_data=optimized.external_data, opens=optimized.opens())
         )

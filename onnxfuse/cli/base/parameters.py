@@ -190,10 +190,12 @@ def _argument(name: str, argument: Argument) -> click.Argument:
         "model": ModelFile(),
         "outline": ModelFile(weights=False),
         "words": click.Choice(argument.words),
+        "folder": click.Path(path_type=Path, file_okay=False, exists=True),
     }
+    default: dict[str, Any] = {"default": Path()} if argument.kind == "folder" else {}
     return click.Argument(
         [name], metavar=argument.metavar, type=kinds.get(argument.kind), required=argument.required,
-        nargs=-1 if argument.many else 1, shell_complete=COMPLETE.get(argument.complete),
+        nargs=-1 if argument.many else 1, shell_complete=COMPLETE.get(argument.complete), **default,
     )  # fmt: skip
 
 
