@@ -26,6 +26,7 @@ WRITTEN = {
     "guides/first_run.md": "docs/FIRST_RUN.md",
     "guides/quantized.md": "docs/QUANTIZED.md",
     "guides/pipeline.md": "docs/PIPELINE.md",
+    "guides/models_from.md": "docs/MODELS_FROM.md",
     "guides/serving.md": "docs/SERVING.md",
     "guides/example_pipeline.md": "examples/README.md",
     "guides/example_cpp.md": "examples/cpp/README.md",
@@ -75,7 +76,7 @@ def menu() -> Menu:
             ("Why was it not fused?", "guides/explain.md"),
             ("Measuring", "guides/measuring.md"), ("The first run, and new shapes", "guides/first_run.md"),
             ("Quantized models", "guides/quantized.md"), ("In a pipeline", "guides/pipeline.md"),
-            ("Serving without Python", "guides/serving.md"),
+            ("Where models come from", "guides/models_from.md"), ("Serving without Python", "guides/serving.md"),
             ("Examples", [
                 ("A pipeline", "guides/example_pipeline.md"), ("C++", "guides/example_cpp.md"),
                 ("Ray Serve", "guides/example_ray.md"),
