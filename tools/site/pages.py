@@ -26,6 +26,8 @@ WRITTEN = {
     "guides/first_run.md": "docs/FIRST_RUN.md",
     "guides/quantized.md": "docs/QUANTIZED.md",
     "guides/pipeline.md": "docs/PIPELINE.md",
+    "guides/from_trtexec.md": "docs/FROM_TRTEXEC.md",
+    "guides/torch_compile.md": "docs/TORCH_COMPILE.md",
     "guides/models_from.md": "docs/MODELS_FROM.md",
     "guides/serving.md": "docs/SERVING.md",
     "guides/example_pipeline.md": "examples/README.md",
@@ -76,7 +78,9 @@ def menu() -> Menu:
             ("Why was it not fused?", "guides/explain.md"),
             ("Measuring", "guides/measuring.md"), ("The first run, and new shapes", "guides/first_run.md"),
             ("Quantized models", "guides/quantized.md"), ("In a pipeline", "guides/pipeline.md"),
-            ("Where models come from", "guides/models_from.md"), ("Serving without Python", "guides/serving.md"),
+            ("Where models come from", "guides/models_from.md"),
+            ("From trtexec", "guides/from_trtexec.md"), ("Beside torch.compile", "guides/torch_compile.md"),
+            ("Serving without Python", "guides/serving.md"),
             ("Examples", [
                 ("A pipeline", "guides/example_pipeline.md"), ("C++", "guides/example_cpp.md"),
                 ("Ray Serve", "guides/example_ray.md"),
@@ -134,6 +138,7 @@ def pages() -> dict[str, str]:
     for place, source in WRITTEN.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         text = DRAWING.sub(lambda mark: rule_page.drawn(mark[1]), text)
+        text = CHART.sub(lambda mark: _inline(mark[1]), text)
         found[place] = turned(text, source, place, places, linked)
     for one in rules:
         found[place_of_rule(one.name)] = rule_page.page(one)
@@ -147,6 +152,8 @@ def pages() -> dict[str, str]:
 
 DRAWING = re.compile(r"^<!-- drawing: (\w+) -->$", re.MULTILINE)
 """Where the site shows a rule at work; elsewhere the comment shows nothing."""
+CHART = re.compile(r"^!\[[^\]]*\]\((\S+\.svg)\)$", re.MULTILINE)
+"""A chart of the repository, which the site has in the page itself, in the colors that the reader chose."""
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -174,6 +181,10 @@ def turned(text: str, source: str, place: str, places: dict[str, str], linked: s
         parts += [LINK.sub(link, text[end : code.start()]), code[0]]
         end = code.end()
     return "".join([*parts, LINK.sub(link, text[end:])])
+
+
+def _inline(path: str) -> str:
+    return f'<div class="scroll">{(ROOT / path).read_text(encoding="utf-8").strip()}</div>'
 
 
 def _source(path: str) -> str:
