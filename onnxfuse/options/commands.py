@@ -62,6 +62,14 @@ class Reports(TypedDict, total=False):
         "--markdown", "FILE.md")]
 
 
+class CiReports(Reports, total=False):
+    """Report files of `ci`."""
+
+    sarif: Annotated[OptionalPath, _report("Write the failed checks as SARIF, for code scanning.", "--sarif",
+        "FILE.sarif")]
+    badge: Annotated[OptionalPath, _report("Write a badge that says how many models hold.", "--badge", "FILE.svg")]
+
+
 class OptimizeCommand(Optimizing, Reports, Common, total=False):
     """Apply the fusion rules to IN.onnx and write OUT.onnx.
 
@@ -235,7 +243,7 @@ class InitCommand(Common, total=False):
     force: Annotated[Flag, Option(False, "Replace an onnxfuse.toml that is there.", "--force")]
 
 
-class CiCommand(CiChecks, CustomOps, Reports, Common, total=False):
+class CiCommand(CiChecks, CustomOps, CiReports, Common, total=False):
     """Check the models of CONFIG against its requirements, and against its lock file.
 
     CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one; a pyproject.toml with

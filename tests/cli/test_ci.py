@@ -412,3 +412,24 @@ def test_the_tables_may_stand_in_pyproject(repository: Path, onnxfuse_command: C
     (repository / "pyproject.toml").write_text('[project]\nname = "x"\n')
     assert "onnxfuse.toml: no such file" in onnxfuse_command("ci").err
     assert "has no table [tool.onnxfuse]" in onnxfuse_command("ci", "pyproject.toml").err
+
+
+def test_code_scanning_and_a_badge_get_their_files(repository: Path, onnxfuse_command: Command) -> None:
+    """SARIF has a result at the model's line for each failure, the badge the verdict; without failures both say so."""
+    assert onnxfuse_command("ci", "--sarif", "a.sarif", "--badge", "a.svg").code == 0
+    assert json.loads((repository / "a.sarif").read_text())["runs"][0]["results"] == []
+    assert ElementTree.parse(repository / "a.svg").getroot().get("aria-label") == "onnxfuse: 1 of 1 model holds"
+    (repository / "onnxfuse.toml").write_text("\n\n" + CONFIG.replace("nodes = 5", "nodes = 1"))
+    assert onnxfuse_command("ci", "--sarif", "b.sarif", "--badge", "b.svg").code == 4
+    (run,) = json.loads((repository / "b.sarif").read_text())["runs"]
+    (result,) = run["results"]
+    assert result["message"]["text"] == "small: nodes<=1: 4 nodes"
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "onnxfuse.toml"}, "region": {"startLine": 3}}
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [result["ruleId"]] == ["nodes"]
+    label = ElementTree.parse(repository / "b.svg").getroot().get("aria-label")
+    assert label == "onnxfuse: 0 of 1 model holds"
+    (repository / "onnxfuse.toml").write_text("[[model]\n")
+    assert onnxfuse_command("ci", "--sarif", "c.sarif", "--badge", "c.svg").code == 2
+    assert "onnxfuse: error" in (repository / "c.svg").read_text()
+    assert json.loads((repository / "c.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == "error"
