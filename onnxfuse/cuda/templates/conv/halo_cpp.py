@@ -101,7 +101,7 @@ def _constants(work: HaloSource) -> str:
         "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": tiling.warps * 32,
         "FILLS": 4 if tiling.halo.together else 1,
     }  # fmt: skip
-    return f"using X = {element_types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(facts)
+    return stencil_cpp.element_aliases(work) + constants(facts)
 
 
 def _warpgroup_product(work: HaloSource) -> str:

@@ -69,6 +69,8 @@ def parse_op(op: FusedOp) -> Convolution:
         raise UnsupportedError("a depthwise convolution between transposes of another kind")
     if parts.mean is not None and parts.resizing is not None:
         raise UnsupportedError("a mean of a resized image")
+    if parts.mean is not None and parts.w >= 0 and convolution.factors(op, parts).is_integer:
+        raise UnsupportedError("a mean of sums of integers")
     if parts.others:
         raise UnsupportedError("images side by side")
     return parts

@@ -1,11 +1,11 @@
 // The window of a depthwise convolution: the sum of what it sees, each element times its weight.
 
 struct Window {
-  float at[KERNEL_H][KERNEL_W][CHANNELS];
+  Sum at[KERNEL_H][KERNEL_W][CHANNELS];
 };
 
 DEVICE Window load_window(const Pointers& pointers, Index channel) {
-  const X* from = pointers.w;
+  const Weight* from = pointers.w;
   Window weights;
   UNROLLED for (int r = 0; r < KERNEL_H; ++r)
     UNROLLED for (int s = 0; s < KERNEL_W; ++s) {
@@ -28,7 +28,7 @@ DEVICE void see(Sums& sums, const Window& weights, const Line& line, int i, bool
                 const Parameters& p) {
   UNROLLED for (int j = 0; j < INPUT_COLUMNS; ++j)
     UNROLLED for (int c = 0; c < CHANNELS; ++c) {
-      const float x = line.get(j, c);
+      const Sum x = line.get(j, c);
       UNROLLED for (int row = 0; row < ROWS; ++row) {
         const int r = weight_at(i, row, STRIDE_H, DILATION_H, KERNEL_H);
         UNROLLED for (int column = 0; column < COLUMNS; ++column) {
