@@ -17,7 +17,7 @@ from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
-from tests.emulator import emulate
+from tests.emulator import copy_engine, emulate
 from tests.support.kernels import programs, quantized
 
 INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
@@ -267,6 +267,18 @@ def test_images_are_padded_with_their_zero_point_where_they_are_quantized(kernel
     (got,) = emulate.run(plan, [x, scale, zero], [np.uint8], aligned)
     steps = np.clip(np.rint(x / scale) + zero, 0, 255)
     np.testing.assert_array_equal(got, np.pad(steps, ((0, 0), (1, 0), (2, 1), (0, 0)), constant_values=zero))
+
+
+@pytest.mark.parametrize(("channels", "terms"), [(16, 64), (64, 64), (80, 128), (128, 128)])
+def test_channels_that_fill_half_of_a_row_are_half_a_step(channels: int, terms: int) -> None:
+    """They are fetched and multiplied alone: what lies beside them in the row is another tap's, and none of theirs."""
+    fused, shapes = quantized.case(quantized.WINDOW, (2, 9, 8), 32, (3, 3, channels), attributes="pads = [1,1,1,1]")
+    plan = cuda.plan(fused, tuple(shapes), True, H200)
+    assert [m.box[0] for m in plan.tensor_maps[:2]] == [terms, terms]
+    assert f"constexpr int SLICES = {terms // 32};" in plan.kernel.text
+    inputs = quantized.drawn(shapes, INT8)
+    sums = copy_engine.convolved(plan, *inputs[:2])
+    np.testing.assert_array_equal(sums.reshape(2, 9, 8, 32), quantized.convolved(inputs, "pads = [1,1,1,1]"))
 
 
 @pytest.mark.parametrize("attributes", ["kernel_shape = [3,3]", "strides = [2,2]"])
