@@ -354,7 +354,14 @@ def windows_of(x: np.ndarray, w: np.ndarray, groups: int, pads: int, stride: int
     ],
 )
 def test_windows_of_few_channels(
-    template: str, channels: int, filters: int, groups: int, kernel: int, stride: int, size: tuple[int, int], aligned: bool
+    template: str,
+    channels: int,
+    filters: int,
+    groups: int,
+    kernel: int,
+    stride: int,
+    size: tuple[int, int],
+    aligned: bool,
 ) -> None:
     """First layers, groups and depthwise ones: 8-bit images and filters, exact sums, 8 bits written."""
     depthwise, pads = template == "depthwise", kernel // 2

@@ -10,7 +10,6 @@ from onnxfuse.cuda.isa.factors import FactorType
 from onnxfuse.cuda.templates.conv import stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
 from onnxfuse.cuda.templates.conv.variant import Halo
-from onnxfuse.symbolic import element_types
 
 LINE = 64
 """Bytes of a pixel's channels in shared memory at a time."""
