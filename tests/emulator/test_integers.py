@@ -380,3 +380,19 @@ def test_windows_of_few_channels(
     plan = cuda.plan(fused, tuple(np.shape(i) for i in inputs), aligned, A100)
     (got,) = emulate.run(plan, inputs, [np.int8], aligned)
     quantized.assert_same_steps(got, quantized.wanted(sums, inputs))
+
+
+@pytest.mark.parametrize("dtype", [INT8, UINT8])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_the_greatest_of_8_bits_is_an_integer(dtype: int, channels: int) -> None:
+    """Padding is no element: not the 0 that a load beside the image gives."""
+    text = """(x) => (y) { i = Transpose <perm = [0,3,1,2]> (x)
+      p = MaxPool <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]> (i) y = Transpose <perm = [0,2,3,1]> (p) }"""
+    fused, limits = ops.op(text, (dtype,), (dtype,), "depthwise"), np.iinfo(ops.NUMPY[dtype])
+    x = np.random.default_rng(0).integers(limits.min, limits.min + 100, (2, 9, 12, channels)).astype(limits.dtype)
+    plan = cuda.plan(fused, (x.shape,), True, A100)
+    assert "using Sum = int;" in plan.kernel.text
+    (got,) = emulate.run(plan, [x], [limits.dtype])
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=limits.min)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
+    np.testing.assert_array_equal(got, windows.max((-1, -2)))

@@ -102,8 +102,8 @@ class ConvolutionBody:
 
     @property
     def sum_type(self) -> str:
-        """C++ type of the sums: exact ones of integers."""
-        return "int" if self.parts.w >= 0 and convolution.factors(self.op, self.parts).is_integer else "float"
+        """C++ type of the sums, or the greatest elements: of integers exact ones."""
+        return "int" if convolution.factors(self.op, self.parts).is_integer else "float"
 
     @cached_property
     def operands(self) -> tuple[StencilOperand, ...]:
