@@ -34,7 +34,7 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
         n = size.columns(number)
         lies, box = (size.k, n), (64, terms // tile.cluster)
         if product.transposed:
-            lies, box = (n, size.k), (terms, tile.n // tile.cluster)
+            lies, box = (n, size.k), (fetched, tile.n // tile.cluster)
         maps.append(_map(product.b, parts.factors.right, *lies, box, matrices=right, to_tf32=parts.to_tf32))
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = min(CHUNK, ROW_BYTES // element_types.TYPES[output.dtype].size)
