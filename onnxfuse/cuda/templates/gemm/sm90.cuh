@@ -111,7 +111,7 @@ DEVICE void produce(const SharedMemory& shared, const TensorMaps& maps, unsigned
     for (Index step = 0; step < steps.count; ++step) {
       pipeline.producer_acquire(state);
       const unsigned full = pipeline.full(state), a = shared.a(state);
-      pipeline.producer_expect(state, FETCHED_LEFT * LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
+      pipeline.producer_expect(state, (FETCHED_LEFT * LEFT_ROWS + ACCUMULATED * TILE_N) * FETCHED_SLICES * 32);
       load_left(maps, terms, a, a + FACTORS_BYTES, A_BYTES, full);
       UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
         terms.load_right(shared.b(state) + g * B_BYTES, &maps.b[tile.sibling + g], tile.column, CLUSTER > 1 ? rank : 0, full);
