@@ -36,6 +36,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         or 0 in (size.m, size.k, *size.widths)
         or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
         or parts.products[0].a_transposed
+        or parts.packed is not None
         or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
     ):
         return False

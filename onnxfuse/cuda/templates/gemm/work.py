@@ -108,6 +108,8 @@ class SkinnyParameters:
     """Parameters of the kernel for few rows for a problem."""
 
     strip: Strip
+    rows: int
+    """Rows that a block computes: 8, or 16."""
     stages: int
     """Stages of each warp's ring."""
     shared_bytes: int

@@ -1,0 +1,308 @@
+// y = body(A B0, A B1, ..., operands) of at most ROWS rows, by weights in few bits (packed.cuh): matrix products whose time
+// is that of bringing the bits, once, from memory, with everything pointwise after them.
+//
+// A [m, k]; its lines may hold more than is read of them. B [n, k] of 4 or 8 bits, k a multiple of TERMS, n of 8, all lines
+// on a boundary of 16 bytes. Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A: float16,
+// bfloat16. Accuracy: numbers less their zero points are exact in the type of A (of zero points that are REAL rounded to
+// it); float accumulators for each block, which are multiplied by its scale in float, and added, a warp's share of the
+// terms in each, in the order of the warps; the body reads them unrounded, and each output is rounded once.
+//
+// A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns (split-K within a block).
+// A warp fetches numbers, scales and zero points for itself, by asynchronous copies through a pipeline of STAGES of its own.
+// As many bytes are on their way as the rings of a GPU's blocks hold, and where B is a weight (CONSTANT), which no kernel
+// writes, they are before the kernel ahead has ended. Products are taken the other way round, B A: sixteen columns are the
+// rows of a fragment, whose elements a lane makes of one word of numbers; eight rows of A are its columns, in the order of the
+// terms in which a word gives them, and come from the cache straight to registers a step ahead.
+
+constexpr int LINE = 64;                                 // bytes of a column's numbers in a step of a warp
+constexpr int TERMS = LINE * 8 / RightFactor::BITS;      // of a step of a warp
+constexpr int PIECES = LINE / 16;
+constexpr int PIECE_TERMS = TERMS / PIECES;
+constexpr int WORD_TERMS = PIECE_TERMS / 4;              // of a word, which is a lane's of a piece
+constexpr int PRODUCTS = WORD_TERMS / 4;                 // of fragments, of a piece
+constexpr int BLOCKS = TERMS > RightFactor::BLOCK ? TERMS / RightFactor::BLOCK : 1;  // of a column in a step
+constexpr int PER_BLOCK = PIECES / BLOCKS;               // pieces
+constexpr int TILES = COLUMNS / 16, PARTS = ROWS / 8;
+constexpr int SCALE_BYTES = BLOCKS * 2 < 4 ? 4 : BLOCKS * 2;  // of a column in a step: a word at least
+constexpr int ZERO_BYTES = RightFactor::ZEROS == Zeros::MIDDLE ? 0 : RightFactor::ZEROS == Zeros::PACKED ? 4 : SCALE_BYTES;
+constexpr int SCALES = COLUMNS * LINE, ZEROS = SCALES + COLUMNS * SCALE_BYTES;  // where they begin in a strip
+constexpr int STRIP_BYTES = ZEROS + COLUMNS * ZERO_BYTES;                       // of a step, of each product
+constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
+constexpr int STEP_TERMS = WARPS * TERMS;
+static_assert(RightFactor::BITS == 4 || RightFactor::BITS == 8, "a word holds eight or four terms");
+static_assert(RightFactor::BLOCK >= PIECE_TERMS, "a piece has one scale");
+static_assert(COLUMNS % 16 == 0 && (ROWS == 8 || ROWS == 16), "fragments are whole");
+using Strip = SwizzledTile<LINE, XorSwizzle<PIECES>>;
+using Mma = MmaSync<Factor>;
+using Pipeline = AsyncPipeline<WarpScope, STAGES>;
+static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= BlockSums::BYTES,
+              "the plan counts as the kernel does");
+
+// ---- numbers of few bits as elements
+
+// A pair of elements less another one.
+DEVICE unsigned minus_pair(unsigned a, unsigned b, f16*) { return minus_f16x2(a, b); }
+DEVICE unsigned minus_pair(unsigned a, unsigned b, bf16*) { return minus_bf16x2(a, b); }
+
+// 1024 as float16, and 128 as bfloat16: their last bits count by one, so that a number in place of them is added.
+template <class> struct Base {
+  static constexpr unsigned BITS = 0x6400;
+};
+template <> struct Base<bf16> {
+  static constexpr unsigned BITS = 0x4300;
+};
+// A float whose last bits count by one, 2^23: eight bits are too many for those of bfloat16.
+constexpr unsigned WIDE_BASE = 0x4b000000;
+constexpr bool BY_FLOATS = RightFactor::BITS == 8 && Base<Factor>::BITS == 0x4300;
+
+// What is subtracted from the numbers of a block: the base and the zero point.
+struct Zero {
+  unsigned base;  // of a pair; BY_FLOATS of one number
+  unsigned more;  // a pair, REAL
+
+  DEVICE Zero() : base(with((unsigned)RightFactor::MIDDLE)), more(0) {}
+  static DEVICE unsigned with(unsigned zero) {
+    return BY_FLOATS ? WIDE_BASE + zero : (Base<Factor>::BITS + zero) * 0x10001u;
+  }
+  DEVICE unsigned less(unsigned pair) const {
+    const unsigned number = minus_pair(pair, base, (Factor*)nullptr);
+    return RightFactor::ZEROS == Zeros::REAL ? minus_pair(number, more, (Factor*)nullptr) : number;
+  }
+  // Of two numbers in the lowest bytes of words.
+  DEVICE unsigned less(unsigned low, unsigned high) const {
+    const float zero = float_of_bits(base);
+    const unsigned pair =
+        floats_to_bf16x2(float_of_bits(WIDE_BASE | low) - zero, float_of_bits(WIDE_BASE | high) - zero);
+    return RightFactor::ZEROS == Zeros::REAL ? minus_pair(pair, more, (Factor*)nullptr) : pair;
+  }
+};
+
+// The pairs of a word, as the order of A's terms has them: of eight numbers 0 and 4, 1 and 5, 2 and 6, 3 and 7; of four
+// 0 and 1, 2 and 3.
+DEVICE void pairs_of(unsigned (&pair)[PRODUCTS * 2], unsigned word, const Zero& zero) {
+  if constexpr (RightFactor::BITS == 4) {
+    constexpr unsigned BASE = Base<Factor>::BITS * 0x10001u;
+    UNROLLED for (int i = 0; i < 4; ++i) pair[i] = zero.less((word >> 4 * i & 0x000f000fu) | BASE);
+  } else if constexpr (BY_FLOATS) {
+    UNROLLED for (int i = 0; i < 2; ++i) pair[i] = zero.less(word >> 16 * i & 0xffu, word >> (16 * i + 8) & 0xffu);
+  } else {
+    constexpr unsigned HIGH = Base<Factor>::BITS >> 8;
+    pair[0] = zero.less(select_bytes(word, HIGH, 0x4140));
+    pair[1] = zero.less(select_bytes(word, HIGH, 0x4342));
+  }
+}
+
+// ---- the factors
+
+// A warp's strip of B: columns `column` on, from term `term` on.
+struct Right {
+  RightFactor matrix;
+  Index column, term, terms;
+  int columns;  // of the strip's
+
+  DEVICE Right() {}
+  DEVICE Right(const RightFactor& matrix, Index column, Index columns_of_all, Index first, Index terms)
+      : matrix(matrix), column(column), term(first), terms(terms), columns((int)(columns_of_all - column)) {}
+  DEVICE void next() { term += STEP_TERMS; }
+  DEVICE Index blocks() const { return terms / RightFactor::BLOCK; }
+  // Of a line's block: where among all, which is its place in the scales and REAL zero points.
+  DEVICE unsigned long long block_of(int line, Index first) const {
+    return (unsigned long long)(column + line) * blocks() + first / RightFactor::BLOCK;
+  }
+  DEVICE void fetch(SharedAddress to) const {
+    const int lane = thread_index() % 32;
+    const bool more = term < terms;
+    UNROLLED for (int turn = 0; turn < COLUMNS / 8; ++turn) {
+      const int line = turn * 8 + lane / PIECES, piece = lane % PIECES;
+      const unsigned long long number = (unsigned long long)(column + line) * terms + term;
+      copy_async<16>(Strip{to}.at(line, piece), matrix.numbers + (number * RightFactor::BITS / 8 + piece * 16),
+                     more && line < columns);
+    }
+    UNROLLED for (int turn = 0; turn < (COLUMNS + 31) / 32; ++turn) {
+      const int line = turn * 32 + lane;
+      if (COLUMNS % 32 != 0 && line >= COLUMNS) break;
+      const bool there = more && line < columns;
+      constexpr unsigned long long WHOLE = ~(unsigned long long)(SCALE_BYTES - 1);
+      const unsigned long long at = block_of(line, term) * 2 & WHOLE;
+      copy_async<SCALE_BYTES>(to + (SCALES + line * SCALE_BYTES), (const char*)matrix.scales + at, there);
+      if constexpr (RightFactor::ZEROS == Zeros::REAL)
+        copy_async<SCALE_BYTES>(to + (ZEROS + line * SCALE_BYTES), (const char*)matrix.zeros + at, there);
+      if constexpr (RightFactor::ZEROS == Zeros::PACKED) {
+        const unsigned long long byte = RightFactor::zero_byte(column + line, term / RightFactor::BLOCK, blocks());
+        copy_async<4>(to + (ZEROS + line * 4), (const char*)matrix.zeros + (byte & ~3ull), there);
+      }
+    }
+  }
+};
+
+// Where the scales and zero points of one column of a strip lie, and where in their words those of a step begin.
+struct OfColumn {
+  SharedAddress scales, zeros;
+  int half, bit;
+
+  // `term`: the step's first one.
+  DEVICE OfColumn(const Right& b, SharedAddress strip, int line, Index term)
+      : scales(strip + (SCALES + line * SCALE_BYTES)), zeros(strip + (ZEROS + line * ZERO_BYTES)) {
+    half = BLOCKS == 1 ? (int)(b.block_of(line, term) % 2) : 0;
+    bit = 0;
+    if constexpr (RightFactor::ZEROS == Zeros::PACKED) {
+      const Index block = term / RightFactor::BLOCK;
+      bit = (int)(RightFactor::zero_byte(b.column + line, block, b.blocks()) % 4) * 8 + RightFactor::zero_shift(block);
+    }
+  }
+  DEVICE unsigned bits_of(SharedAddress words, int block) const {
+    return load_shared(words + block / 2 * 4) >> (BLOCKS == 1 ? half : block % 2) * 16 & 0xffffu;
+  }
+  DEVICE float scale(int block) const { return decode((unsigned short)bits_of(scales, block), (Factor*)nullptr); }
+  DEVICE Zero zero(int block) const {
+    Zero found;
+    if constexpr (RightFactor::ZEROS == Zeros::PACKED)
+      found.base = Zero::with(load_shared(zeros) >> (bit + block * RightFactor::BITS) & RightFactor::MASK);
+    if constexpr (RightFactor::ZEROS == Zeros::REAL) {
+      found.base = Zero::with(0);
+      found.more = bits_of(zeros, block) * 0x10001u;
+    }
+    return found;
+  }
+};
+
+// Of A what a lane has of a step: of PARTS of eight rows the terms of its word of each piece. What has been multiplied is
+// loaded again for the next step.
+struct Left {
+  const Factor* from;
+  Index row, rows, term, terms, pitch;
+  Chunk<WORD_TERMS * 2> held[PIECES][PARTS];
+
+  DEVICE Left(const Factor* matrix, Index first, const Parameters& p) : rows(p.m), term(first), terms(p.k), pitch(p.pitch) {
+    const int lane = thread_index() % 32;
+    row = lane / 4;
+    from = matrix + ((unsigned long long)row * p.pitch + first + lane % 4 * WORD_TERMS);
+  }
+  DEVICE void load(int piece) {
+    UNROLLED for (int part = 0; part < PARTS; ++part) {
+      held[piece][part] = {};
+      if (row + part * 8 < rows && term < terms)
+        held[piece][part] = read((const Chunk<WORD_TERMS * 2>*)(
+            from + ((unsigned long long)(part * 8) * pitch + piece * PIECE_TERMS)));
+    }
+  }
+  DEVICE void next() {
+    term += STEP_TERMS;
+    from += STEP_TERMS;
+  }
+  // The pairs that B's are multiplied by.
+  DEVICE void pairs(unsigned (&pair)[PRODUCTS * 2], int piece, int part) const {
+    const auto& word = held[piece][part].word;
+    if constexpr (RightFactor::BITS == 4) {
+      pair[0] = select_bytes(word[0], word[2], 0x5410);
+      pair[1] = select_bytes(word[0], word[2], 0x7632);
+      pair[2] = select_bytes(word[1], word[3], 0x5410);
+      pair[3] = select_bytes(word[1], word[3], 0x7632);
+    } else {
+      pair[0] = word[0];
+      pair[1] = word[1];
+    }
+  }
+};
+
+// ---- products
+
+struct Sums {
+  float of[ACCUMULATED][TILES][PARTS][4];
+};
+
+// The pieces of A that belong to one block of B's numbers.
+struct BlockRows {
+  unsigned pair[PER_BLOCK][PARTS][PRODUCTS * 2];
+
+  DEVICE BlockRows(const Left& a, int block) {
+    UNROLLED for (int i = 0; i < PER_BLOCK; ++i)
+      UNROLLED for (int part = 0; part < PARTS; ++part) a.pairs(pair[i][part], block * PER_BLOCK + i, part);
+  }
+};
+
+// Sixteen columns of a strip, one block of terms.
+DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const Right& b, SharedAddress strip, int tile,
+                           int block, Index term) {
+  const int lane = thread_index() % 32, line = tile * 16 + lane / 4;
+  const OfColumn upper(b, strip, line, term), lower(b, strip, line + 8, term);
+  const Zero above = upper.zero(block), below = lower.zero(block);
+  float part[PARTS][4] = {};
+  UNROLLED for (int i = 0; i < PER_BLOCK; ++i) {
+    const int piece = block * PER_BLOCK + i;
+    unsigned first[PRODUCTS * 2], second[PRODUCTS * 2];
+    pairs_of(first, load_shared(Strip{strip}.at(line, piece) + lane % 4 * 4), above);
+    pairs_of(second, load_shared(Strip{strip}.at(line + 8, piece) + lane % 4 * 4), below);
+    UNROLLED for (int s = 0; s < PRODUCTS; ++s) {
+      const unsigned a[4] = {first[s * 2], second[s * 2], first[s * 2 + 1], second[s * 2 + 1]};
+      UNROLLED for (int r = 0; r < PARTS; ++r) Mma::multiply(part[r], a, rows.pair[i][r][s * 2], rows.pair[i][r][s * 2 + 1]);
+    }
+  }
+  const float scales[2] = {upper.scale(block), lower.scale(block)};
+  UNROLLED for (int r = 0; r < PARTS; ++r)
+    UNROLLED for (int cell = 0; cell < 4; ++cell) sums[r][cell] += part[r][cell] * scales[cell / 2];
+}
+
+// A lane has of a tile two neighbouring rows of A, in the columns lane / 4 and eight on.
+DEVICE void store_sums(const Sums& sums, int warp) {
+  const int lane = thread_index() % 32;
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+    UNROLLED for (int part = 0; part < PARTS; ++part)
+      UNROLLED for (int next = 0; next < 2; ++next) {
+        float* to = BlockSums::row(warp, g, part * 8 + lane % 4 * 2 + next) + lane / 4;
+        UNROLLED for (int tile = 0; tile < TILES; ++tile)
+          UNROLLED for (int half = 0; half < 2; ++half) to[tile * 16 + half * 8] = sums.of[g][tile][part][half * 2 + next];
+      }
+}
+
+// ---- the kernel
+
+DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& p) {
+  const int sibling = p.sides.sibling(block_index()), warp = thread_index() / 32;
+  const Index first_column = p.sides.own(block_index(), sibling) * COLUMNS, n = p.sides.columns_of(sibling);
+  const Index first = warp * TERMS;
+  const SharedAddress ring = shared_address(shared_floats) + warp * (STAGES * STAGE_BYTES);
+  Right b[ACCUMULATED];
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+    b[g] = Right(right_factor(operands, sibling + g), first_column, n, first, p.k);
+  Pipeline::State producer, consumer;
+  const auto produce = [&] {
+    Pipeline::producer_acquire(producer);
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
+      b[g].fetch(ring + (producer.stage * STAGE_BYTES + g * STRIP_BYTES));
+      b[g].next();
+    }
+    Pipeline::producer_commit();
+    producer.advance();
+  };
+
+  if constexpr (!CONSTANT) join_stream();
+  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) produce();
+  if constexpr (CONSTANT) join_stream();
+  Left a(operands.a(), first, p);
+  UNROLLED for (int piece = 0; piece < PIECES; ++piece) a.load(piece);
+  const Pointers mine = operands.of(sibling);
+  Cells cells[TURNS];
+  UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].load(mine, turn, first_column, n, p);
+
+  Sums sums = {};
+  for (Index step = 0, term = first; step < p.steps; ++step, term += STEP_TERMS) {
+    a.next();
+    Pipeline::consumer_wait(consumer);
+    produce();
+    UNROLLED for (int block = 0; block < BLOCKS; ++block) {
+      const BlockRows rows(a, block);
+      UNROLLED for (int i = 0; i < PER_BLOCK; ++i) a.load(block * PER_BLOCK + i);
+      UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+        UNROLLED for (int tile = 0; tile < TILES; ++tile)
+          multiply_block(sums.of[g][tile], rows, b[g], ring + (consumer.stage * STAGE_BYTES + g * STRIP_BYTES), tile, block, term);
+    }
+    Pipeline::consumer_release(consumer);
+    consumer.advance();
+  }
+  Pipeline::drain();
+  wait_for_block();
+  store_sums(sums, warp);
+  wait_for_block();
+  UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].finish(to, sibling, p);
+}
