@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.symbolic.packing import Packing
 from onnxfuse.verification.reference import recurrent
+from onnxfuse.verification.reference.packed import MatMulNBits
 from onnxfuse.verification.reference.windows import MaxPool
 
 HALF, BRAIN, FLOAT, DOUBLE = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE
@@ -54,21 +54,6 @@ class Gelu(OpRun):
         else:
             gate = 1 / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
         return ((wide * gate).astype(x.dtype),)
-
-
-class MatMulNBits(OpRun):
-    """x by a weight in few bits, and a bias, in the type of x."""
-
-    op_domain = "com.microsoft"
-
-    def _run(
-        self, x: np.ndarray, packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None = None,
-        groups: np.ndarray | None = None, bias: np.ndarray | None = None, *, K: int, N: int, block_size: int,
-        bits: int = 4, accuracy_level: int = 0, weight_prepacked: int = 0,
-    ) -> tuple[np.ndarray]:  # fmt: skip
-        weight = Packing(bits, block_size, K).unpack(packed, scales, zeros, x.dtype)
-        y = np.asarray(x @ weight.T, x.dtype)
-        return (y if bias is None else y + bias,)
 
 
 def op(
