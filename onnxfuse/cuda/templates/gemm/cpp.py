@@ -41,6 +41,7 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
     facts = {
         "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps, "ROWS": fit.rows,
         "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width, "CONSTANT": fit.constant,
+        **({"LINE": fit.line} if fit.line else {}),
     }  # fmt: skip
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",

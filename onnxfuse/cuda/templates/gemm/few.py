@@ -95,6 +95,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _stages(work, strip),
         _shared_bytes(work, strip),
         gcd(WIDTH, *(s.width for s in work.stored)),
+        0,
         all(product.b in work.op.constants for product in parts.products),
     )
     return LaunchPlan(

@@ -14,9 +14,8 @@
 // rows of a fragment, whose elements a lane makes of one word of numbers; eight rows of A are its columns, in the order of the
 // terms in which a word gives them, and come from the cache straight to registers a step ahead.
 
-constexpr int LINE = 64;                                 // bytes of a column's numbers in a step of a warp
 constexpr int TERMS = LINE * 8 / RightFactor::BITS;      // of a step of a warp
-constexpr int PIECES = LINE / 16;
+constexpr int PIECES = LINE / 16;                        // of a column in a step, which has LINE bytes
 constexpr int PIECE_TERMS = TERMS / PIECES;
 constexpr int WORD_TERMS = PIECE_TERMS / 4;              // of a word, which is a lane's of a piece
 constexpr int PRODUCTS = WORD_TERMS / 4;                 // of fragments, of a piece
@@ -31,6 +30,7 @@ constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
 constexpr int STEP_TERMS = WARPS * TERMS;
 static_assert(RightFactor::BITS == 4 || RightFactor::BITS == 8, "a word holds eight or four terms");
 static_assert(RightFactor::BLOCK >= PIECE_TERMS, "a piece has one scale");
+static_assert(LINE == 16 || LINE == 32 || LINE == 64, "lanes fetch whole lines");
 static_assert(COLUMNS % 16 == 0 && (ROWS == 8 || ROWS == 16), "fragments are whole");
 using Strip = SwizzledTile<LINE, XorSwizzle<PIECES>>;
 using Mma = MmaSync<Factor>;
@@ -112,8 +112,9 @@ struct Right {
   DEVICE void fetch(SharedAddress to) const {
     const int lane = thread_index() % 32;
     const bool more = term < terms;
-    UNROLLED for (int turn = 0; turn < COLUMNS / 8; ++turn) {
-      const int line = turn * 8 + lane / PIECES, piece = lane % PIECES;
+    UNROLLED for (int turn = 0; turn < (COLUMNS * PIECES + 31) / 32; ++turn) {
+      const int line = turn * (32 / PIECES) + lane / PIECES, piece = lane % PIECES;
+      if (COLUMNS * PIECES % 32 != 0 && line >= COLUMNS) break;
       const unsigned long long number = (unsigned long long)(column + line) * terms + term;
       copy_async<16>(Strip{to}.at(line, piece), matrix.numbers + (number * RightFactor::BITS / 8 + piece * 16),
                      more && line < columns);

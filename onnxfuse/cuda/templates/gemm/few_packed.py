@@ -13,8 +13,8 @@ from onnxfuse.symbolic.packing import Packing
 FACTORS = (FLOAT16, BFLOAT16)
 ROWS = (8, 16)
 """Rows that a block computes: one or two columns of fragments."""
-LINE = 64
-"""Bytes of a column's numbers in a step of a warp."""
+LINES = (64, 32, 16)
+"""Bytes of a column's numbers in a step of a warp: the most of which its terms are a multiple."""
 PIECE = 16
 """Bytes of the numbers that have one scale at least: those that a copy brings."""
 WIDTHS = (4, 8)
@@ -43,16 +43,21 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
     ):
         return False
     packing = parts.packed.packing
-    if packing.bits not in WIDTHS or packing.block * packing.bits // 8 < PIECE or packing.terms % _terms(packing):
+    if packing.bits not in WIDTHS or packing.block * packing.bits // 8 < PIECE:
         return False
     if size.m > ROWS[-1] or 0 in (size.m, *size.widths):
         return False
     return gcd(8, size.pitch, *size.widths) == 8 and bool(fitting(work, arch))
 
 
+def _line(packing: Packing) -> int:
+    """Return the bytes of a column's numbers in a step of a warp."""
+    return next(line for line in LINES if packing.terms * packing.bits // 8 % line == 0)
+
+
 def _terms(packing: Packing) -> int:
     """Return the terms of a step of a warp."""
-    return LINE * 8 // packing.bits
+    return _line(packing) * 8 // packing.bits
 
 
 def _packing(work: GemmSource) -> Packing:
@@ -90,7 +95,7 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
     assert packed is not None
     scales = max(4, 2 * _terms(packing) // packing.block)
     zeros = 0 if packed.zeros is None else 4 if packed.zeros_packed else scales
-    return strip.warps * work.first_operand * strip.columns * (LINE + scales + zeros)
+    return strip.warps * work.first_operand * strip.columns * (_line(packing) + scales + zeros)
 
 
 def _stages(work: GemmSource, strip: Strip) -> int:
@@ -117,6 +122,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _stages(work, strip),
         _shared_bytes(work, strip),
         gcd(WIDTH, *(s.width for s in work.stored)),
+        _line(_packing(work)),
         all(i in work.op.constants for product in work.parts.products for i in product.weights),
     )
     return LaunchPlan(

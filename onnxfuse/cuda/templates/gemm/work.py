@@ -115,6 +115,8 @@ class SkinnyParameters:
     shared_bytes: int
     width: int
     """Adjacent cells that a thread finishes."""
+    line: int
+    """Bytes of a column's packed numbers per step of a warp; 0: the right factor is not packed."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
 
