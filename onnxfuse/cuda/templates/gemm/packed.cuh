@@ -4,8 +4,6 @@
 // Scales [n, k / BLOCK]. Zero points: none (MIDDLE of the numbers), PACKED like the numbers with the rest of a column's last
 // byte unused, or REAL, of the type of the scales. A number stands for (number - zero point) * scale.
 
-enum class Zeros { MIDDLE, PACKED, REAL };
-
 template <int BITS_, int BLOCK_, Zeros ZEROS_, class Factor> struct PackedMatrix {
   static constexpr int BITS = BITS_, BLOCK = BLOCK_;
   static constexpr Zeros ZEROS = ZEROS_;
