@@ -16,10 +16,11 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import few_packed
 from onnxfuse.cuda.templates.gemm import plan as gemm
-from onnxfuse.cuda.templates.gemm.variant import Block, GemmVariant, Strip
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.packing import Packing
 from tests.emulator import emulate
+from tests.emulator.test_gemm import A100
 from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels import programs
 
@@ -77,15 +78,37 @@ def test_every_form_of_a_weight_of_many_rows(
 ) -> None:
     """By words that are copied, or read one by one where they do not lie on words; float32 as TF32, or all of it."""
     fused, inputs = packed.case("biased", dtype, (33,), 72, Packing(bits, block, k), zeros)
-    plan = cuda.plan(replace(fused, tf32=dtype != FLOAT), shapes(inputs), aligned, H200)
+    plan = cuda.plan(replace(fused, tf32=dtype != FLOAT), shapes(inputs), aligned, A100)
     assert not is_skinny(plan)
     emulated(fused, inputs, plan, aligned=aligned)
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype", "rows", "n", "packing", "zeros", "tile"),
+    [
+        ("plain", HALF, (20,), 64, Packing(4, 32, 192), "none", None),
+        ("biased", BRAIN, (70,), 128, Packing(4, 32, 160), "packed", None),
+        ("swiglu", HALF, (130,), 64, Packing(4, 64, 192), "none", GemmTile(128, 64, 1)),
+        ("residual", HALF, (40,), 128, Packing(8, 32, 96), "packed", None),
+        ("pair", BRAIN, (40,), 64, Packing(8, 64, 192), "real", GemmTile(64, 64, 1)),
+        ("heads", HALF, (2, 40), 128, Packing(4, 128, 256), "real", None),
+        ("plain", HALF, (300,), 256, Packing(4, 32, 704), "packed", GemmTile(128, 128, 1)),
+    ],
+)  # fmt: skip
+def test_hoppers_kernel_makes_elements_of_numbers(
+    body: str, dtype: int, rows: tuple[int, ...], n: int, packing: Packing, zeros: str, tile: GemmTile | None
+) -> None:
+    """More stages than steps and a ring gone round, a last step of few terms, several tiles of a block."""
+    fused, inputs = packed.case(body, dtype, rows, n, packing, zeros)
+    plan = cuda.plan(fused, shapes(inputs), True, H200, GemmVariant(tile=tile))
+    assert "RUN_PIECES" in plan.kernel.text
+    emulated(fused, inputs, plan)
 
 
 @pytest.mark.parametrize("body", BODIES)
 def test_every_body_of_many_rows(body: str) -> None:
     fused, inputs = packed.case(body, HALF, (2, 20), 56, Packing(4, 32, 192), "packed")
-    emulated(fused, inputs, cuda.plan(fused, shapes(inputs), True, H200))
+    emulated(fused, inputs, cuda.plan(fused, shapes(inputs), True, A100))
 
 
 @pytest.mark.parametrize("zeros", packed.ZEROS)

@@ -48,8 +48,8 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
         bounds="KERNEL(THREADS, 2)",
     )  # fmt: skip
     middle = right_factors(work) + results(work)
-    main = "gemm/few.cu" if work.parts.packed is None else "gemm/few_packed.cu"
-    return kernel(work, MMA_SYNC, facts, None, middle, ("gemm/sums.cuh", "gemm/few_cells.cuh", main), end)
+    main = ("gemm/few.cu",) if work.parts.packed is None else ("gemm/packed_pairs.cuh", "gemm/few_packed.cu")
+    return kernel(work, MMA_SYNC, facts, None, middle, ("gemm/sums.cuh", "gemm/few_cells.cuh", *main), end)
 
 
 def right_factors(work: GemmSource) -> str:

@@ -17,8 +17,7 @@
 constexpr int TERMS = LINE * 8 / RightFactor::BITS;      // of a step of a warp
 constexpr int PIECES = LINE / 16;                        // of a column in a step, which has LINE bytes
 constexpr int PIECE_TERMS = TERMS / PIECES;
-constexpr int WORD_TERMS = PIECE_TERMS / 4;              // of a word, which is a lane's of a piece
-constexpr int PRODUCTS = WORD_TERMS / 4;                 // of fragments, of a piece
+constexpr int PRODUCTS = WORD_PAIRS / 2;                 // of fragments, of a piece
 constexpr int BLOCKS = TERMS > RightFactor::BLOCK ? TERMS / RightFactor::BLOCK : 1;  // of a column in a step
 constexpr int PER_BLOCK = PIECES / BLOCKS;               // pieces
 constexpr int TILES = COLUMNS / 16, PARTS = ROWS / 8;
@@ -28,7 +27,6 @@ constexpr int SCALES = COLUMNS * LINE, ZEROS = SCALES + COLUMNS * SCALE_BYTES;  
 constexpr int STRIP_BYTES = ZEROS + COLUMNS * ZERO_BYTES;                       // of a step, of each product
 constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
 constexpr int STEP_TERMS = WARPS * TERMS;
-static_assert(RightFactor::BITS == 4 || RightFactor::BITS == 8, "a word holds eight or four terms");
 static_assert(RightFactor::BLOCK >= PIECE_TERMS, "a piece has one scale");
 static_assert(LINE == 16 || LINE == 32 || LINE == 64, "lanes fetch whole lines");
 static_assert(COLUMNS % 16 == 0 && (ROWS == 8 || ROWS == 16), "fragments are whole");
@@ -37,60 +35,6 @@ using Mma = MmaSync<Factor>;
 using Pipeline = AsyncPipeline<WarpScope, STAGES>;
 static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= BlockSums::BYTES,
               "the plan counts as the kernel does");
-
-// ---- numbers of few bits as elements
-
-// A pair of elements less another one.
-DEVICE unsigned minus_pair(unsigned a, unsigned b, f16*) { return minus_f16x2(a, b); }
-DEVICE unsigned minus_pair(unsigned a, unsigned b, bf16*) { return minus_bf16x2(a, b); }
-
-// 1024 as float16, and 128 as bfloat16: their last bits count by one, so that a number in place of them is added.
-template <class> struct Base {
-  static constexpr unsigned BITS = 0x6400;
-};
-template <> struct Base<bf16> {
-  static constexpr unsigned BITS = 0x4300;
-};
-// A float whose last bits count by one, 2^23: eight bits are too many for those of bfloat16.
-constexpr unsigned WIDE_BASE = 0x4b000000;
-constexpr bool BY_FLOATS = RightFactor::BITS == 8 && Base<Factor>::BITS == 0x4300;
-
-// What is subtracted from the numbers of a block: the base and the zero point.
-struct Zero {
-  unsigned base;  // of a pair; BY_FLOATS of one number
-  unsigned more;  // a pair, REAL
-
-  DEVICE Zero() : base(with((unsigned)RightFactor::MIDDLE)), more(0) {}
-  static DEVICE unsigned with(unsigned zero) {
-    return BY_FLOATS ? WIDE_BASE + zero : (Base<Factor>::BITS + zero) * 0x10001u;
-  }
-  DEVICE unsigned less(unsigned pair) const {
-    const unsigned number = minus_pair(pair, base, (Factor*)nullptr);
-    return RightFactor::ZEROS == Zeros::REAL ? minus_pair(number, more, (Factor*)nullptr) : number;
-  }
-  // Of two numbers in the lowest bytes of words.
-  DEVICE unsigned less(unsigned low, unsigned high) const {
-    const float zero = float_of_bits(base);
-    const unsigned pair =
-        floats_to_bf16x2(float_of_bits(WIDE_BASE | low) - zero, float_of_bits(WIDE_BASE | high) - zero);
-    return RightFactor::ZEROS == Zeros::REAL ? minus_pair(pair, more, (Factor*)nullptr) : pair;
-  }
-};
-
-// The pairs of a word, as the order of A's terms has them: of eight numbers 0 and 4, 1 and 5, 2 and 6, 3 and 7; of four
-// 0 and 1, 2 and 3.
-DEVICE void pairs_of(unsigned (&pair)[PRODUCTS * 2], unsigned word, const Zero& zero) {
-  if constexpr (RightFactor::BITS == 4) {
-    constexpr unsigned BASE = Base<Factor>::BITS * 0x10001u;
-    UNROLLED for (int i = 0; i < 4; ++i) pair[i] = zero.less((word >> 4 * i & 0x000f000fu) | BASE);
-  } else if constexpr (BY_FLOATS) {
-    UNROLLED for (int i = 0; i < 2; ++i) pair[i] = zero.less(word >> 16 * i & 0xffu, word >> (16 * i + 8) & 0xffu);
-  } else {
-    constexpr unsigned HIGH = Base<Factor>::BITS >> 8;
-    pair[0] = zero.less(select_bytes(word, HIGH, 0x4140));
-    pair[1] = zero.less(select_bytes(word, HIGH, 0x4342));
-  }
-}
 
 // ---- the factors
 
@@ -192,7 +136,7 @@ struct Left {
     from += STEP_TERMS;
   }
   // The pairs that B's are multiplied by.
-  DEVICE void pairs(unsigned (&pair)[PRODUCTS * 2], int piece, int part) const {
+  DEVICE void pairs(unsigned (&pair)[WORD_PAIRS], int piece, int part) const {
     const auto& word = held[piece][part].word;
     if constexpr (RightFactor::BITS == 4) {
       pair[0] = select_bytes(word[0], word[2], 0x5410);
@@ -214,7 +158,7 @@ struct Sums {
 
 // The pieces of A that belong to one block of B's numbers.
 struct BlockRows {
-  unsigned pair[PER_BLOCK][PARTS][PRODUCTS * 2];
+  unsigned pair[PER_BLOCK][PARTS][WORD_PAIRS];
 
   DEVICE BlockRows(const Left& a, int block) {
     UNROLLED for (int i = 0; i < PER_BLOCK; ++i)
@@ -231,7 +175,7 @@ DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const
   float part[PARTS][4] = {};
   UNROLLED for (int i = 0; i < PER_BLOCK; ++i) {
     const int piece = block * PER_BLOCK + i;
-    unsigned first[PRODUCTS * 2], second[PRODUCTS * 2];
+    unsigned first[WORD_PAIRS], second[WORD_PAIRS];
     pairs_of(first, load_shared(Strip{strip}.at(line, piece) + lane % 4 * 4), above);
     pairs_of(second, load_shared(Strip{strip}.at(line + 8, piece) + lane % 4 * 4), below);
     UNROLLED for (int s = 0; s < PRODUCTS; ++s) {

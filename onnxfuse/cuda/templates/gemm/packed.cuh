@@ -31,6 +31,10 @@ template <int BITS_, int BLOCK_, Zeros ZEROS_, class Factor> struct PackedMatrix
   }
 };
 
+template <int BITS, int BLOCK, Zeros ZEROS, class Factor>
+DEVICE const void* first_byte(const PackedMatrix<BITS, BLOCK, ZEROS, Factor>& of) {
+  return of.numbers;
+}
 // The same matrix: there is one, for all products of a batch.
 template <int BITS, int BLOCK, Zeros ZEROS, class Factor>
 DEVICE PackedMatrix<BITS, BLOCK, ZEROS, Factor> matrix_at(const PackedMatrix<BITS, BLOCK, ZEROS, Factor>& of,

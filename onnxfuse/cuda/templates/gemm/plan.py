@@ -122,6 +122,8 @@ def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> GemmTile
 def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     """Return the tile with the least estimated time; for few rows the other kernel's block if that takes less."""
     tile, time = sm90.choose(work, arch)
+    if work.parts.packed is not None:  # its warps dequantize beside the products, those of a block between them
+        return tile
     if not work.parts.precise and (work.size.m > costs.mma(arch).few_rows or work.size.window is not None):
         return tile
     block = sm80.choose(work.parts, work.size, arch)
