@@ -56,6 +56,12 @@ DEVICE unsigned select_bytes(unsigned low, unsigned high, unsigned which) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(low), "r"(high), "r"(which));
   return word;
 }
+// word & mask | base in one instruction: of two constants the compiler makes two.
+DEVICE unsigned masked_onto(unsigned word, unsigned mask, unsigned base) {
+  unsigned result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(base));
+  return result;
+}
 // Differences of pairs of 16-bit floats, rounded to nearest even.
 DEVICE unsigned minus_f16x2(unsigned a, unsigned b) {
   unsigned word;

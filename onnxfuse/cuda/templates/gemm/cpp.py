@@ -45,7 +45,7 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
     }  # fmt: skip
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
-        bounds="KERNEL(THREADS, 2)",
+        bounds=f"KERNEL(THREADS, {fit.resident})",
     )  # fmt: skip
     middle = right_factors(work) + results(work)
     main = ("gemm/few.cu",) if work.parts.packed is None else ("gemm/packed_pairs.cuh", "gemm/few_packed.cu")

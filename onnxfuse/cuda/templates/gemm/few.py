@@ -96,6 +96,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _shared_bytes(work, strip),
         gcd(WIDTH, *(s.width for s in work.stored)),
         0,
+        2,
         all(product.b in work.op.constants for product in parts.products),
     )
     return LaunchPlan(

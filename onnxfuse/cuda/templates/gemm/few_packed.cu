@@ -3,9 +3,11 @@
 //
 // A [m, k]; its lines may hold more than is read of them. B [n, k] of 4 or 8 bits, k a multiple of TERMS, n of 8, all lines
 // on a boundary of 16 bytes. Operands of the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A: float16,
-// bfloat16. Accuracy: numbers less their zero points are exact in the type of A (of zero points that are REAL rounded to
-// it); float accumulators for each block, which are multiplied by its scale in float, and added, a warp's share of the
-// terms in each, in the order of the warps; the body reads them unrounded, and each output is rounded once.
+// bfloat16. Accuracy: numbers are multiplied as they are, with what makes elements of their bits, 1024 or 128, added; that
+// and the zero point times the sum of A's terms is subtracted, in the float accumulators of a block: within 2^-24 of a
+// thousand times A, where an element of float16 would be rounded by 2^-12 of up to eight times A. Multiplied by
+// the scale in float they are added, a warp's share of the terms in each, in the order of the warps; the body reads them
+// unrounded, and each output is rounded once.
 //
 // A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns (split-K within a block).
 // A warp fetches numbers, scales and zero points for itself, by asynchronous copies through a pipeline of STAGES of its own.
@@ -80,29 +82,49 @@ struct Right {
   }
 };
 
-// Where the scales and zero points of one column of a strip lie, and where in their words those of a step begin.
+// The scales and zero points of one column in a step.
 struct OfColumn {
-  SharedAddress scales, zeros;
-  int half, bit;
+  unsigned scales[SCALE_BYTES / 4], zeros[ZERO_BYTES / 4 + 1];
+  int half, bit;  // where in their words they begin
 
+  DEVICE OfColumn() {}
   // `term`: the step's first one.
-  DEVICE OfColumn(const Right& b, SharedAddress strip, int line, Index term)
-      : scales(strip + (SCALES + line * SCALE_BYTES)), zeros(strip + (ZEROS + line * ZERO_BYTES)) {
-    half = BLOCKS == 1 ? (int)(b.block_of(line, term) % 2) : 0;
-    bit = 0;
+  DEVICE OfColumn(const Right& b, SharedAddress strip, int line, Index term) : half(0), bit(0) {
+    load(scales, strip + (SCALES + line * SCALE_BYTES));
+    if constexpr (BLOCKS == 1) half = (int)(b.block_of(line, term) % 2);
+    if constexpr (RightFactor::ZEROS == Zeros::REAL) load(zeros, strip + (ZEROS + line * SCALE_BYTES));
     if constexpr (RightFactor::ZEROS == Zeros::PACKED) {
       const Index block = term / RightFactor::BLOCK;
+      zeros[0] = load_shared(strip + (ZEROS + line * 4));
       bit = (int)(RightFactor::zero_byte(b.column + line, block, b.blocks()) % 4) * 8 + RightFactor::zero_shift(block);
     }
   }
-  DEVICE unsigned bits_of(SharedAddress words, int block) const {
-    return load_shared(words + block / 2 * 4) >> (BLOCKS == 1 ? half : block % 2) * 16 & 0xffffu;
+  template <int WORDS> static DEVICE void load(unsigned (&word)[WORDS], SharedAddress from) {
+    if constexpr (SCALE_BYTES == 8) {
+      unsigned two[2];
+      load_shared(two, from);
+      UNROLLED for (int i = 0; i < 2; ++i) word[i] = two[i];
+    } else {
+      UNROLLED for (int i = 0; i < SCALE_BYTES / 4; ++i) word[i] = load_shared(from + i * 4);
+    }
+  }
+  DEVICE unsigned bits_of(const unsigned* words, int block) const {
+    return words[block / 2] >> (BLOCKS == 1 ? half : block % 2) * 16 & 0xffffu;
   }
   DEVICE float scale(int block) const { return decode((unsigned short)bits_of(scales, block), (Factor*)nullptr); }
+  DEVICE unsigned packed_zero(int block) const {
+    return zeros[0] >> (bit + block * RightFactor::BITS) & RightFactor::MASK;
+  }
+  // What numbers are too great by, the base included.
+  DEVICE float offset(int block) const {
+    if constexpr (RightFactor::ZEROS == Zeros::PACKED) return Base<Factor>::VALUE + (float)packed_zero(block);
+    if constexpr (RightFactor::ZEROS == Zeros::REAL)
+      return Base<Factor>::VALUE + decode((unsigned short)bits_of(zeros, block), (Factor*)nullptr);
+    return Base<Factor>::VALUE + RightFactor::MIDDLE;
+  }
   DEVICE Zero zero(int block) const {
     Zero found;
-    if constexpr (RightFactor::ZEROS == Zeros::PACKED)
-      found.base = Zero::with(load_shared(zeros) >> (bit + block * RightFactor::BITS) & RightFactor::MASK);
+    if constexpr (RightFactor::ZEROS == Zeros::PACKED) found.base = Zero::with(packed_zero(block));
     if constexpr (RightFactor::ZEROS == Zeros::REAL) {
       found.base = Zero::with(0);
       found.more = bits_of(zeros, block) * 0x10001u;
@@ -155,37 +177,85 @@ struct Left {
 struct Sums {
   float of[ACCUMULATED][TILES][PARTS][4];
 };
+struct Yes {
+  static constexpr bool value = true;
+};
+struct No {
+  static constexpr bool value = false;
+};
 
-// The pieces of A that belong to one block of B's numbers.
+// The pieces of A that belong to one block of B's numbers, and their sums: of the two rows that a lane has of a tile.
 struct BlockRows {
   unsigned pair[PER_BLOCK][PARTS][WORD_PAIRS];
+  float total[PARTS][4];
 
   DEVICE BlockRows(const Left& a, int block) {
-    UNROLLED for (int i = 0; i < PER_BLOCK; ++i)
-      UNROLLED for (int part = 0; part < PARTS; ++part) a.pairs(pair[i][part], block * PER_BLOCK + i, part);
+    constexpr unsigned ONE = (BASE == 0x6400 ? 0x3c00u : 0x3f80u) * 0x10001u;
+    const unsigned ones[4] = {ONE, ONE, ONE, ONE};
+    UNROLLED for (int part = 0; part < PARTS; ++part) {
+      UNROLLED for (int cell = 0; cell < 4; ++cell) total[part][cell] = 0.0f;
+      UNROLLED for (int i = 0; i < PER_BLOCK; ++i) {
+        a.pairs(pair[i][part], block * PER_BLOCK + i, part);
+        UNROLLED for (int s = 0; s < PRODUCTS; ++s)
+          Mma::multiply(total[part], ones, pair[i][part][s * 2], pair[i][part][s * 2 + 1]);
+      }
+    }
+  }
+  // Whether that holds for the rows of all lanes.
+  DEVICE bool are_finite() const {
+    float greatest = 0.0f;
+    UNROLLED for (int part = 0; part < PARTS; ++part) greatest = greater(greatest, greater(abs(total[part][0]), abs(total[part][1])));
+    return !any_of_warp(!(greatest < float_of_bits(0x7f800000u)));
   }
 };
 
-// Sixteen columns of a strip, one block of terms.
-DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const Right& b, SharedAddress strip, int tile,
-                           int block, Index term) {
+// Sixteen columns of a strip, one block of terms. SHIFTED: the sums of A's rows take what the numbers are too great by from
+// the products; with an infinity in them, which has to meet the numbers as they are, each is made smaller before.
+template <bool SHIFTED>
+DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const OfColumn (&of)[2], SharedAddress strip,
+                           int tile, int block) {
   const int lane = thread_index() % 32, line = tile * 16 + lane / 4;
-  const OfColumn upper(b, strip, line, term), lower(b, strip, line + 8, term);
-  const Zero above = upper.zero(block), below = lower.zero(block);
-  float part[PARTS][4] = {};
+  float part[PARTS][4];
+  const float offsets[2] = {of[0].offset(block), of[1].offset(block)};
+  UNROLLED for (int r = 0; r < PARTS; ++r)
+    UNROLLED for (int cell = 0; cell < 4; ++cell)
+      part[r][cell] = SHIFTED ? -offsets[RightFactor::ZEROS == Zeros::MIDDLE ? 0 : cell / 2] * rows.total[r][cell % 2] : 0.0f;
   UNROLLED for (int i = 0; i < PER_BLOCK; ++i) {
-    const int piece = block * PER_BLOCK + i;
-    unsigned first[WORD_PAIRS], second[WORD_PAIRS];
-    pairs_of(first, load_shared(Strip{strip}.at(line, piece) + lane % 4 * 4), above);
-    pairs_of(second, load_shared(Strip{strip}.at(line + 8, piece) + lane % 4 * 4), below);
+    unsigned pair[2][WORD_PAIRS];
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      const unsigned word = load_shared(Strip{strip}.at(line + half * 8, block * PER_BLOCK + i) + lane % 4 * 4);
+      if constexpr (SHIFTED) raw_pairs(pair[half], word);
+      else pairs_of(pair[half], word, of[half].zero(block));
+    }
     UNROLLED for (int s = 0; s < PRODUCTS; ++s) {
-      const unsigned a[4] = {first[s * 2], second[s * 2], first[s * 2 + 1], second[s * 2 + 1]};
+      const unsigned a[4] = {pair[0][s * 2], pair[1][s * 2], pair[0][s * 2 + 1], pair[1][s * 2 + 1]};
       UNROLLED for (int r = 0; r < PARTS; ++r) Mma::multiply(part[r], a, rows.pair[i][r][s * 2], rows.pair[i][r][s * 2 + 1]);
     }
   }
-  const float scales[2] = {upper.scale(block), lower.scale(block)};
+  const float scales[2] = {of[0].scale(block), of[1].scale(block)};
   UNROLLED for (int r = 0; r < PARTS; ++r)
-    UNROLLED for (int cell = 0; cell < 4; ++cell) sums[r][cell] += part[r][cell] * scales[cell / 2];
+    UNROLLED for (int cell = 0; cell < 4; ++cell) sums[r][cell] = ::fmaf(part[r][cell], scales[cell / 2], sums[r][cell]);
+}
+
+// A warp's step: what has been multiplied of A is loaded again for the next one.
+DEVICE void multiply_step(Sums& sums, Left& a, const Right (&b)[ACCUMULATED], SharedAddress stage, Index term) {
+  const int lane = thread_index() % 32;
+  OfColumn of[ACCUMULATED][TILES][2];
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+    UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int half = 0; half < 2; ++half)
+        of[g][tile][half] = OfColumn(b[g], stage + g * STRIP_BYTES, tile * 16 + half * 8 + lane / 4, term);
+  UNROLLED for (int block = 0; block < BLOCKS; ++block) {
+    const BlockRows rows(a, block);
+    UNROLLED for (int i = 0; i < PER_BLOCK; ++i) a.load(block * PER_BLOCK + i);
+    const auto multiply = [&](auto shifted) {
+      UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+        UNROLLED for (int tile = 0; tile < TILES; ++tile)
+          multiply_block<decltype(shifted)::value>(sums.of[g][tile], rows, of[g][tile], stage + g * STRIP_BYTES, tile, block);
+    };
+    if (rows.are_finite()) multiply(Yes());
+    else multiply(No());
+  }
 }
 
 // A lane has of a tile two neighbouring rows of A, in the columns lane / 4 and eight on.
@@ -235,13 +305,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
     a.next();
     Pipeline::consumer_wait(consumer);
     produce();
-    UNROLLED for (int block = 0; block < BLOCKS; ++block) {
-      const BlockRows rows(a, block);
-      UNROLLED for (int i = 0; i < PER_BLOCK; ++i) a.load(block * PER_BLOCK + i);
-      UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-        UNROLLED for (int tile = 0; tile < TILES; ++tile)
-          multiply_block(sums.of[g][tile], rows, b[g], ring + (consumer.stage * STAGE_BYTES + g * STRIP_BYTES), tile, block, term);
-    }
+    multiply_step(sums, a, b, ring + consumer.stage * STAGE_BYTES, term);
     Pipeline::consumer_release(consumer);
     consumer.advance();
   }

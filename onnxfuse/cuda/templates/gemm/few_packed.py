@@ -19,11 +19,15 @@ PIECE = 16
 """Bytes of the numbers that have one scale at least: those that a copy brings."""
 WIDTHS = (4, 8)
 """Bits of a number that the kernel reads."""
-LEAST_STAGES = 3
-"""Minimum stages of a warp's ring: one multiplied, one free, one in flight."""
+LEAST_STAGES = 2
+"""Minimum stages of a warp's ring: one multiplied, one in flight."""
 PADDING = 8
 """Padding between the rows of sums in shared memory, in columns."""
-STRIPS = (Strip(16, 8, 64), Strip(32, 8, 64), Strip(48, 8, 64), Strip(64, 8, 96))
+STRIPS = (
+    Strip(16, 8, 64), Strip(32, 8, 64), Strip(48, 8, 64), Strip(64, 8, 96), Strip(16, 16, 96), Strip(32, 16, 96),
+)  # fmt: skip
+RESIDENT_THREADS = 512
+"""Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
 MOST_COLUMNS = 64
 """Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
@@ -80,13 +84,19 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
 
 
 def choose(work: GemmSource, arch: Arch) -> Strip:
-    """Return the strip of which no multiprocessor has more columns than it must; of several the widest."""
-    best = least(
-        reversed(fitting(work, arch)),
-        lambda strip: -(-work.size.across(strip.columns) // arch.sm_count) * strip.columns,
-    )
-    assert best is not None
-    return best
+    """Return the strip of which no multiprocessor has more columns than it must; of several the widest.
+
+    Where each has one block at most that has all of its threads, else half of them.
+    """
+
+    def columns(strip: Strip) -> int:
+        return -(-work.size.across(strip.columns) // arch.sm_count) * strip.columns
+
+    def shares(strip: Strip) -> bool:
+        return (strip.threads < RESIDENT_THREADS) == (work.size.across(strip.columns) > arch.sm_count)
+
+    best = least(reversed(fitting(work, arch)), columns, shares)
+    return fitting(work, arch)[0] if best is None else best
 
 
 def _step_bytes(work: GemmSource, strip: Strip) -> int:
@@ -123,6 +133,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _shared_bytes(work, strip),
         gcd(WIDTH, *(s.width for s in work.stored)),
         _line(_packing(work)),
+        RESIDENT_THREADS // strip.threads,
         all(i in work.op.constants for product in work.parts.products for i in product.weights),
     )
     return LaunchPlan(

@@ -117,6 +117,8 @@ class SkinnyParameters:
     """Adjacent cells that a thread finishes."""
     line: int
     """Bytes of a column's packed numbers per step of a warp; 0: the right factor is not packed."""
+    resident: int
+    """Resident blocks per multiprocessor for the compiler."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
 
