@@ -13,6 +13,10 @@ from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
 
 
+PAIRED_BITS = (4, 8)
+"""Bits of the numbers of which instructions for pairs of 16-bit elements make such."""
+
+
 def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     """Return the kernel for the tensor cores of sm_80 and later."""
     block = fit.block
@@ -32,8 +36,17 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     neighbours = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
-    after = ("gemm/sums.cuh", "gemm/sm80.cuh", "gemm/sm80.cu")
+    after = ("gemm/sums.cuh", "gemm/sm80.cuh", *_unpacking(work), "gemm/sm80.cu")
     return kernel(work, (*MMA_SYNC, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
+
+
+def _unpacking(work: GemmSource) -> tuple[str, ...]:
+    """Return the files by which the kernel for sm_80 makes elements of a right factor in few bits."""
+    packed = work.parts.packed
+    if packed is None:
+        return ()
+    by_pairs = packed.packing.bits in PAIRED_BITS and work.parts.factors.bytes == 2
+    return ("gemm/packed_pairs.cuh" if by_pairs else "gemm/packed_floats.cuh", "gemm/sm80_packed.cuh")
 
 
 def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:

@@ -17,8 +17,6 @@ LINES = (64, 32, 16)
 """Bytes of a column's numbers in a step of a warp: the most of which its terms are a multiple."""
 PIECE = 16
 """Bytes of the numbers that have one scale at least: those that a copy brings."""
-WIDTHS = (4, 8)
-"""Bits of a number that the kernel reads."""
 LEAST_STAGES = 2
 """Minimum stages of a warp's ring: one multiplied, one in flight."""
 PADDING = 8
@@ -47,7 +45,7 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
     ):
         return False
     packing = parts.packed.packing
-    if packing.bits not in WIDTHS or packing.block * packing.bits // 8 < PIECE:
+    if packing.bits not in gemm_cpp.PAIRED_BITS or packing.block * packing.bits // 8 < PIECE:
         return False
     if size.m > ROWS[-1] or 0 in (size.m, *size.widths):
         return False

@@ -18,17 +18,6 @@ template <int BITS_, int BLOCK_, Zeros ZEROS_, class Factor> struct PackedMatrix
     return (unsigned long long)column * ((blocks * BITS + 7) / 8) + block * BITS / 8;
   }
   static DEVICE int zero_shift(Index block) { return block * BITS % 8; }
-
-  DEVICE float scale(Index column, Index block, Index blocks) const {
-    return decode(load_bits(scales + ((unsigned long long)column * blocks + block)), (Factor*)nullptr);
-  }
-  DEVICE float zero(Index column, Index block, Index blocks) const {
-    if constexpr (ZEROS == Zeros::MIDDLE) return MIDDLE;
-    else if constexpr (ZEROS == Zeros::PACKED)
-      return (float)(load_bits((const unsigned char*)zeros + zero_byte(column, block, blocks)) >> zero_shift(block) & MASK);
-    else
-      return decode(load_bits((const Factor*)zeros + ((unsigned long long)column * blocks + block)), (Factor*)nullptr);
-  }
 };
 
 template <int BITS, int BLOCK, Zeros ZEROS, class Factor>

@@ -55,3 +55,31 @@ DEVICE void pairs_of(unsigned (&pair)[WORD_PAIRS], unsigned word, const Zero& ze
   raw_pairs(pair, word);
   UNROLLED for (int i = 0; i < WORD_PAIRS; ++i) pair[i] = zero.less(pair[i]);
 }
+
+DEVICE unsigned product_of_pairs(unsigned a, unsigned b, f16*) { return product_f16x2(a, b); }
+DEVICE unsigned product_of_pairs(unsigned a, unsigned b, bf16*) { return product_bf16x2(a, b); }
+
+// Eight elements in the order of their numbers, from these and the bits of their scale and zero point: a number if it is
+// packed.
+DEVICE void elements_of(unsigned (&word)[4], const unsigned* number, unsigned scale, unsigned zero) {
+  Zero less;
+  if constexpr (RightFactor::ZEROS == Zeros::PACKED) less.base = Zero::with(zero);
+  if constexpr (RightFactor::ZEROS == Zeros::REAL) {
+    less.base = Zero::with(0);
+    less.more = zero * 0x10001u;
+  }
+  unsigned pair[4];
+  if constexpr (RightFactor::BITS == 4) {
+    unsigned apart[WORD_PAIRS];
+    pairs_of(apart, number[0], less);
+    UNROLLED for (int i = 0; i < 4; ++i)
+      pair[i] = select_bytes(apart[i % 2 * 2], apart[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+  } else {
+    UNROLLED for (int i = 0; i < 2; ++i) {
+      unsigned next[WORD_PAIRS];
+      pairs_of(next, number[i], less);
+      UNROLLED for (int p = 0; p < 2; ++p) pair[i * 2 + p] = next[p];
+    }
+  }
+  UNROLLED for (int i = 0; i < 4; ++i) word[i] = product_of_pairs(pair[i], scale * 0x10001u, (Factor*)nullptr);
+}

@@ -18,6 +18,9 @@
 // The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies are adjacent, as more output
 // tiles, each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
+using Right = typename Either<PACKED, Unpacked<RightFactor, (B_PIECE >= 4)>,
+                              Side<TILE_N, FactorOf::RIGHT, !B_TRANSPOSED, B_PIECE>>::Type;
+
 // ---- products
 
 struct Sums {

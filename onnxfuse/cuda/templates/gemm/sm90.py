@@ -22,8 +22,6 @@ from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 SHARED_LIMIT = SM_90A.shared_bytes
-PACKED_BITS = (4, 8)
-"""Bits of a right factor's numbers that a warpgroup makes elements of."""
 PACKED_RUN = 32
 """Terms of which a thread makes elements at once, all of one block."""
 
@@ -66,7 +64,7 @@ def _unpacks(parts: Anatomy) -> bool:
     assert parts.packed is not None
     packing = parts.packed.packing
     return (
-        packing.bits in PACKED_BITS
+        packing.bits in gemm_cpp.PAIRED_BITS
         and packing.block >= PACKED_RUN
         and parts.factors in (FLOAT16, BFLOAT16)
         and parts.prologue is None

@@ -12,9 +12,6 @@ constexpr int RUN_PIECES = RUN * sizeof(Factor) / 16, NUMBER_PIECES = RUN * Righ
 constexpr int RIGHT_TURNS = (TILE_N + LINES - 1) / LINES;
 static_assert(TILE_K == 2 * RUN && RightFactor::BLOCK >= RUN, "two threads have a column, of a block each");
 
-DEVICE unsigned product_of_pairs(unsigned a, unsigned b, f16*) { return product_f16x2(a, b); }
-DEVICE unsigned product_of_pairs(unsigned a, unsigned b, bf16*) { return product_bf16x2(a, b); }
-
 // A thread's run in one of its columns.
 struct Run {
   unsigned tile;
@@ -48,44 +45,30 @@ struct Run {
   }
 };
 
-// What is copied for a run.
+// What is copied for a run: the numbers, and the bits of the scale and of the zero point.
 struct Copied {
-  unsigned number[NUMBER_PIECES][4], scale, zero;
+  unsigned number[NUMBER_PIECES * 4], scale, zero;
 
   DEVICE explicit Copied(const Run& run) {
-    UNROLLED for (int i = 0; i < NUMBER_PIECES; ++i) load_shared(number[i], run.at(i));
+    UNROLLED for (int i = 0; i < NUMBER_PIECES; ++i) {
+      unsigned four[4];
+      load_shared(four, run.at(i));
+      UNROLLED for (int w = 0; w < 4; ++w) number[i * 4 + w] = four[w];
+    }
     unsigned beside[2];
     load_shared(beside, run.at(NUMBER_PIECES));
-    scale = half_of(beside[0], run) * 0x10001u;
-    zero = beside[1];
+    scale = half_of(beside[0], run);
+    zero = half_of(beside[1], run);
+    if constexpr (RightFactor::ZEROS == Zeros::PACKED) {
+      const int bit = (int)(run.zero_byte() % 4) * 8 + RightFactor::zero_shift(run.term / RightFactor::BLOCK);
+      zero = beside[1] >> bit & RightFactor::MASK;
+    }
   }
   static DEVICE unsigned half_of(unsigned word, const Run& run) { return word >> (int)(run.block() % 2) * 16 & 0xffffu; }
   DEVICE void compute(const Run& run) const {
-    Zero less;
-    if constexpr (RightFactor::ZEROS == Zeros::PACKED) {
-      const int bit = (int)(run.zero_byte() % 4) * 8 + RightFactor::zero_shift(run.term / RightFactor::BLOCK);
-      less.base = Zero::with(zero >> bit & RightFactor::MASK);
-    }
-    if constexpr (RightFactor::ZEROS == Zeros::REAL) {
-      less.base = Zero::with(0);
-      less.more = half_of(zero, run) * 0x10001u;
-    }
     UNROLLED for (int piece = 0; piece < RUN_PIECES; ++piece) {
       unsigned word[4];
-      if constexpr (RightFactor::BITS == 4) {
-        unsigned pair[WORD_PAIRS];
-        pairs_of(pair, number[0][piece], less);
-        UNROLLED for (int half = 0; half < 2; ++half)
-          UNROLLED for (int i = 0; i < 2; ++i)
-            word[half * 2 + i] = select_bytes(pair[i * 2], pair[i * 2 + 1], half == 0 ? 0x5410 : 0x7632);
-      } else {
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          unsigned pair[WORD_PAIRS];
-          pairs_of(pair, number[piece / 2][piece % 2 * 2 + i], less);
-          UNROLLED for (int next = 0; next < 2; ++next) word[i * 2 + next] = pair[next];
-        }
-      }
-      UNROLLED for (int i = 0; i < 4; ++i) word[i] = product_of_pairs(word[i], scale, (Factor*)nullptr);
+      elements_of(word, number + piece * NUMBER_PIECES, scale, zero);
       store_shared(run.at(piece), word);
     }
   }
