@@ -105,7 +105,9 @@ def _evaluate(fused: FusedOp, inputs: list[np.ndarray], element_type: Callable[[
     }
     with np.errstate(all="ignore"):
         # onnx's own (1.23): MaxPool goes wrong where padding differs from side to side, LSTM in two directions.
-        return list(ReferenceEvaluator(model, new_ops=[Gelu, Erf, MatMulNBits, MaxPool, *recurrent.OPERATORS]).run(None, feeds))
+        return list(
+            ReferenceEvaluator(model, new_ops=[Gelu, Erf, MatMulNBits, MaxPool, *recurrent.OPERATORS]).run(None, feeds)
+        )
 
 
 def random(rng: np.random.Generator, dtype: int, shape: tuple[int, ...]) -> np.ndarray:

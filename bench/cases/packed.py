@@ -42,7 +42,9 @@ def case(
         if zeros == "real":
             inputs[f"z{i}"] = (dtype, (rng.random((n, blocks)) * 2 * packing.middle).astype(element))
         read = f"(x, w{i}, s{i}{f', z{i}' * (zeros != 'none')})"
-        product = f"com.microsoft.MatMulNBits <K = {k}, N = {n}, bits = {packing.bits}, block_size = {packing.block}> {read}"
+        product = (
+            f"com.microsoft.MatMulNBits <K = {k}, N = {n}, bits = {packing.bits}, block_size = {packing.block}> {read}"
+        )
         text = text.replace(f"P{i} (x, w{i}, s{i})", product)
     if "b)" in text:
         inputs["b"] = (dtype, rng.standard_normal(n).astype(element))

@@ -11,8 +11,9 @@ from onnxfuse.model.nested import nodes_of
 
 
 def attach(model: ModelProto, ops: Mapping[str, FusedOp]) -> None:
-    """Add the bodies of the fused ops as model-local functions, each once, and the imports of operators that passes have
-    written; deduplicate the nodes' weights."""
+    """Add the bodies of the fused ops as model-local functions, each once, and the imports of operators that passes
+    have written; deduplicate the nodes' weights.
+    """
     share_equal_weights(model)
     normalize.import_what_is_used(model)
     have = {f.name for f in model.functions if f.domain == DOMAIN}

@@ -11,8 +11,8 @@ from bench.cases.ops import BRAIN, FLOAT, HALF
 from bench.cases.packed import BODIES, shapes
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.dispatch import dispatch
+from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import few_packed
 from onnxfuse.cuda.templates.gemm import plan as gemm
@@ -69,8 +69,9 @@ def test_every_body_of_few_rows(body: str) -> None:
 @pytest.mark.parametrize(
     ("bits", "block", "k", "zeros", "dtype"),
     [
-        (4, 32, 160, "none", HALF), (4, 32, 160, "packed", BRAIN), (4, 16, 48, "real", HALF), (8, 16, 80, "real", BRAIN),
-        (8, 64, 128, "packed", HALF), (2, 16, 80, "packed", HALF), (4, 16, 48, "packed", FLOAT), (8, 64, 128, "none", FLOAT),
+        (4, 32, 160, "none", HALF), (4, 32, 160, "packed", BRAIN), (4, 16, 48, "real", HALF),
+        (8, 16, 80, "real", BRAIN), (8, 64, 128, "packed", HALF), (2, 16, 80, "packed", HALF),
+        (4, 16, 48, "packed", FLOAT), (8, 64, 128, "none", FLOAT),
     ],
 )  # fmt: skip
 def test_every_form_of_a_weight_of_many_rows(
@@ -150,7 +151,9 @@ def test_every_strip_compiles_without_spilling_much(strip: Strip, rows: int) -> 
     fused, inputs = packed.case("plain", HALF, (rows,), 2048, Packing(4, 32, 2048))
     if strip.columns == 64 and rows > 8:
         pytest.skip("more sums than registers: another strip is chosen")
-    _, log = nvrtc.build(cuda.plan(fused, shapes(inputs), True, H200, GemmVariant(strip=strip)).kernel, H200, ("-Xptxas=-v",))
+    _, log = nvrtc.build(
+        cuda.plan(fused, shapes(inputs), True, H200, GemmVariant(strip=strip)).kernel, H200, ("-Xptxas=-v",)
+    )
     assert all(int(s) <= 128 for s in re.findall(r"(\d+) bytes spill stores", log)), log
 
 

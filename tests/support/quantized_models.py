@@ -123,7 +123,7 @@ def _written(quantize: Callable[[Path], None]) -> ModelProto:
 
 
 def in_few_bits(model: ModelProto, bits: int = 4, block: int = 32) -> ModelProto:
-    """Return the model with MatMulNBits in the place of each MatMul by a weight [k, n] whose columns are whole blocks."""
+    """Return the model with MatMulNBits in the place of MatMuls by weights [k, n] whose columns are whole blocks."""
     made = onnx.ModelProto.FromString(model.SerializeToString())
     weights = {t.name: t for t in made.graph.initializer}
     for node in made.graph.node:

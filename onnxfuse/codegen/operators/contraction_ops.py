@@ -62,9 +62,7 @@ def _matmul_few_bits(node: BodyNode) -> tuple[Term, ...]:
     zeros_packed = zeros is not None and zeros.dtype == TensorProto.UINT8
     read = (packed, scales) if zeros is None else (packed, scales, zeros)
     weight = node.builder.term(Unpacked(tuple(t.index for t in read), packing, zeros_packed, a.dtype))
-    product = node.builder.term(
-        Contraction((a.index, weight.index), (-1, -1), 1, accumulator(a.dtype), a.dtype)
-    )
+    product = node.builder.term(Contraction((a.index, weight.index), (-1, -1), 1, accumulator(a.dtype), a.dtype))
     return (product if bias is None else product + bias,)
 
 

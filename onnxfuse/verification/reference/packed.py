@@ -7,7 +7,7 @@ import numpy.typing as npt
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.ops.registry import MICROSOFT
-from onnxfuse.symbolic.packing import Packing
+from onnxfuse.symbolic.packing import packing_of
 
 Array = npt.NDArray[Any]
 
@@ -18,14 +18,19 @@ class MatMulNBits(OpRun):
     op_domain = MICROSOFT
 
     def _run(
-        self, x: Array, packed: Array, scales: Array, zeros: Array | None = None, groups: Array | None = None,
-        bias: Array | None = None, *, K: int, N: int, block_size: int, bits: int = 4, accuracy_level: int = 0,
-        weight_prepacked: int = 0,
-    ) -> tuple[Array]:  # fmt: skip
+        self,
+        x: Array,
+        packed: Array,
+        scales: Array,
+        zeros: Array | None = None,
+        groups: Array | None = None,
+        bias: Array | None = None,
+        **said: int,
+    ) -> tuple[Array]:
         """Raise NotImplementedError for an order of the terms, or bytes that are in the order of one GPU's kernels."""
-        if groups is not None or weight_prepacked:
+        if groups is not None or said.get("weight_prepacked"):
             raise NotImplementedError("MatMulNBits with g_idx or weight_prepacked")
-        weight = Packing(bits, block_size, K).unpack(packed, scales, zeros, x.dtype)
+        weight = packing_of(said.get).unpack(packed, scales, zeros, x.dtype)
         y = np.asarray(x @ weight.T, x.dtype)
         return (y if bias is None else y + bias,)
 

@@ -61,7 +61,14 @@ class Float64(ReferenceEvaluator):
 
     def __init__(self, proto: Any, **options: Any) -> None:
         by_meaning = reference_operators(BY_MEANING)
-        options["new_ops"] = [*OPERATORS, *packed.OPERATORS, *sequences.OF_MAPS, *by_meaning, *self.own, *(options.get("new_ops") or [])]
+        options["new_ops"] = [
+            *OPERATORS,
+            *packed.OPERATORS,
+            *sequences.OF_MAPS,
+            *by_meaning,
+            *self.own,
+            *(options.get("new_ops") or []),
+        ]
         super().__init__(proto, **options)
         self.limit = math.inf
         """Seconds of this thread's CPU time that a run may take, including bodies of If and Loop."""

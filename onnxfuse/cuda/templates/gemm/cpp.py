@@ -12,7 +12,6 @@ from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
 
-
 PAIRED_BITS = (4, 8)
 """Bits of the numbers of which instructions for pairs of 16-bit elements make such."""
 

@@ -82,9 +82,7 @@ def _factors(work: GemmSource) -> str:
     """Return the members that expose the factors by their types."""
     products = work.parts.products
     stored = work.parts.factors.stored
-    choices = "".join(
-        f"    if (NUMBER == {k}) return {_right(stored, p)};\n" for k, p in list(enumerate(products))[1:]
-    )
+    choices = "".join(f"    if (NUMBER == {k}) return {_right(stored, p)};\n" for k, p in list(enumerate(products))[1:])
     member = f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
     return (
         ("" if work.parts.prologue is not None else member)
@@ -103,7 +101,7 @@ def _right(stored: str, product: Product) -> str:
 
 
 def _right_type(stored: str, packed: PackedWeight | None) -> str:
-    """Return how kernels know a right factor: by a pointer to elements, or to numbers of few bits and what they mean."""
+    """Return how kernels know a right factor: by a pointer to elements, or to numbers in few bits."""
     if packed is None:
         return f"const {stored}*"
     zeros = "MIDDLE" if packed.zeros is None else "PACKED" if packed.zeros_packed else "REAL"

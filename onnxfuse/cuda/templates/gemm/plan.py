@@ -41,7 +41,8 @@ def plan(
     chosen = tuning.block
     skinny = _skinny(work, aligned, arch)
     if tuning.tile is None and chosen is None and skinny is not None:
-        return skinny.plan(work, tuning.strip or skinny.choose(work, arch))
+        made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch))
+        return made
     if aligned and chosen is None and sm90.takes(work, arch):
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, GemmTile):

@@ -92,7 +92,11 @@ class Text:
         of_block = ["c[0]", f"c[1] / {block}"]
         zero = f"{weight.packing.middle}.0f"
         if zeros:
-            zero = number(zeros[0], of_block[:1], f"({of_block[1]})") if weight.zeros_packed else self.call(zeros[0], of_block)
+            zero = (
+                number(zeros[0], of_block[:1], f"({of_block[1]})")
+                if weight.zeros_packed
+                else self.call(zeros[0], of_block)
+            )
         return [
             f"const float number = {number(packed, of_block, f'(c[1] % {block})')};",
             f"return (number - {zero}) * {self.call(scales, of_block)};",

@@ -1,5 +1,6 @@
 """Products by dequantized weights become MatMulNBits, whatever their form: the same numbers as ONNX Runtime's."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,12 @@ from onnxfuse.passes import pipeline
 from tests.support.quantized_models import in_few_bits
 from tests.support.small import ops, parse
 
-RANGES = {TensorProto.INT4: (-8, 7), TensorProto.UINT4: (0, 15), TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255)}
+RANGES: Mapping[int, tuple[int, int]] = {
+    TensorProto.INT4: (-8, 7),
+    TensorProto.UINT4: (0, 15),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT8: (0, 255),
+}
 K, N = 64, 24
 
 
@@ -43,7 +49,7 @@ def written(form: Form) -> onnx.ModelProto:
     stored = (N, form.terms) if form.last else (form.terms, N)
     element = helper.tensor_dtype_to_np_dtype(form.scale)
     shape: tuple[int, ...] = () if form.block < 0 else (N,)
-    attributes = {} if form.block < 0 else {"axis": 1 - along}
+    attributes: dict[str, Any] = {} if form.block < 0 else {"axis": 1 - along}
     if form.block > 0:
         shape = tuple(-(-d // form.block) if i == along else d for i, d in enumerate(stored))
         attributes = {"axis": along, "block_size": form.block}
@@ -60,8 +66,10 @@ def written(form: Form) -> onnx.ModelProto:
     value = nodes[-1].output[0]
     if form.op == "Gemm":
         constants["c"] = rng.standard_normal(N).astype(helper.tensor_dtype_to_np_dtype(form.model))
-        transposes = {"transB": 1} if form.last else {}
-        nodes.append(helper.make_node("Gemm", ["x", value, "c"], ["y"], name="product", **transposes, **dict(form.gemm)))
+        transposes: dict[str, Any] = {"transB": 1} if form.last else {}
+        nodes.append(
+            helper.make_node("Gemm", ["x", value, "c"], ["y"], name="product", **transposes, **dict(form.gemm))
+        )
     else:
         if form.last:
             nodes.append(helper.make_node("Transpose", [value], ["t"], perm=[1, 0]))
@@ -76,7 +84,7 @@ def written(form: Form) -> onnx.ModelProto:
 
 
 def computed(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """Return what ONNX Runtime computes, node by node: its optimizer quantizes activations behind its own MatMulNBits."""
+    """Return what ONNX Runtime computes, node by node: its optimizer lets MatMulNBits quantize activations."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -91,8 +99,9 @@ def computed(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
         Form(TensorProto.UINT8, 64, zero=True, op="Gemm", last=True), Form(TensorProto.INT8, op="Gemm"),
         Form(TensorProto.INT8, zero=True, op="Gemm", last=True), Form(TensorProto.UINT8), Form(TensorProto.UINT4, -1),
         Form(TensorProto.INT8, -1, zero=True), Form(TensorProto.INT8, last=True, terms=48),
-        Form(TensorProto.INT4, 32, model=TensorProto.FLOAT16), Form(TensorProto.INT4, 32, zero=True, last=True, op="Gemm",
-        scale=TensorProto.FLOAT16, model=TensorProto.FLOAT16),
+        Form(TensorProto.INT4, 32, model=TensorProto.FLOAT16), Form(
+            TensorProto.INT4, 32, zero=True, last=True, op="Gemm", scale=TensorProto.FLOAT16, model=TensorProto.FLOAT16
+        ),
     ],
     ids=str,
 )  # fmt: skip
