@@ -174,3 +174,11 @@ def test_a_block_of_choice_is_taken() -> None:
     plan = cuda.plan(fused, shapes(inputs), True, H200, GemmVariant(block=Block(16, 64, 1, 2, 4)))
     assert not is_skinny(plan)
     emulated(fused, inputs, plan)
+
+
+@pytest.mark.parametrize("rows", [3, 20])
+def test_an_infinity_meets_the_numbers_as_they_are(rows: int) -> None:
+    """Times a number that is its zero point it is no number, times any other infinite; other rows do not see it."""
+    fused, inputs = packed.case("plain", HALF, (rows,), 64, Packing(4, 32, 192))
+    inputs[0][0, 70] = np.inf
+    emulated(fused, inputs, cuda.plan(fused, shapes(inputs), True, H200))
