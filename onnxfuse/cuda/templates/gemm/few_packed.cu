@@ -204,7 +204,7 @@ struct BlockRows {
   // Whether that holds for the rows of all lanes.
   DEVICE bool are_finite() const {
     float greatest = 0.0f;
-    UNROLLED for (int part = 0; part < PARTS; ++part) greatest = greater(greatest, greater(abs(total[part][0]), abs(total[part][1])));
+    UNROLLED for (int part = 0; part < PARTS; ++part) greatest = greater(greatest, greater(::fabsf(total[part][0]), ::fabsf(total[part][1])));
     return !any_of_warp(!(greatest < float_of_bits(0x7f800000u)));
   }
 };
