@@ -31,7 +31,7 @@ from onnxfuse.ops.inputs import (
 from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
 from onnxfuse.ops.registry import MICROSOFT, Operator, Trait
 from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
-from onnxfuse.ops.shapes import alike
+from onnxfuse.ops.shapes import alike, products
 
 __all__ = [
     "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "CategoryMapper",
@@ -154,7 +154,10 @@ MatMulNBits = Operator(
     "MatMulNBits",
     Trait.CONTRACTION,
     domain=MICROSOFT,
+    defaults={"bits": 4, "accuracy_level": 0, "weight_prepacked": 0},
     inputs=data("A", "B", "scales", "zero_points") | {"g_idx": GroupIndex(), "bias": DATA},
+    shape=products.packed,
+    flops=flops.packed,
     alike=alike.packed_product,
 )
 

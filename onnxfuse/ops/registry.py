@@ -101,6 +101,8 @@ class Trait(Enum):
     """ONNX Runtime's CUDA provider has kernels of it for real numbers, but not for all element types of shapes."""
     QUANTIZES = auto()
     """Converts to or from a quantized type."""
+    ROUNDS = auto()
+    """Rounds to integers that stand for multiples of a step: what lies in the middle of two may become either."""
     QUANTIZED = auto()
     """Computes with quantized values."""
     INTEGER_PRODUCT = auto()

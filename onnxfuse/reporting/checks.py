@@ -82,6 +82,9 @@ def _verify(facts: Facts) -> Iterator[Check]:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
         yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
         seconds = 0.0  # All outputs are examined together: report the time once, so that it adds up.
+    if facts.get("parts"):
+        parts = facts["parts"]
+        yield Check("verify", "parts", not parts["faults"] and not parts["undecided"], parts["text"])
     for index, line in enumerate(facts.get("original_broken", ()), 1):
         yield Check("verify", f"original {index}", True, line)
     for index, problem in enumerate(facts["problems"], 1):
