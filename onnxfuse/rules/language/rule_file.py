@@ -187,7 +187,9 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
     layout = reader.layout(data) if "channels_last" in data else None
     if not rewrites and fuse is None and layout is None:
-        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See rules/README.md.")
+        raise RuleError(
+            f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See onnxfuse docs rule-language."
+        )
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
     uses = [rf"= {name} ?[<(]" for name in shared] + [rf"\b{name}\b" for name in shared_conditions()]
     files = (path, parts_file()) if any(re.search(use, text) for use in uses) else (path,)
@@ -203,7 +205,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         text = read_text(path)
         return text, read_toml(text)
     except (OSError, ValueError) as error:
-        raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
+        raise RuleError(f"{path}: {error}", "See onnxfuse docs rule-language.") from None
 
 
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
@@ -367,11 +369,13 @@ class Reader:
         for key in table:
             if key not in allowed:
                 near = did_you_mean(key, allowed) or f" It may have: {', '.join(sorted(allowed))}."
-                raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See rules/README.md.")
+                raise RuleError(
+                    f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See onnxfuse docs rule-language."
+                )
 
     def want(self, table: dict[str, Any], key: str, kind: type, what: str) -> Any:
         if key not in table:
-            raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See rules/README.md.")
+            raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See onnxfuse docs rule-language.")
         return self.optional(table, key, kind, None)
 
     def lines(self, table: dict[str, Any], key: str) -> list[str]:
@@ -383,7 +387,7 @@ class Reader:
             near = did_you_mean(unknown, set(self.conditions))
             raise RuleError(
                 f"{self.place(unknown)}: '{unknown}' is no condition, and [conditions] does not name it.{near}",
-                "See rules/README.md.",
+                "See onnxfuse docs rule-language.",
             )
         return [each for line in lines for each in self._opened(line)]
 
@@ -401,7 +405,9 @@ class Reader:
         """Read [conditions]: names under which several tables of the file share conditions."""
         for name in (table := self.optional(data, "conditions", dict, {})):
             if not name.isidentifier():
-                raise RuleError(f"{self.place(name)}: '{name}' is no name for conditions", "See rules/README.md.")
+                raise RuleError(
+                    f"{self.place(name)}: '{name}' is no name for conditions", "See onnxfuse docs rule-language."
+                )
             self.conditions[name] = self.lines(table, name)
 
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:

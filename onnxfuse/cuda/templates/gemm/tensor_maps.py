@@ -27,7 +27,7 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
     fetched = terms // sm90_cpp.SLICES * sm90_cpp.fetched_slices(work)
     maps = _left_maps(parts, size, (fetched, left_rows))
     right = None if size.batch is None else size.batch.right
-    for number, product in enumerate(parts.products):
+    for number, product in enumerate(parts.products if parts.packed is None else ()):
         if size.window is not None:
             maps.append(_filters_map(product.b, parts, size, size.window, (fetched, tile.n // tile.cluster)))
             continue
@@ -55,7 +55,8 @@ def count(work: GemmSource) -> int:
     parts = work.parts
     of_a = 1 if parts.prologue is None else len(parts.prologue.fetched)
     of_sibling = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
-    return of_a + len(parts.products) + of_sibling * len(parts.epilogues)
+    of_b = len(parts.products) if parts.packed is None else 0
+    return of_a + of_b + of_sibling * len(parts.epilogues)
 
 
 def _output_map(
