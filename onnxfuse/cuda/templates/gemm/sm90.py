@@ -55,7 +55,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         line = parts.factors.line
         return size.pitch % line == 0 and (not parts.products[0].transposed or size.k % line == 0)
     # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
-    least = ALIGNED if size.groups == 1 else parts.terms // sm90_cpp.SLICES
+    least = parts.factors.line if size.groups == 1 else parts.terms // sm90_cpp.SLICES
     return size.channels % least == 0 and tensor_maps.slides_fast(size.window)
 
 
