@@ -445,8 +445,6 @@ DEVICE void launch_next_kernel() {}
 #define CLUSTERED_KERNEL(threads, blocks) \
   static_assert(blocks == 1, "one block"); \
   static void
-DEVICE unsigned cluster_rank() { return 0; }
-DEVICE void cluster_sync() { machine.wait_for_blocks(); }
 DEVICE unsigned remote_address(unsigned, unsigned) { std::abort(); }
 DEVICE void mbarrier_arrive_remote(unsigned, unsigned) { std::abort(); }
 DEVICE void store_remote(unsigned, const float*) { std::abort(); }
