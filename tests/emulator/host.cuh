@@ -56,6 +56,19 @@ template <class T, int N> struct OfBlock {
 DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned block_from_end() { return last_block() - block_index(); }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
+DEVICE unsigned select_bytes(unsigned a, unsigned b, unsigned selector) {
+  const unsigned long long both = (unsigned long long)b << 32 | a;
+  unsigned selected = 0;
+  for (int i = 0; i < 4; ++i) selected |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return selected;
+}
+template <bool A_SIGNED, bool B_SIGNED> DEVICE int add_products_of_bytes(unsigned a, unsigned b, int sum) {
+  for (int i = 0; i < 4; ++i) {
+    const unsigned char x = a >> 8 * i & 255, y = b >> 8 * i & 255;
+    sum += (A_SIGNED ? (int)(signed char)x : (int)x) * (B_SIGNED ? (int)(signed char)y : (int)y);
+  }
+  return sum;
+}
 DEVICE void wait_for_block() { machine.wait_for_block(); }
 DEVICE bool any_of_block(bool holds) {
   machine.word[machine.thread] = holds;

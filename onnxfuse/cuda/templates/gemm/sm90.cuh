@@ -111,7 +111,7 @@ DEVICE void produce(const SharedMemory& shared, const TensorMaps& maps, unsigned
     for (Index step = 0; step < steps.count; ++step) {
       pipeline.producer_acquire(state);
       const unsigned full = pipeline.full(state), a = shared.a(state);
-      pipeline.producer_expect(state, FETCHED_LEFT * LEFT_ROWS * ROW_BYTES + (PACKED ? 0 : ACCUMULATED * B_BYTES));
+      pipeline.producer_expect(state, (FETCHED_LEFT * LEFT_ROWS + (PACKED ? 0 : ACCUMULATED * TILE_N)) * FETCHED_SLICES * 32);
       load_left(maps, terms, a, a + FACTORS_BYTES, A_BYTES, full);
       UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
         load_right(maps, terms, shared.b(state) + g * B_BYTES, tile.sibling + g, tile.column, CLUSTER > 1 ? rank : 0, full);
