@@ -127,13 +127,13 @@ PRODUCT_REGISTERS = 26
 
 def _threads(parts: Anatomy, tile: GemmTile) -> int:
     """Return the threads of a block: consumer teams, producers, and warpgroups that compute part of a factor."""
-    return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computes(parts))
+    return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computers(parts))
 
 
 def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
     """Return whether a product of so many columns fits the registers available per thread at launch."""
     launched = limits.REGISTERS // _threads(parts, tile) // 8 * 8
-    return not sm90_cpp.computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
+    return not sm90_cpp.computers(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
 
 
 def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
@@ -149,7 +149,7 @@ def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, rows)
     piece = sm90_cpp.piece_bytes(work)
     pieces = 16 + 8 * _steps(work.size, work.parts.terms) * piece if piece else 0
-    return 1024 + ring + puts + parts + (3 if sm90_cpp.computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
+    return 1024 + ring + puts + parts + (3 if sm90_cpp.computers(work.parts) else 2) * 8 * stages + 8 * warps + pieces
 
 
 def _chunks(tile: GemmTile) -> int:
