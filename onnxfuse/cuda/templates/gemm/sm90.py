@@ -130,10 +130,22 @@ def _threads(parts: Anatomy, tile: GemmTile) -> int:
     return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computers(parts))
 
 
+KEPT_REGISTERS = (24, 96)
+"""Registers of a thread of the producers, and of a warpgroup that computes part of a factor: as in sm90.cuh."""
+
+
 def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
-    """Return whether a product of so many columns fits the registers available per thread at launch."""
-    launched = limits.REGISTERS // _threads(parts, tile) // 8 * 8
-    return not sm90_cpp.computers(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
+    """Return whether a product of so many columns fits the registers available per thread at launch, and all sums
+    those that the producers leave."""
+    computers, threads = sm90_cpp.computers(parts), _threads(parts, tile)
+    launched = limits.REGISTERS // threads // 8 * 8
+    if not computers:
+        return True
+    left = threads * launched - 128 * (KEPT_REGISTERS[0] + computers * KEPT_REGISTERS[1])
+    sums = tile.m // (64 * tile.warpgroups) * columns // 2
+    return columns // 2 + PRODUCT_REGISTERS <= launched and (
+        computers == 1 or sums + PRODUCT_REGISTERS <= left // (128 * tile.warpgroups * tile.teams)
+    )
 
 
 def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:

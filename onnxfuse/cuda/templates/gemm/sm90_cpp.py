@@ -177,7 +177,7 @@ def _load_right(work: GemmSource) -> str:
     )
 
 
-UNPACKING = 1
+UNPACKING = 2
 """Warpgroups that make elements of a right factor's numbers of few bits."""
 
 
