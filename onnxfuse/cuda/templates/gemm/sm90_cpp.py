@@ -42,8 +42,8 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "OUTPUT_BYTES": sum(chunk_bytes(o.dtype) for o in work.program.outputs),
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
-        "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long, "PRECISE": work.parts.precise,
-        "FEW": smaller(FEW, work.first_operand * tile.n),
+        "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
+        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n),
     }  # fmt: skip
     middle = (
         result_pointers(work)
