@@ -107,6 +107,8 @@ class Trait(Enum):
     """Computes with quantized values."""
     INTEGER_PRODUCT = auto()
     """Sums products of quantized values exactly, as integers: MatMulInteger is to MatMul as ConvInteger is to Conv."""
+    ORT_FUSION = auto()
+    """Written by ONNX Runtime's optimizers in place of several nodes of an export; no exporter writes it."""
     HALF_ON_CPU = auto()
     """ONNX Runtime 1.31 places it on the CPU for half types in a CUDA session."""
     SIZE_FROM_DATA = auto()
