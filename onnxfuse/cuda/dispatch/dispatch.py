@@ -135,7 +135,8 @@ def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Launch
 def _general_program(op: FusedOp, planner: Planner[Any] | None) -> tuple[BodyProgram, Running | None]:
     if planner is not None and planner.running is not None:
         return planner.running(op)
-    return (read.library_program if reads_library_form(op.template) else read.program)(op), None
+    of = read.library_program if reads_library_form(op.template) and op.library is not None else read.program
+    return of(op), None
 
 
 def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: Variant | None = None) -> Family:

@@ -1,7 +1,8 @@
 """Parse an attention body: its queries, keys, values and bias inputs, their layouts, and the masking.
 
 Parsed from the op's library form, ONNX Runtime's MultiHeadAttention, a single value for what the body computes in many.
-A form with further operations on queries, keys and values is left to the library.
+A form with further operations on queries, keys and values is left to the library. An op without one is an attention of
+integers (`integers`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from onnxfuse.codegen.operators.node import reduced
 from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
 from onnxfuse.codegen.program.program import Apply, Attend, BodyProgram, Constant, Input, Move, Value
+from onnxfuse.cuda.templates.attention import integers
+from onnxfuse.cuda.templates.attention.integers import IntegerAttention
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, Rounding, factors_of
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops import scalar
@@ -78,6 +81,8 @@ class AttentionBody:
     """Scale of the scores; 0 = 1 / sqrt(size)."""
     causal: bool
     factors: FactorType
+    integers: IntegerAttention | None = None
+    """For 8-bit integers, which float16 holds: what is computed between the products."""
 
     @property
     def dtype(self) -> int:
@@ -102,7 +107,17 @@ class AttentionBody:
 
 def parse_op(op: FusedOp) -> AttentionBody:
     """Parse `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
-    return _parse(read.library_program(op))
+    return _of_integers(read.program(op)) if op.library is None else _parse(read.library_program(op))
+
+
+@lru_cache(maxsize=1024)
+def _of_integers(program: BodyProgram) -> AttentionBody:
+    work = integers.parse(program)
+    q, k, v, y = (AttentionOperand(position, heads_first=False) for position in (*work.positions, 0))
+    return AttentionBody(
+        q, k, v, y, work.biases, windows=False, target=None, safe=False, heads=work.heads, scale=1.0, causal=False,
+        factors=FLOAT16, integers=work,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,191 @@
+"""Parse an attention of 8-bit integers from its body: files with static quantization have no library form.
+
+y = Q(P(softmax(S(q k^T))) v) of integers less their zero points: S, P and Q are scalar programs, with the scales of the
+factors in them, and whatever is quantized and dequantized between the products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxfuse.codegen.operators.node import reduced
+from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.movement import Reshaped, Transposed
+from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Contraction, Input, Move, Output, Value
+from onnxfuse.codegen.program.slices import between, with_arguments
+from onnxfuse.codegen.program.whole_numbers import bounds, is_whole
+from onnxfuse.ops import scalar
+from onnxfuse.ops.reduction import softmax
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic import element_types
+from onnxfuse.symbolic.element_types import UnsupportedError
+
+BYTES = (TensorProto.INT8, TensorProto.UINT8)
+EXACT = 2048
+"""The whole numbers that float16 holds exactly end here."""
+BY_HEADS = Transposed((0, 2, 1, 3))
+"""From [batch, sequence, heads, size] to [batch, heads, sequence, size], and back."""
+KEYS = Transposed((0, 2, 3, 1))
+
+
+@dataclass(frozen=True)
+class IntegerAttention:
+    """An attention whose queries, keys, values and result are 8-bit integers [batch, sequence, heads * size]."""
+
+    positions: tuple[int, int, int]
+    """Indices of queries, keys and values among the op's inputs."""
+    zeros: tuple[int, int, int]
+    """Their zero points."""
+    heads: int
+    biases: tuple[int, ...]
+    """Index of the input that is added to the scores; empty if there is none."""
+    scores: BodyProgram
+    """From a sum of products of queries and keys, and the bias, to the score before the softmax."""
+    weights: BodyProgram
+    """From a probability to the integer by which the value is multiplied, a float."""
+    result: BodyProgram
+    """From a sum of products of these and the values to an element of the result."""
+
+
+def parse(program: BodyProgram) -> IntegerAttention:
+    """Parse a body; raises `UnsupportedError` with the reason if it is no attention of integers."""
+    products = [i for i in sorted(program.live()) if isinstance(program.values[i], Contraction)]
+    if len(products) != 2 or len(program.outputs) != 1:
+        raise UnsupportedError(f"{plural(products, 'product')} and {plural(program.outputs, 'output')}, expected 2 and 1")
+    first, second = products
+    (left, right), (given, values) = (_arguments(program.values[i]) for i in products)
+    operands = [_operand(program, i, move) for i, move in ((left, BY_HEADS), (right, KEYS), (values, BY_HEADS))]
+    if len({o.heads for o in operands}) > 1:
+        raise UnsupportedError("queries, keys and values of different heads")
+    q, k, v = operands
+    score, share = _softmax(program)
+    weight, step = _scaled(program, given)
+    biases = [program.input_at(i) for i in _inputs(program, score, first)]
+    starts = [first, *_inputs(program, score, first)]
+    if len(biases) > 1:
+        raise UnsupportedError("several biases beside scores of integers")
+    scores, weights = _part(program, starts, score), _part(program, [share], weight)
+    if not is_whole(program.values, weight) or not _is_small(bounds(program.values, weight)):
+        raise UnsupportedError("probabilities that are no integers of 8 bits")
+    result = _part(program, [second], _before_merging(program))
+    if result.outputs[0].dtype not in BYTES:
+        raise UnsupportedError("a result that is not of 8 bits")
+    return IntegerAttention(
+        (q.position, k.position, v.position), (q.zero, k.zero, v.zero), q.heads, tuple(biases),
+        _of_sums(scores, q.scale, k.scale), weights, _of_sums(result, step, v.scale),
+    )  # fmt: skip
+
+
+def _arguments(value: Value) -> tuple[int, int]:
+    assert isinstance(value, Contraction)
+    if value.axes != (-1, -2):
+        raise UnsupportedError("products of transposed matrices in an attention of integers")
+    return value.args
+
+
+@dataclass(frozen=True)
+class _Operand:
+    position: int
+    heads: int
+    zero: int
+    scale: float
+
+
+def _operand(program: BodyProgram, index: int, order: Transposed) -> _Operand:
+    """Return the input behind a factor: dequantized, and split into heads before."""
+    values = program.values
+    number, scale = _scaled(program, index)
+    zero = 0.0
+    match values[number]:
+        case Apply(op=scalar.sub, args=(minuend, subtrahend)):
+            known = _number(program, subtrahend)
+            if known is None:
+                raise UnsupportedError("a zero point that is no constant")
+            number, zero = minuend, known
+    match values[number]:
+        case Apply(op=scalar.cast, args=(moved,)) if values[moved].dtype in BYTES:
+            transposed = values[moved]
+        case _:
+            raise UnsupportedError("factors of an attention that are not dequantized")
+    match transposed:
+        case Move(how=how, args=(reshaped,)) if how == order:
+            match values[reshaped]:
+                case Move(how=Reshaped(target=(0, 0, int(heads), _), zero_copies=True), args=(source,)) if heads > 0:
+                    if isinstance(given := values[source], Input):
+                        return _Operand(given.index, heads, int(zero), scale)
+    raise UnsupportedError("heads of integers that take another way than Reshape and Transpose")
+
+
+def _scaled(program: BodyProgram, index: int) -> tuple[int, float]:
+    """Return the value and the constant scale of a dequantized factor."""
+    match program.values[index]:
+        case Apply(op=scalar.mul, args=(number, scale)) if (known := _number(program, scale)) is not None:
+            return number, known
+    raise UnsupportedError("factors of an attention without a constant scale")
+
+
+def _number(program: BodyProgram, index: int) -> float | None:
+    """Return the number of a constant, also of one that is converted."""
+    value = program.values[index]
+    if isinstance(value, Apply) and value.op == scalar.cast:
+        value = program.values[value.args[0]]
+    return float(value.value) if isinstance(value, Constant) else None
+
+
+def _softmax(program: BodyProgram) -> tuple[int, int]:
+    """Return the scores and the probabilities: a softmax over the keys.
+
+    Equal values of a program are one value, so the construction made here finds the existing one.
+    """
+    first = next((r for i in program.reductions() if (r := program.values[i])), None)
+    arg = getattr(first, "arg", None)
+    if arg is None:
+        raise UnsupportedError("two products without a softmax between them")
+    for onward in (False, True):
+        builder = Builder(list(program.values), {v: i for i, v in enumerate(program.values)})
+        share = softmax(Term(builder, arg), partial(reduced, axes=(-1,), onward=onward)).index
+        if share < len(program.values):
+            return arg, share
+    raise UnsupportedError("reductions that are no softmax over the keys")
+
+
+def _inputs(program: BodyProgram, index: int, end: int) -> list[int]:
+    return [i for i in sorted(program.reached([index], [end])) if isinstance(program.values[i], Input)]
+
+
+def _part(program: BodyProgram, starts: list[int], index: int) -> BodyProgram:
+    """Return the scalar program from some values to another one."""
+    inner = program.reached([index], starts) - set(starts)
+    if not all(isinstance(program.values[i], Apply | Constant) for i in inner):
+        raise UnsupportedError("more than scalar operations between the products of an attention of integers")
+    return between(program, starts, [Output(index, program.values[index].dtype)])
+
+
+def _is_small(limits: tuple[float, float] | None) -> bool:
+    return limits is not None and -EXACT <= limits[0] and limits[1] <= EXACT
+
+
+def _before_merging(program: BodyProgram) -> int:
+    """Return the result [batch, heads, sequence, size] that a Transpose and a Reshape merge to the output."""
+    match program.values[program.outputs[0].value]:
+        case Move(how=Reshaped(target=(0, 0, _), zero_copies=True), args=(index,)):
+            match program.values[index]:
+                case Move(how=how, args=(source,)) if how == BY_HEADS:
+                    return source
+    raise UnsupportedError("a result of integers that takes another way than Transpose and Reshape")
+
+
+def _of_sums(part: BodyProgram, left: float, right: float) -> BodyProgram:
+    """Return the program with the product of both scales on its first input, which becomes a sum of integers."""
+    builder, index_of = Builder(), dict[int, int]()
+    for index, value in enumerate(part.values):
+        term = builder.term(with_arguments(value, index_of))
+        if isinstance(value, Input) and value.index == 0:
+            term = builder.apply(scalar.mul, term, float(np.float32(left) * np.float32(right)))
+        index_of[index] = term.index
+    outputs = tuple(Output(index_of[o.value], o.dtype) for o in part.outputs)
+    return BodyProgram(tuple(builder.values), outputs, part.inputs)
