@@ -58,7 +58,7 @@ class _Lookup:
     """The smallest number that this can be."""
     function: Table | Line
     dtype: int
-    """The type of 8 bits that holds the results."""
+    """The type that holds the results: of 8 bits, or of 16."""
 
 
 def tabulated(program: BodyProgram) -> BodyProgram:
@@ -134,11 +134,13 @@ def _firsts(values: Sequence[Value]) -> tuple[int | None, ...]:
 
 
 def _byte_type(values: Sequence[Value], index: int) -> int | None:
-    """Return the type of 8 bits that holds a value: its own, or of a float that is quantized, its integers'."""
+    """Return the least type that holds a value: its own, or of a float that is quantized, its integers'. Less their zero
+    point, these may take more than 8 bits."""
     dtype = values[index].dtype
     if dtype in BYTES:
         return dtype
-    return next((t for t in BYTES if dtype == TensorProto.FLOAT and fits(values, index, t)), None)
+    held = (*BYTES, TensorProto.INT16) if dtype == TensorProto.FLOAT else ()
+    return next((t for t in held if fits(values, index, t)), None)
 
 
 def _sources(values: Sequence[Value], firsts: Sequence[int | None]) -> tuple[frozenset[int] | None, ...]:

@@ -15,7 +15,17 @@ from onnx import TensorProto
 from onnxfuse.codegen.operators.node import reduced
 from onnxfuse.codegen.program.builder import Builder, Term
 from onnxfuse.codegen.program.movement import Reshaped, Transposed
-from onnxfuse.codegen.program.program import Apply, BodyProgram, Constant, Contraction, Input, Move, Output, Value
+from onnxfuse.codegen.program.program import (
+    Apply,
+    BodyProgram,
+    Constant,
+    Contraction,
+    Input,
+    Move,
+    Output,
+    Value,
+    arguments,
+)
 from onnxfuse.codegen.program.slices import between, with_arguments
 from onnxfuse.codegen.program.whole_numbers import bounds, is_whole
 from onnxfuse.ops import scalar
@@ -43,8 +53,10 @@ class IntegerAttention:
     heads: int
     biases: tuple[int, ...]
     """Index of the input that is added to the scores; empty if there is none."""
+    added: BodyProgram
+    """From an element of that input to what is added to the score."""
     scores: BodyProgram
-    """From a sum of products of queries and keys, and the bias, to the score before the softmax."""
+    """From a sum of products of queries and keys, and what is added, to the score before the softmax."""
     weights: BodyProgram
     """From a probability to the integer by which the value is multiplied, a float."""
     result: BodyProgram
@@ -64,19 +76,16 @@ def parse(program: BodyProgram) -> IntegerAttention:
     q, k, v = operands
     score, share = _softmax(program)
     weight, step = _scaled(program, given)
-    biases = [program.input_at(i) for i in _inputs(program, score, first)]
-    starts = [first, *_inputs(program, score, first)]
-    if len(biases) > 1:
-        raise UnsupportedError("several biases beside scores of integers")
-    scores, weights = _part(program, starts, score), _part(program, [share], weight)
+    bias, added = _bias(program, score, first)
+    scores, weights = _part(program, [first, added], score), _part(program, [share], weight)
     if not is_whole(program.values, weight) or not _is_small(bounds(program.values, weight)):
         raise UnsupportedError("probabilities that are no integers of 8 bits")
     result = _part(program, [second], _before_merging(program))
     if result.outputs[0].dtype not in BYTES:
         raise UnsupportedError("a result that is not of 8 bits")
     return IntegerAttention(
-        (q.position, k.position, v.position), (q.zero, k.zero, v.zero), q.heads, tuple(biases),
-        _of_sums(scores, q.scale, k.scale), weights, _of_sums(result, step, v.scale),
+        (q.position, k.position, v.position), (q.zero, k.zero, v.zero), q.heads, bias,
+        _part(program, [i for i in _inputs(program, added) if added != first], added), _of_sums(scores, q.scale, k.scale), weights, _of_sums(result, step, v.scale),
     )  # fmt: skip
 
 
@@ -153,7 +162,27 @@ def _softmax(program: BodyProgram) -> tuple[int, int]:
     raise UnsupportedError("reductions that are no softmax over the keys")
 
 
-def _inputs(program: BodyProgram, index: int, end: int) -> list[int]:
+def _bias(program: BodyProgram, score: int, first: int) -> tuple[tuple[int, ...], int]:
+    """Return the op's input that is added to the scores, and the value that is: computed from this input alone.
+
+    Without one, nothing and the sums themselves.
+    """
+    inputs = _inputs(program, score, first)
+    if len(inputs) > 1:
+        raise UnsupportedError("several biases beside scores of integers")
+    if not inputs:
+        return (), first
+    of_sums = [i for i in program.reached([score], [first, *inputs]) if first in program.reached([i], [first])]
+    added = {
+        a for i in of_sums if i != first for a in arguments(program.values[i])
+        if a not in of_sums and inputs[0] in program.reached([a], inputs)
+    }  # fmt: skip
+    if len(added) != 1:
+        raise UnsupportedError("a bias that is added in several places")
+    return (program.input_at(inputs[0]),), added.pop()
+
+
+def _inputs(program: BodyProgram, index: int, end: int = -1) -> list[int]:
     return [i for i in sorted(program.reached([index], [end])) if isinstance(program.values[i], Input)]
 
 

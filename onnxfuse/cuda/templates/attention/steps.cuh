@@ -56,17 +56,22 @@ DEVICE void widen_rows(SharedAddress to, const Begin& begin, int first, int coun
 // MANY rows from `first` on, by WORKERS threads; those behind the last one are zeros, since no number times a weight of
 // 0 is one, and so is what is behind a row's SIZE elements.
 template <int MANY, int WORKERS, class Begin>
-DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int count) {
-  if constexpr (sizeof(typename Begin::Element) == 1) return widen_rows<MANY, WORKERS>(to, begin, first, count);
+DEVICE void copy_rows(SharedAddress to, const Begin& begin, int first, int count) {
   // The addresses of more than eight copies would not fit the registers.
   _Pragma("unroll 8") for (int i = 0; i < (MANY * UNITS + WORKERS - 1) / WORKERS; ++i) {
     const int unit = i * WORKERS + (int)thread_index() % WORKERS, row = unit / UNITS, piece = unit % UNITS;
     if ((MANY * UNITS) % WORKERS == 0 || unit < MANY * UNITS) {
       const bool there = first + row < count && (UNITS == GIVEN_UNITS || piece < GIVEN_UNITS);
-      const auto* from = begin(there ? first + row : 0) + (there ? piece : 0) * PER_UNIT;
+      const E* from = begin(there ? first + row : 0) + (there ? piece : 0) * PER_UNIT;
       copy_piece<ALIGNED ? 16 : (int)sizeof(E), false, true>(StepRows{to}.at(row, piece), from, there ? PER_UNIT : 0);
     }
   }
+}
+
+template <int MANY, int WORKERS, class Begin>
+DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int count) {
+  if constexpr (sizeof(typename Begin::Element) == 1) widen_rows<MANY, WORKERS>(to, begin, first, count);
+  else copy_rows<MANY, WORKERS>(to, begin, first, count);
 }
 
 // ---- into the registers of a warp
@@ -116,18 +121,6 @@ DEVICE void multiply_keys(Scores<COUNT>& scores, const Rows& rows, SharedAddress
       }
     }
   }
-}
-
-// What is added to two neighbouring keys of a query, from `at` on.
-template <bool EDGE, class T> DEVICE Pair load_bias(const T* at, long long stride, bool wide, int key, int keys) {
-  Pack<T, 2> both = {};
-  if (!EDGE && wide) {
-    both = load<2>(at);
-  } else {
-    if (!EDGE || key < keys) both.set_bits(0, load_bits(at));
-    if (!EDGE || key + 1 < keys) both.set_bits(1, load_bits(at + stride));
-  }
-  return {both.get(0) * ADDED_UNIT, both.get(1) * ADDED_UNIT};
 }
 
 // Weights of 16 keys times their values of 16 columns.

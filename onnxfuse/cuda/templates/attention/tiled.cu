@@ -73,7 +73,7 @@ template <int COUNT> struct KeyBias {
   DEVICE void load_from(const Memory::Bias* bias, int first, int keys, long long stride) {
     UNROLLED for (int i = 0; i < EACH; ++i) {
       const int key = first + i * THREADS + (int)thread_index();
-      of[i] = key < keys ? load<1>(bias + key * stride).get(0) * ADDED_UNIT : lowest();
+      of[i] = key < keys ? added_of(load<1>(bias + key * stride).get(0)) * ADDED_UNIT : lowest();
     }
   }
   DEVICE void store(float* to) const {
@@ -147,6 +147,19 @@ DEVICE void store_rows(const Rows& rows, Memory::Y* y, const Place& at, int firs
 }
 
 // ---- a step: EDGE where some of its keys do not count, for all or for some queries
+
+// What is added to two neighbouring keys of a query, from `at` on.
+template <bool EDGE>
+DEVICE Pair load_bias(const Memory::Bias* at, long long stride, bool wide, int key, int keys) {
+  Pack<Memory::Bias, 2> both = {};
+  if (!EDGE && wide) {
+    both = load<2>(at);
+  } else {
+    if (!EDGE || key < keys) both.set_bits(0, load_bits(at));
+    if (!EDGE || key + 1 < keys) both.set_bits(1, load_bits(at + stride));
+  }
+  return {added_of(both.get(0)) * ADDED_UNIT, added_of(both.get(1)) * ADDED_UNIT};
+}
 
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 template <bool EDGE, int COUNT>

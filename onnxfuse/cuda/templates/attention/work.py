@@ -10,6 +10,7 @@ from onnx import TensorProto
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, identifier, template
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.model.fused import FusedOp
@@ -179,23 +180,35 @@ def _memory(mine: AttentionProblem) -> str:
 
 
 def _programs(parts: AttentionBody) -> str:
-    """Return what is computed of a sum of the first product, of a share of a row, and of a sum of the second product."""
+    """Return what is computed of a bias, of a sum of the first product with it, of a share of a row, and of a sum of the
+    second product."""
     if parts.integers is None:
         return (
+            "DEVICE float added_of(float bias) { return bias; }\n"
             "DEVICE float score_of(float sum, float added) { return sum * SCORE_UNIT + added; }\n"
             "DEVICE float weight_of(float share) { return share; }\n"
             "DEVICE float result_of(float sum) { return sum; }\n"
         )
     work = parts.integers
     return "".join(
-        f"namespace {name} {{\n{expressions.source(program)}}}\n"
-        f"DEVICE {element_types.computed(program.outputs[0].dtype)} {name}_of({', '.join(f'float {a}' for a in arguments)})"
-        f" {{ return {name}::apply({{{', '.join(arguments[i] for i in expressions.live_inputs(program))}}}).b0; }}\n"
+        _function(name, program, arguments)
         for name, program, arguments in (
-            ("score", work.scores, ("sum", "added")), ("weight", work.weights, ("share",)),
-            ("result", work.result, ("sum",)),
+            ("added", work.added, ("bias",)), ("score", work.scores, ("sum", "added")),
+            ("weight", work.weights, ("share",)), ("result", work.result, ("sum",)),
         )
     )  # fmt: skip
+
+
+def _function(name: str, program: BodyProgram, arguments: tuple[str, ...]) -> str:
+    """Return a scalar program as a function of its inputs."""
+    types = (element_types.computed(t) for t in program.inputs)
+    declared = ", ".join(f"{t} {a}" for t, a in zip(types, arguments, strict=False))
+    passed = ", ".join(arguments[i] for i in expressions.live_inputs(program))
+    result = element_types.computed(program.outputs[0].dtype)
+    return (
+        f"namespace {name} {{\n{expressions.source(program)}}}\n"
+        f"DEVICE {result} {name}_of({declared}) {{ return {name}::apply({{{passed}}}).b0; }}\n"
+    )
 
 
 def named(parts: AttentionBody) -> tuple[tuple[str, AttentionOperand], ...]:
