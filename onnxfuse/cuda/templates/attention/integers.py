@@ -42,6 +42,12 @@ BY_HEADS = Transposed((0, 2, 1, 3))
 KEYS = Transposed((0, 2, 3, 1))
 
 
+NOTHING = BodyProgram(
+    (Constant(0.0, TensorProto.FLOAT, ()),), (Output(0, TensorProto.FLOAT),), (TensorProto.FLOAT,)
+)
+"""What is added to the scores without a bias."""
+
+
 @dataclass(frozen=True)
 class IntegerAttention:
     """An attention whose queries, keys, values and result are 8-bit integers [batch, sequence, heads * size]."""
@@ -76,16 +82,18 @@ def parse(program: BodyProgram) -> IntegerAttention:
     q, k, v = operands
     score, share = _softmax(program)
     weight, step = _scaled(program, given)
-    bias, added = _bias(program, score, first)
-    scores, weights = _part(program, [first, added], score), _part(program, [share], weight)
+    bias = _inputs(program, [score], [first])
+    added = _added(program, score, first, bias)
+    scores, weights = _part(program, [first, *added], score), _part(program, [share], weight)
     if not is_whole(program.values, weight) or not _is_small(bounds(program.values, weight)):
         raise UnsupportedError("probabilities that are no integers of 8 bits")
     result = _part(program, [second], _before_merging(program))
     if result.outputs[0].dtype not in BYTES:
         raise UnsupportedError("a result that is not of 8 bits")
     return IntegerAttention(
-        (q.position, k.position, v.position), (q.zero, k.zero, v.zero), q.heads, bias,
-        _part(program, [i for i in _inputs(program, added) if added != first], added), _of_sums(scores, q.scale, k.scale), weights, _of_sums(result, step, v.scale),
+        (q.position, k.position, v.position), (q.zero, k.zero, v.zero), q.heads,
+        tuple(program.input_at(i) for i in bias),
+        _part(program, bias, added[0]) if bias else NOTHING, _of_sums(scores, q.scale, k.scale), weights, _of_sums(result, step, v.scale),
     )  # fmt: skip
 
 
@@ -162,28 +170,21 @@ def _softmax(program: BodyProgram) -> tuple[int, int]:
     raise UnsupportedError("reductions that are no softmax over the keys")
 
 
-def _bias(program: BodyProgram, score: int, first: int) -> tuple[tuple[int, ...], int]:
-    """Return the op's input that is added to the scores, and the value that is: computed from this input alone.
-
-    Without one, nothing and the sums themselves.
-    """
-    inputs = _inputs(program, score, first)
-    if len(inputs) > 1:
+def _added(program: BodyProgram, score: int, first: int, bias: list[int]) -> list[int]:
+    """Return the value that is added to the scores, which is computed from a bias alone; none without a bias."""
+    if len(bias) > 1:
         raise UnsupportedError("several biases beside scores of integers")
-    if not inputs:
-        return (), first
-    of_sums = [i for i in program.reached([score], [first, *inputs]) if first in program.reached([i], [first])]
-    added = {
-        a for i in of_sums if i != first for a in arguments(program.values[i])
-        if a not in of_sums and inputs[0] in program.reached([a], inputs)
-    }  # fmt: skip
-    if len(added) != 1:
+    inner = program.reached([score], [first, *bias])
+    of_sums = {i for i in inner if first in program.reached([i], [first])}
+    of_bias = {i for i in inner - of_sums if set(bias) & program.reached([i], bias)}
+    added = {a for i in of_sums - {first} for a in arguments(program.values[i]) if a in of_bias}
+    if len(added) != len(bias):
         raise UnsupportedError("a bias that is added in several places")
-    return (program.input_at(inputs[0]),), added.pop()
+    return [*added]
 
 
-def _inputs(program: BodyProgram, index: int, end: int = -1) -> list[int]:
-    return [i for i in sorted(program.reached([index], [end])) if isinstance(program.values[i], Input)]
+def _inputs(program: BodyProgram, targets: list[int], ends: list[int]) -> list[int]:
+    return [i for i in sorted(program.reached(targets, ends)) if isinstance(program.values[i], Input)]
 
 
 def _part(program: BodyProgram, starts: list[int], index: int) -> BodyProgram:

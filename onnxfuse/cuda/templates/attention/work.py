@@ -201,7 +201,7 @@ def _programs(parts: AttentionBody) -> str:
 
 def _function(name: str, program: BodyProgram, arguments: tuple[str, ...]) -> str:
     """Return a scalar program as a function of its inputs."""
-    types = (element_types.computed(t) for t in program.inputs)
+    types = (element_types.computed(t) for t in (*program.inputs, *[TensorProto.FLOAT] * len(arguments)))
     declared = ", ".join(f"{t} {a}" for t, a in zip(types, arguments, strict=False))
     passed = ", ".join(arguments[i] for i in expressions.live_inputs(program))
     result = element_types.computed(program.outputs[0].dtype)
