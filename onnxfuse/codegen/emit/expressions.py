@@ -361,7 +361,7 @@ def _whole(program: BodyProgram, index: int, operand: str, done: frozenset[str])
     """Return a small whole number as an int; steps of a scale, and their sum with a zero point, without a detour."""
     value = program.values[index]
     if isinstance(value, Apply) and f"v{index}" not in done:
-        if value.op in (scalar.steps, scalar.line_inside):
+        if value.op in (scalar.steps, scalar.shifted_steps, scalar.line_inside):
             return f"math::int_of_{value.op}({', '.join(_operand(program, a, done) for a in value.args)})"
         zero = constant(program.values, value.args[-1])
         if value.op == scalar.add and zero is not None:

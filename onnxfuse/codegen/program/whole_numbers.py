@@ -12,9 +12,11 @@ from onnxfuse.codegen.program.program import Apply, Constant, Value
 from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
-WHOLE = frozenset({scalar.steps, scalar.line, scalar.line_inside, scalar.round_half_even, scalar.floor, scalar.ceil})
+WHOLE = frozenset({
+    scalar.steps, scalar.shifted_steps, scalar.line, scalar.line_inside, scalar.round_half_even, scalar.floor, scalar.ceil,
+})  # fmt: skip
 """Functions whose values are whole numbers."""
-BOUNDED = frozenset({scalar.steps, scalar.line, scalar.line_inside, scalar.clip})
+BOUNDED = frozenset({scalar.steps, scalar.shifted_steps, scalar.line, scalar.line_inside, scalar.clip})
 """Functions whose last two arguments are their bounds."""
 KEEPING = frozenset({scalar.add, scalar.sub, scalar.mul, scalar.neg, scalar.clip, scalar.relu})
 """Functions of whole numbers that are whole numbers."""

@@ -56,6 +56,14 @@ DEVICE int int_of_steps(float x, float scale, float low, float high) {  // its l
   return (int)bits_of_float(above_whole(x, scale, low, high));
 }
 
+// The same above a whole number, between bounds of the sum.
+DEVICE float shifted_steps(float x, float scale, float zero, float low, float high) {
+  return steps(x, scale, low - zero, high - zero) + zero;
+}
+DEVICE int int_of_shifted_steps(float x, float scale, float zero, float low, float high) {  // its last 16 bits
+  return int_of_steps(x, scale, low - zero, high - zero) + int_of_whole(zero);
+}
+
 // The whole number nearest to x * slope + offset. Without an offset the sum rounds the product.
 DEVICE float line_above_whole(float x, float slope, float offset) {
   return offset == 0 ? ::fmaf(x, slope, WHOLE) : ::fmaf(x, slope, offset) + WHOLE;
