@@ -8,7 +8,7 @@ from onnx import TensorProto
 from bench.cases import ops
 from onnxfuse.model.fused import FusedOp
 
-FLOAT, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8
+FLOAT, HALF, INT8, UINT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.UINT8
 SQ, SK, SV, SM, SD, SP, SO = 0.0322, 0.0333, 0.0312, 0.55, 0.0386, 1 / 255, 0.0168
 """Scales: of queries, keys, values, their products, these divided, probabilities, and the result."""
 SMASK = 5 / 127
@@ -32,6 +32,8 @@ class Case:
     mask_type: int = FLOAT
     steps: bool = True
     """Whether the file quantizes each node between the products, or their factors alone."""
+    half: bool = False
+    """Whether the numbers between are float16."""
 
     def op(self) -> FusedOp:
         """Return the fused op."""
@@ -43,14 +45,15 @@ class Case:
         kind, to = ("int8" if t == INT8 else "uint8" for t in (self.dtype, self.result))
         zeros = dict(zip("qkv", ZERO[self.dtype], strict=True))
         scales = {"q": SQ, "k": SK, "v": SV, "m": SM, "d": SD, "p": SP, "o": SO, "b": SMASK}
-        constants = [f"s{name} = Constant <value = float {{{scale}}}> ()" for name, scale in scales.items()]
+        real = "float" if not self.half else "float16"
+        numbers = {f"s{name}": scale for name, scale in scales.items()} | {"root": float(np.sqrt(self.size))}
+        constants = [f"{name} = Constant <value = {real} {{{self._literal(n)}}}> ()" for name, n in numbers.items()]
         constants += [f"z{name} = Constant <value = {kind} {{{zero}}}> ()" for name, zero in zeros.items()]
         constants += [
             "zm = Constant <value = int8 {3}> () zb = Constant <value = int8 {127}> ()",
             f"zo = Constant <value = {to} {{1}}> () zp = Constant <value = uint8 {{0}}> ()",
             f"by_heads = Constant <value = int64[4] {{0,0,{self.heads},{self.size}}}> ()",
             "merged = Constant <value = int64[3] {0,0,-1}> ()",
-            f"root = Constant <value = float {{{np.sqrt(np.float32(self.size))}}}> ()",
         ]
         return f"""({'q, k, v' if self.mask is None else 'q, k, v, mask'}) => (y) {{ {' '.join(constants)}
           q4 = Reshape (q, by_heads) qt = Transpose <perm = [0,2,1,3]> (q4) qf = DequantizeLinear (qt, sq, zq)
@@ -60,6 +63,17 @@ class Case:
           {self._masked()} p = Softmax <axis = -1> (a8)
           pq = QuantizeLinear (p, sp, zp) pf = DequantizeLinear (pq, sp, zp) o = MatMul (pf, vf)
           o8 = QuantizeLinear (o, so, zo) ot = Transpose <perm = [0,2,1,3]> (o8) y = Reshape (ot, merged) }}"""
+
+    def _literal(self, number: float) -> str:
+        """Return a number as text, of float16 as its bits."""
+        return str(np.float16(number).view(np.uint16) if self.half else np.float32(number))
+
+    def _number(self, scale: float) -> float:
+        return float(np.float16(scale) if self.half else np.float32(scale))
+
+    def _real(self, x: np.ndarray) -> np.ndarray:
+        """Return numbers as the nodes between the products round them."""
+        return x.astype(np.float16).astype(np.float64) if self.half else x
 
     def _steps(self, before: str, after: str, scale: str) -> str:
         if not self.steps:
@@ -95,24 +109,24 @@ class Case:
             a.astype(np.int64).reshape(*a.shape[:2], self.heads, self.size).transpose(0, 2, 1, 3) - zero
             for a, zero in zip(inputs, ZERO[self.dtype], strict=False)
         )
-        score = (q @ k.swapaxes(-1, -2)) * _number(SQ) * _number(SK)
-        score = self._rounded(self._rounded(score, SM) / _number(np.sqrt(np.float32(self.size))), SD)
+        score = self._real((q @ k.swapaxes(-1, -2)) * self._number(SQ) * self._number(SK))
+        score = self._real(self._rounded(score, SM) / self._number(np.sqrt(self.size)))
+        score = self._rounded(score, SD)
         if self.mask is not None:
             mask = inputs[3].astype(np.float64)
-            score = self._rounded(score + ((mask - 127) * _number(SMASK) if self.mask_type == INT8 else mask), SD)
+            mask = self._real((mask - 127) * self._number(SMASK)) if self.mask_type == INT8 else mask
+            score = self._rounded(self._real(score + mask), SD)
         power = np.exp(score - score.max(-1, keepdims=True, initial=-np.inf))
-        shares = np.clip(np.rint(power / power.sum(-1, keepdims=True) / _number(SP)), 0, 255)
+        shares = np.clip(np.rint(power / power.sum(-1, keepdims=True) / self._number(SP)), 0, 255)
         limits = np.iinfo(ops.NUMPY[self.result])
-        result = np.rint((shares @ v) * _number(SP) * _number(SV) / _number(SO)) + 1
+        sums = self._real((shares @ v) * self._number(SP) * self._number(SV))
+        result = np.rint(sums / self._number(SO)) + 1
         merged = result.transpose(0, 2, 1, 3).reshape(inputs[0].shape)
         return np.asarray(np.clip(merged, limits.min, limits.max))
 
     def _rounded(self, x: np.ndarray, scale: float) -> np.ndarray:
-        return (np.clip(np.rint(x / _number(scale)) + 3, -128, 127) - 3) * _number(scale) if self.steps else x
-
-
-def _number(scale: float) -> float:
-    return float(np.float32(scale))
+        s = self._number(scale)
+        return self._real((np.clip(np.rint(x / s) + 3, -128, 127) - 3) * s) if self.steps else x
 
 
 CASES = {
@@ -124,6 +138,7 @@ CASES = {
     "a mask by query": Case(1, 9, 24, mask=(1, 2, 9, 24)),
     "a mask by query of 8 bits": Case(1, 9, 23, mask=(9, 23), mask_type=INT8),
     "factors alone": Case(1, 20, 40, mask=(1, 1, 1, 40), steps=False),
+    "float16": Case(1, 20, 40, mask=(1, 1, 1, 40), mask_type=HALF, half=True),
     "wide heads": Case(1, 17, 33, 1, 128),
     "heads of 80": Case(1, 17, 33, 2, 80),
     "several steps": Case(1, 20, 300, mask=(300,)),

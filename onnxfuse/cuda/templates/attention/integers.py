@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxfuse.codegen.operators.node import reduced
-from onnxfuse.codegen.program.builder import Builder, Term
+from onnxfuse.codegen.program.builder import Builder, Term, as_term
 from onnxfuse.codegen.program.movement import Reshaped, Transposed
 from onnxfuse.codegen.program.program import (
     Apply,
@@ -26,6 +26,7 @@ from onnxfuse.codegen.program.program import (
     Value,
     arguments,
 )
+from onnxfuse.codegen.program.rounding import SIXTEEN_BITS
 from onnxfuse.codegen.program.slices import between, with_arguments
 from onnxfuse.codegen.program.whole_numbers import bounds, is_whole
 from onnxfuse.ops import scalar
@@ -138,8 +139,11 @@ def _operand(program: BodyProgram, index: int, order: Transposed) -> _Operand:
 
 
 def _scaled(program: BodyProgram, index: int) -> tuple[int, float]:
-    """Return the value and the constant scale of a dequantized factor."""
-    match program.values[index]:
+    """Return the value and the constant scale of a dequantized factor, which a model of 16 bits rounds."""
+    value = program.values[index]
+    if isinstance(value, Apply) and value.op == scalar.cast and value.dtype in SIXTEEN_BITS:
+        value = program.values[value.args[0]]
+    match value:
         case Apply(op=scalar.mul, args=(number, scale)) if (known := _number(program, scale)) is not None:
             return number, known
     raise UnsupportedError("factors of an attention without a constant scale")
@@ -213,9 +217,11 @@ def _of_sums(part: BodyProgram, left: float, right: float) -> BodyProgram:
     """Return the program with the product of both scales on its first input, which becomes a sum of integers."""
     builder, index_of = Builder(), dict[int, int]()
     for index, value in enumerate(part.values):
-        term = builder.term(with_arguments(value, index_of))
         if isinstance(value, Input) and value.index == 0:
-            term = builder.apply(scalar.mul, term, float(np.float32(left) * np.float32(right)))
+            scale = float(np.float32(left) * np.float32(right))
+            term = as_term(builder.term(Input(0, TensorProto.FLOAT)) * scale).cast(value.dtype)
+        else:
+            term = builder.term(with_arguments(value, index_of))
         index_of[index] = term.index
     outputs = tuple(Output(index_of[o.value], o.dtype) for o in part.outputs)
-    return BodyProgram(tuple(builder.values), outputs, part.inputs)
+    return BodyProgram(tuple(builder.values), outputs, (TensorProto.FLOAT, *part.inputs[1:]))
