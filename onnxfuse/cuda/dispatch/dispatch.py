@@ -59,6 +59,12 @@ def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
     return mine.refuses(op, arch()) if arch is not None and mine.refuses is not None else None
 
 
+def multiplies_integers(op: FusedOp) -> bool:
+    """Return whether the kernel of `op` multiplies 8-bit integers that its body dequantizes."""
+    integers = planner_of(op).integers if is_template(op.template) else None
+    return integers is not None and integers(op)
+
+
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
     """Return why inputs of these shapes may have no plan on `arch`; None if they have one. Extents may be unknown."""
     mine = planner_of(op)

@@ -10,7 +10,7 @@ TEMPLATES = (
         "attention", 20, "what `realize` writes as one MultiHeadAttention",
         Planner(
             parse_op, output_shapes, plan, refuses, fits, candidates=candidates, microseconds=microseconds,
-            variants=(AttentionVariant,),
+            integers=lambda op: parse_op(op).integers is not None, variants=(AttentionVariant,),
         ),
         growth=frozenset({Growth.CACHES}), reads_library_form=True, rounds_to_tf32=True,
     ),
