@@ -7,7 +7,7 @@ from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 
 TEMPLATES = (
     Template(
-        "attention", 20, "what `realize` writes as one MultiHeadAttention",
+        "attention", 20, "what `realize` writes as one MultiHeadAttention, and attention of 8-bit integers",
         Planner(
             parse_op, output_shapes, plan, refuses, fits, candidates=candidates, microseconds=microseconds,
             integers=lambda op: parse_op(op).integers is not None, variants=(AttentionVariant,),
