@@ -79,7 +79,7 @@ def _bounds(values: Sequence[Value], known: Sequence[Bounds], value: Value) -> B
             return float(number), float(number)
         case Apply(op=op, args=(arg,)) if op == scalar.cast and element_types.is_integer(values[arg].dtype):
             kind = element_types.TYPES[values[arg].dtype]
-            return known[arg] or (kind.low, kind.high)  # of a zero point its number
+            return kind.low, kind.high
         case Apply(op=op, args=args) if op in BOUNDED:
             low, high = (known[a] for a in args[-2:])
             return None if low is None or high is None else (low[0], high[1])
