@@ -35,6 +35,10 @@ the four schedulers of a multiprocessor issue eight instructions; address and la
 """
 
 
+ROUNDING = {scalar.steps: 6, scalar.shifted_steps: 6, scalar.line: 4}
+"""Cheap operations that it takes to round to steps of a scale, or along a line."""
+
+
 class Table(Function):
     """The function of an 8-bit value whose results are these elements, by its bits as an unsigned number."""
 
@@ -59,6 +63,15 @@ class _Lookup:
     function: Table | Line
     dtype: int
     """The type that holds the results: of 8 bits, or of 16."""
+
+
+def instructions(program: BodyProgram) -> int:
+    """Return in the time of how many cheap operations an element of a program is computed."""
+    functions = [v.op for i in program.live() if isinstance(v := program.values[i], Apply)]
+    return sum(
+        LOOKUP if isinstance(op, Table) else ROUNDING.get(op, 1 if op.cheap or op == scalar.cast else DEAR)
+        for op in functions
+    )
 
 
 def tabulated(program: BodyProgram) -> BodyProgram:

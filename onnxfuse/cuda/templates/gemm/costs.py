@@ -45,6 +45,7 @@ class WgmmaCosts:
     float16: Mapping[GemmTile, TileCost]
     tf32: Mapping[GemmTile, TileCost]
     exact: Mapping[GemmTile, TileCost]
+    instruction: Mapping[GemmTile, float]
 
     def tiles(self, parts: Anatomy) -> Mapping[GemmTile, TileCost]:
         """Return the tiles available for a body, and the cost of each."""

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.codegen.program.tables import instructions
 from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.cuda.isa.isa import Copy
 from onnxfuse.cuda.isa.sm_90 import SM_90A
@@ -258,9 +259,9 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
     """Return the estimated time of a tile, with the columns of all products of a gate; by its measured cost unless
     given another."""
     parts, size = work.parts, work.size
-    steps, light = _steps(size, parts.terms), _light(parts)
+    steps, light = _steps(size, parts.terms), parts.factors.is_integer or _light(parts)
     moved = output_bytes(parts) + work.staged_bytes
-    cost, rounds = known or wgmma().tiles(parts)[_whole(parts, tile)], 1
+    cost, rounds = known or _cost(parts, tile), 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
     if tile.cluster > 1 and rounds < wgmma().shared_from:
@@ -275,6 +276,16 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
     gather = wgmma().gather_once + wgmma().gather_each * added if tile.split > 1 else 0.0
     saved = wgmma().light_saves if light else 0.0
     return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - saved
+
+
+def _cost(parts: Anatomy, tile: GemmTile) -> TileCost:
+    """Return the measured cost of a tile; for integers a light epilogue and the instructions of this one."""
+    whole = _whole(parts, tile)
+    cost = wgmma().tiles(parts)[whole]
+    if not parts.factors.is_integer:
+        return cost
+    epilogue = wgmma().instruction[whole] * instructions(parts.epilogues[0].program)
+    return replace(cost, launch=cost.launch + epilogue, light=cost.light + epilogue)
 
 
 def _is_long(work: GemmSource, tile: GemmTile, arch: Arch) -> bool:
