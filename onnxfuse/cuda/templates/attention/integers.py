@@ -6,7 +6,8 @@ factors in them, and whatever is quantized and dequantized between the products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -64,8 +65,12 @@ class IntegerAttention:
     """From an element of that input to what is added to the score."""
     scores: BodyProgram
     """From a sum of products of queries and keys, and what is added, to the score before the softmax."""
+    powers_of_two: bool
+    """Whether the scores are in units of log2(e): 2^x takes the place of e^x."""
     weights: BodyProgram
     """From a probability to the integer by which the value is multiplied, a float."""
+    share: float | None
+    """Steps of a probability of 1, if rounding to them is all that is computed and none is out of bounds."""
     result: BodyProgram
     """From a sum of products of these and the values to an element of the result."""
 
@@ -88,13 +93,15 @@ def parse(program: BodyProgram) -> IntegerAttention:
     scores, weights = _part(program, [first, *added], score), _part(program, [share], weight)
     if not is_whole(program.values, weight) or not _is_small(bounds(program.values, weight)):
         raise UnsupportedError("probabilities that are no integers of 8 bits")
+    of_sums, powers = _in_powers_of_two(_of_sums(scores, q.scale, k.scale, GREATEST))
     result = _part(program, [second], _before_merging(program))
     if result.outputs[0].dtype not in BYTES:
         raise UnsupportedError("a result that is not of 8 bits")
     return IntegerAttention(
         (q.position, k.position, v.position), (q.zero, k.zero, v.zero), q.heads,
         tuple(program.input_at(i) for i in bias),
-        _part(program, bias, added[0]) if bias else NOTHING, _of_sums(scores, q.scale, k.scale), weights, _of_sums(result, step, v.scale),
+        _part(program, bias, added[0]) if bias else NOTHING, of_sums, powers, weights, _share(weights),
+        _of_sums(result, step, v.scale),
     )  # fmt: skip
 
 
@@ -103,6 +110,12 @@ def _arguments(value: Value) -> tuple[int, int]:
     if value.axes != (-1, -2):
         raise UnsupportedError("products of transposed matrices in an attention of integers")
     return value.args
+
+
+GREATEST = 255.0 * 255.0 * 256.0
+"""The greatest sum of products of a query and a key of 256 elements."""
+ROUNDED = 2.0**22
+"""Below it a sum with 1.5 * 2^23 rounds a number to a whole one."""
 
 
 @dataclass(frozen=True)
@@ -213,15 +226,53 @@ def _before_merging(program: BodyProgram) -> int:
     raise UnsupportedError("a result of integers that takes another way than Transpose and Reshape")
 
 
-def _of_sums(part: BodyProgram, left: float, right: float) -> BodyProgram:
-    """Return the program with the product of both scales on its first input, which becomes a sum of integers."""
+def _of_sums(part: BodyProgram, left: float, right: float, greatest: float = math.inf) -> BodyProgram:
+    """Return the program with the product of both scales on its first input, which becomes a sum of integers.
+
+    Sums up to `greatest` that are rounded to steps of a scale at once are multiplied once, as by QLinearMatMul.
+    """
+    scale = float(np.float32(left) * np.float32(right))
     builder, index_of = Builder(), dict[int, int]()
+    sums = builder.term(Input(0, TensorProto.FLOAT))
     for index, value in enumerate(part.values):
+        slope = _slope(part, value, scale)
         if isinstance(value, Input) and value.index == 0:
-            scale = float(np.float32(left) * np.float32(right))
-            term = as_term(builder.term(Input(0, TensorProto.FLOAT)) * scale).cast(value.dtype)
+            term = as_term(sums * scale).cast(value.dtype)
+        elif slope is not None and isinstance(value, Apply) and abs(slope) * greatest < ROUNDED:
+            term = builder.apply(scalar.line, sums, slope, 0.0, *(Term(builder, index_of[a]) for a in value.args[2:]))
         else:
             term = builder.term(with_arguments(value, index_of))
         index_of[index] = term.index
     outputs = tuple(Output(index_of[o.value], o.dtype) for o in part.outputs)
     return BodyProgram(tuple(builder.values), outputs, (TensorProto.FLOAT, *part.inputs[1:]))
+
+
+def _slope(part: BodyProgram, value: Value, scale: float) -> float | None:
+    """Return by what the first input is multiplied, if a value is its steps of a constant scale; None of others."""
+    if not isinstance(value, Apply) or value.op != scalar.steps:
+        return None
+    of, step = part.values[value.args[0]], _number(part, value.args[1])
+    return scale / step if step and of == Input(0, TensorProto.FLOAT) else None
+
+
+def _in_powers_of_two(scores: BodyProgram) -> tuple[BodyProgram, bool]:
+    """Return scores that are steps of a scale in units of log2(e), and whether they are."""
+    index = scores.outputs[0].value
+    match scores.values[index]:
+        case Apply(op=scalar.mul, args=(number, scale), dtype=TensorProto.FLOAT) as product if (
+            (step := _number(scores, scale)) is not None and bounds(scores.values, number) is not None
+        ):
+            values = [*scores.values, Constant(step * math.log2(math.e), TensorProto.FLOAT, ())]
+            values.append(replace(product, args=(number, len(values) - 1)))
+            return replace(scores, values=tuple(values), outputs=(Output(len(values) - 1, TensorProto.FLOAT),)), True
+    return scores, False
+
+
+def _share(weights: BodyProgram) -> float | None:
+    """Return the steps of a probability of 1, if weights are steps of a scale, and these within bounds."""
+    match weights.values[weights.outputs[0].value]:
+        case Apply(op=scalar.steps, args=(share, scale, low, high)) if weights.values[share] == Input(0, TensorProto.FLOAT):
+            step, least, most = (_number(weights, a) for a in (scale, low, high))
+            if step and step > 0 and least is not None and most is not None and least <= 0 and 1 / step < most + 0.25:
+                return 1 / step
+    return None

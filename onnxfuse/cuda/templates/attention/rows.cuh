@@ -24,9 +24,9 @@ template <> struct Range<f16> { static constexpr bool WIDE = false; };
 
 // What is added may be the lowest number of its type. Of a wide one log2(e) times that is no number any more, so there
 // scores are differences from the highest one before they are powers of two; of float16 the powers are taken at once.
-// Scores that a scalar program has computed of sums of integers (QUANTIZED) are plain ones, too.
-constexpr bool PLAIN = QUANTIZED || (BIAS != NONE && Range<E>::WIDE);
-constexpr float ADDED_UNIT = PLAIN ? 1.0f : LOG2_E, SCORE_UNIT = PLAIN ? PLAIN_SCALE : SCALE;
+// Scores that a scalar program has computed of sums of integers (QUANTIZED) are plain ones, too, or POWERS of two.
+constexpr bool PLAIN = QUANTIZED ? !POWERS : BIAS != NONE && Range<E>::WIDE;
+constexpr float ADDED_UNIT = PLAIN || QUANTIZED ? 1.0f : LOG2_E, SCORE_UNIT = PLAIN ? PLAIN_SCALE : SCALE;
 DEVICE float power(float score, float base) {
   if constexpr (PLAIN) return exp2_fast((score - base) * LOG2_E);
   return exp2_fast(score * (SCALED_LATE ? SCALE : 1.0f) - base);

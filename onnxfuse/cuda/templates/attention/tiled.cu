@@ -206,7 +206,7 @@ template <int COUNT> DEVICE void round_shares(Scores<COUNT>& weights, const Rows
       UNROLLED for (int column = 0; column < COUNT / 8; ++column)
         UNROLLED for (int i = 0; i < 2; ++i) {
           float& weight = weights.of[tile][column][half * 2 + i];
-          weight = weight_of(weight * share);
+          weight = weight_of(weight, share);
         }
     }
 }

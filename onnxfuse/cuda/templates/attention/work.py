@@ -174,7 +174,7 @@ def _memory(mine: AttentionProblem) -> str:
     fields = " ".join(f"using {name} = {kind};" for name, kind in zip((*"QKVY", "Bias"), stored, strict=True))
     zeros = (0, 0, 0) if parts.integers is None else parts.integers.zeros
     return f"struct Memory {{ {fields} }};\n" + constants(
-        {"QUANTIZED": parts.integers is not None}
+        {"QUANTIZED": parts.integers is not None, "POWERS": parts.integers is not None and parts.integers.powers_of_two}
         | {f"{name}_ZERO": zero for name, zero in zip("QKV", zeros, strict=True)}
     )
 
@@ -186,7 +186,7 @@ def _programs(parts: AttentionBody) -> str:
         return (
             "DEVICE float added_of(float bias) { return bias; }\n"
             "DEVICE float score_of(float sum, float added) { return sum * SCORE_UNIT + added; }\n"
-            "DEVICE float weight_of(float share) { return share; }\n"
+            "DEVICE float weight_of(float weight, float share) { return weight * share; }\n"
             "DEVICE float result_of(float sum) { return sum; }\n"
         )
     work = parts.integers
@@ -194,9 +194,17 @@ def _programs(parts: AttentionBody) -> str:
         _function(name, program, arguments)
         for name, program, arguments in (
             ("added", work.added, ("bias",)), ("score", work.scores, ("sum", "added")),
-            ("weight", work.weights, ("share",)), ("result", work.result, ("sum",)),
+            ("step", work.weights, ("share",)), ("result", work.result, ("sum",)),
         )
-    )  # fmt: skip
+    ) + f"DEVICE float weight_of(float weight, float share) {{ return {_weight(work.share)}; }}\n"  # fmt: skip
+
+
+def _weight(share: float | None) -> str:
+    """Return a weight by its share, rounded: by one multiplication if that is all."""
+    if share is None:
+        return "step_of(weight * share)"
+    steps = element_types.literal(share, TensorProto.FLOAT)
+    return f"math::line_inside(weight, share * {steps}, 0, 0, 0)"
 
 
 def _function(name: str, program: BodyProgram, arguments: tuple[str, ...]) -> str:
