@@ -49,6 +49,8 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
             return (Queries(2, 1, 1, 16, streamed=1),)
         pairs = (Queries(4, 2, 1, 32, streamed=1),) if mine.size <= 64 and not mine.is_bias_by_query else ()
         return (*pairs, *(Queries(w, 1, 1, 32, streamed=1) for w in (4, 2)))
+    if mine.parts.integers is not None:
+        return tuple(Queries(w, 1, 1, 128 if mine.size <= 64 else 64 if mine.size <= 128 else 32, streamed=1) for w in (4, 2))
     if mine.size <= (64 if mine.bias is None else 32) and not mine.is_bias_by_query:
         return tuple(Queries(w, t, 1, 64, streamed=1) for w, t in ((4, 2), (4, 1), (2, 1)))
     return tuple(Queries(w, 1, 1, 64 if mine.size <= 128 else 32, streamed=1) for w in (8, 4, 2))
@@ -94,8 +96,9 @@ def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
 def _resident(queries: Queries, mine: AttentionProblem) -> int:
     """Return the resident blocks per multiprocessor, given the registers for the sums and scores of a thread."""
     registers = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
+    most = 96 if mine.parts.integers is None else 128
     return max(
-        limits.REGISTERS // (queries.warps * 32 * (128 if registers <= 64 else 168 if registers <= 96 else 255)), 1
+        limits.REGISTERS // (queries.warps * 32 * (128 if registers <= 64 else 168 if registers <= most else 255)), 1
     )
 
 

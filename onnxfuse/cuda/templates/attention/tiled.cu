@@ -330,8 +330,12 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
     const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
     if (!HELD) fetch_rows<ROWS, THREADS>(queries, Apart<Memory::Q, Q_ROW, Q_ZERO>{q}, at.first_query, at.queries);
     const SharedAddress mine = queries + first_of_warp * ROW_BYTES;
-    attend_streamed<QUANTIZED ? TOTAL : ONLINE>(rows, mine, ring, k, v, q, biases, at, first_query, p);
-    if constexpr (QUANTIZED) {
+    if constexpr (!QUANTIZED) {
+      attend_streamed<ONLINE>(rows, mine, ring, k, v, q, biases, at, first_query, p);
+    } else if (at.keys <= STEP) {
+      attend_streamed<AT_ONE_STEP>(rows, mine, ring, k, v, q, biases, at, first_query, p);
+    } else {
+      attend_streamed<TOTAL>(rows, mine, ring, k, v, q, biases, at, first_query, p);
       wait_for_block();  // the ring has been read
       attend_streamed<SHARES>(rows, mine, ring, k, v, q, biases, at, first_query, p);
     }
