@@ -64,9 +64,8 @@ def test_sums_of_the_greatest_factors_are_exact() -> None:
     assert_same_steps(got, case.wanted(inputs))
 
 
-@pytest.mark.parametrize("shapes", [{"batch": 0}, {"queries": 0}])
-def test_nothing_to_compute_launches_nothing(shapes: dict[str, int]) -> None:
-    case = replace(CASES["plain"], **shapes)
+@pytest.mark.parametrize("case", [Case(0, 33, 40), Case(2, 0, 40)])
+def test_nothing_to_compute_launches_nothing(case: Case) -> None:
     assert cuda.plan(case.op(), case.shapes(), True, H200).grid[0] == 0
 
 
@@ -77,10 +76,20 @@ def test_another_size_of_heads_is_refused() -> None:
 
 
 PARTS = {
-    "probabilities that are no integers": ("pq = QuantizeLinear (p, sp, zp) pf = DequantizeLinear (pq, sp, zp)", "pf = Mul (p, sp)", "no integers of 8 bits"),
+    "probabilities that are no integers": (
+        "pq = QuantizeLinear (p, sp, zp) pf = DequantizeLinear (pq, sp, zp)", "pf = Mul (p, sp)",
+        "no integers of 8 bits",
+    ),
     "a result of float32": ("o8 = QuantizeLinear (o, so, zo)", "o8 = Mul (o, so)", "not of 8 bits"),
-    "a Transpose that splits no heads": ("kt = Transpose <perm = [0,2,3,1]> (k4)", "kt = Transpose <perm = [0,2,1,3]> (k4)", "another way"),
-    "queries that are computed": ("qf = DequantizeLinear (qt, sq, zq)", "qd = DequantizeLinear (qt, sq, zq) qf = Relu (qd)", "constant scale"),
+    "a Transpose that splits no heads": (
+        "kt = Transpose <perm = [0,2,3,1]> (k4)", "kt = Transpose <perm = [0,2,1,3]> (k4)", "another way",
+    ),
+    "queries that are computed": (
+        "qf = DequantizeLinear (qt, sq, zq)", "qd = DequantizeLinear (qt, sq, zq) qf = Relu (qd)", "constant scale",
+    ),
+    "no softmax": ("p = Softmax <axis = -1> (a8)", "p = Sigmoid (a8)", "without a softmax"),
+    "a softmax over the queries": ("Softmax <axis = -1>", "Softmax <axis = 2>", "no softmax over the keys"),
+    "another Reshape": ("int64[3] {0,0,-1}", "int64[2] {0,-1}", "takes another way"),
 }  # fmt: skip
 
 

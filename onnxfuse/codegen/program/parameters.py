@@ -45,7 +45,9 @@ def parametric(programs: Sequence[BodyProgram]) -> Parametric | None:
         outputs.append(Output(value, same[0].dtype))
     types = tuple(dtype for dtype, _ in work.found)
     program = BodyProgram(tuple(work.builder.values), tuple(outputs), (*first.inputs, *types))
-    return Parametric(program, tuple(zip(*(numbers for _, numbers in work.found), strict=True)) or ((),) * len(programs))
+    return Parametric(
+        program, tuple(zip(*(numbers for _, numbers in work.found), strict=True)) or ((),) * len(programs)
+    )
 
 
 @dataclass
@@ -110,7 +112,11 @@ class _Unification:
 def _constant(program: BodyProgram, index: int) -> Constant | None:
     """Return a constant, also one that is converted."""
     value = program.values[index]
-    if isinstance(value, Apply) and value.op == scalar.cast and isinstance(c := program.values[value.args[0]], Constant):
+    if (
+        isinstance(value, Apply)
+        and value.op == scalar.cast
+        and isinstance(c := program.values[value.args[0]], Constant)
+    ):
         return Constant(element_types.as_python(c.value, value.dtype), value.dtype, c.shape)
     return value if isinstance(value, Constant) else None
 

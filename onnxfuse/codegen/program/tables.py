@@ -147,8 +147,10 @@ def _firsts(values: Sequence[Value]) -> tuple[int | None, ...]:
 
 
 def _byte_type(values: Sequence[Value], index: int) -> int | None:
-    """Return the least type that holds a value: its own, or of a float that is quantized, its integers'. Less their zero
-    point, these may take more than 8 bits."""
+    """Return the least type that holds a value: its own, or of a float that is quantized, its integers'.
+
+    Less their zero point, these may take more than 8 bits.
+    """
     dtype = values[index].dtype
     if dtype in BYTES:
         return dtype

@@ -12,7 +12,7 @@ FLOAT, HALF, INT8, UINT8 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.I
 SQ, SK, SV, SM, SD, SP, SO = 0.0322, 0.0333, 0.0312, 0.55, 0.0386, 1 / 255, 0.0168
 """Scales: of queries, keys, values, their products, these divided, probabilities, and the result."""
 SMASK = 5 / 127
-ZERO = {INT8: (-10, 4, 0), UINT8: (120, 0, 128)}
+ZERO: dict[int, tuple[int, int, int]] = {INT8: (-10, 4, 0), UINT8: (120, 0, 128)}
 """Zero points of queries, keys and values by type."""
 
 
@@ -55,11 +55,11 @@ class Case:
             f"by_heads = Constant <value = int64[4] {{0,0,{self.heads},{self.size}}}> ()",
             "merged = Constant <value = int64[3] {0,0,-1}> ()",
         ]
-        return f"""({'q, k, v' if self.mask is None else 'q, k, v, mask'}) => (y) {{ {' '.join(constants)}
+        return f"""({"q, k, v" if self.mask is None else "q, k, v, mask"}) => (y) {{ {" ".join(constants)}
           q4 = Reshape (q, by_heads) qt = Transpose <perm = [0,2,1,3]> (q4) qf = DequantizeLinear (qt, sq, zq)
           k4 = Reshape (k, by_heads) kt = Transpose <perm = [0,2,3,1]> (k4) kf = DequantizeLinear (kt, sk, zk)
           v4 = Reshape (v, by_heads) vt = Transpose <perm = [0,2,1,3]> (v4) vf = DequantizeLinear (vt, sv, zv)
-          m = MatMul (qf, kf) {self._steps('m', 'm8', 'sm')} d = Div (m8, root) {self._steps('d', 'd8', 'sd')}
+          m = MatMul (qf, kf) {self._steps("m", "m8", "sm")} d = Div (m8, root) {self._steps("d", "d8", "sd")}
           {self._masked()} p = Softmax <axis = -1> (a8)
           pq = QuantizeLinear (p, sp, zp) pf = DequantizeLinear (pq, sp, zp) o = MatMul (pf, vf)
           o8 = QuantizeLinear (o, so, zo) ot = Transpose <perm = [0,2,1,3]> (o8) y = Reshape (ot, merged) }}"""
@@ -101,14 +101,11 @@ class Case:
             return of
         hidden = random.random(self.mask) < 0.3
         numbers = (-1, 127) if self.mask_type == INT8 else (-5.0, 0.0)
-        return [*of, np.where(hidden, *numbers).astype(ops.NUMPY[self.mask_type])]
+        return [*of, np.where(hidden, numbers[0], numbers[1]).astype(ops.NUMPY[self.mask_type])]
 
     def wanted(self, inputs: list[np.ndarray]) -> np.ndarray:
         """Return what exact sums give, in float64."""
-        q, k, v = (
-            a.astype(np.int64).reshape(*a.shape[:2], self.heads, self.size).transpose(0, 2, 1, 3) - zero
-            for a, zero in zip(inputs, ZERO[self.dtype], strict=False)
-        )
+        q, k, v = (self._by_heads(a) - zero for a, zero in zip(inputs, ZERO[self.dtype], strict=False))
         score = self._real((q @ k.swapaxes(-1, -2)) * self._number(SQ) * self._number(SK))
         score = self._real(self._rounded(score, SM) / self._number(np.sqrt(self.size)))
         score = self._rounded(score, SD)
@@ -123,6 +120,10 @@ class Case:
         result = np.rint(sums / self._number(SO)) + 1
         merged = result.transpose(0, 2, 1, 3).reshape(inputs[0].shape)
         return np.asarray(np.clip(merged, limits.min, limits.max))
+
+    def _by_heads(self, x: np.ndarray) -> np.ndarray:
+        heads: np.ndarray = x.astype(np.int64).reshape(*x.shape[:2], self.heads, self.size).transpose(0, 2, 1, 3)
+        return heads
 
     def _rounded(self, x: np.ndarray, scale: float) -> np.ndarray:
         s = self._number(scale)

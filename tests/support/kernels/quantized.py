@@ -161,7 +161,7 @@ def three_case(rows: tuple[int, ...], n: int, k: int) -> tuple[FusedOp, list[tup
 def three_drawn(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
     """Return inputs whose results use all numbers of the type."""
     random = np.random.default_rng(0)
-    inputs = [random.integers(-128, 128, shapes[0]).astype(np.int8)]
+    inputs: list[np.ndarray] = [random.integers(-128, 128, shapes[0]).astype(np.int8)]
     for weight, *_ in zip(shapes[1::3], shapes[2::3], strict=True):
         inputs += [
             random.integers(-128, 128, weight).astype(np.int8),

@@ -29,24 +29,18 @@ from onnxfuse.codegen.program.program import (
 )
 from onnxfuse.codegen.program.rounding import SIXTEEN_BITS
 from onnxfuse.codegen.program.slices import between, with_arguments
-from onnxfuse.codegen.program.whole_numbers import bounds, is_whole
+from onnxfuse.codegen.program.whole_numbers import EXACT, EXACT_HALF, ROUNDED, bounds, is_whole
 from onnxfuse.ops import scalar
 from onnxfuse.ops.reduction import softmax
 from onnxfuse.support.plurals import plural
-from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 BYTES = (TensorProto.INT8, TensorProto.UINT8)
-EXACT = 2048
-"""The whole numbers that float16 holds exactly end here."""
 BY_HEADS = Transposed((0, 2, 1, 3))
 """From [batch, sequence, heads, size] to [batch, heads, sequence, size], and back."""
-KEYS = Transposed((0, 2, 3, 1))
 
 
-NOTHING = BodyProgram(
-    (Constant(0.0, TensorProto.FLOAT, ()),), (Output(0, TensorProto.FLOAT),), (TensorProto.FLOAT,)
-)
+NOTHING = BodyProgram((Constant(0.0, TensorProto.FLOAT, ()),), (Output(0, TensorProto.FLOAT),), (TensorProto.FLOAT,))
 """What is added to the scores without a bias."""
 
 
@@ -79,10 +73,13 @@ def parse(program: BodyProgram) -> IntegerAttention:
     """Parse a body; raises `UnsupportedError` with the reason if it is no attention of integers."""
     products = [i for i in sorted(program.live()) if isinstance(program.values[i], Contraction)]
     if len(products) != 2 or len(program.outputs) != 1:
-        raise UnsupportedError(f"{plural(products, 'product')} and {plural(program.outputs, 'output')}, expected 2 and 1")
+        raise UnsupportedError(
+            f"{plural(products, 'product')} and {plural(program.outputs, 'output')}, expected 2 and 1"
+        )
     first, second = products
     (left, right), (given, values) = (_arguments(program.values[i]) for i in products)
-    operands = [_operand(program, i, move) for i, move in ((left, BY_HEADS), (right, KEYS), (values, BY_HEADS))]
+    transposed = Transposed((0, 2, 3, 1))
+    operands = [_operand(program, i, move) for i, move in ((left, BY_HEADS), (right, transposed), (values, BY_HEADS))]
     if len({o.heads for o in operands}) > 1:
         raise UnsupportedError("queries, keys and values of different heads")
     q, k, v = operands
@@ -93,7 +90,7 @@ def parse(program: BodyProgram) -> IntegerAttention:
     scores, weights = _part(program, [first, *added], score), _part(program, [share], weight)
     if not is_whole(program.values, weight) or not _is_small(bounds(program.values, weight)):
         raise UnsupportedError("probabilities that are no integers of 8 bits")
-    of_sums, powers = _in_powers_of_two(_of_sums(scores, q.scale, k.scale, GREATEST))
+    of_sums, powers = _in_powers_of_two(_of_sums(scores, q.scale, k.scale, EXACT))
     result = _part(program, [second], _before_merging(program))
     if result.outputs[0].dtype not in BYTES:
         raise UnsupportedError("a result that is not of 8 bits")
@@ -110,12 +107,6 @@ def _arguments(value: Value) -> tuple[int, int]:
     if value.axes != (-1, -2):
         raise UnsupportedError("products of transposed matrices in an attention of integers")
     return value.args
-
-
-GREATEST = 255.0 * 255.0 * 256.0
-"""The greatest sum of products of a query and a key of 256 elements."""
-ROUNDED = 2.0**22
-"""Below it a sum with 1.5 * 2^23 rounds a number to a whole one."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +204,7 @@ def _part(program: BodyProgram, starts: list[int], index: int) -> BodyProgram:
 
 
 def _is_small(limits: tuple[float, float] | None) -> bool:
-    return limits is not None and -EXACT <= limits[0] and limits[1] <= EXACT
+    return limits is not None and max(map(abs, limits)) <= EXACT_HALF
 
 
 def _before_merging(program: BodyProgram) -> int:
@@ -260,8 +251,8 @@ def _in_powers_of_two(scores: BodyProgram) -> tuple[BodyProgram, bool]:
     index = scores.outputs[0].value
     match scores.values[index]:
         case Apply(op=scalar.mul, args=(number, scale), dtype=TensorProto.FLOAT) as product if (
-            (step := _number(scores, scale)) is not None and bounds(scores.values, number) is not None
-        ):
+            step := _number(scores, scale)
+        ) is not None and bounds(scores.values, number) is not None:
             values = [*scores.values, Constant(step * math.log2(math.e), TensorProto.FLOAT, ())]
             values.append(replace(product, args=(number, len(values) - 1)))
             return replace(scores, values=tuple(values), outputs=(Output(len(values) - 1, TensorProto.FLOAT),)), True
@@ -271,7 +262,9 @@ def _in_powers_of_two(scores: BodyProgram) -> tuple[BodyProgram, bool]:
 def _share(weights: BodyProgram) -> float | None:
     """Return the steps of a probability of 1, if weights are steps of a scale, and these within bounds."""
     match weights.values[weights.outputs[0].value]:
-        case Apply(op=scalar.steps, args=(share, scale, low, high)) if weights.values[share] == Input(0, TensorProto.FLOAT):
+        case Apply(op=scalar.steps, args=(share, scale, low, high)) if weights.values[share] == Input(
+            0, TensorProto.FLOAT
+        ):
             step, least, most = (_number(weights, a) for a in (scale, low, high))
             if step and step > 0 and least is not None and most is not None and least <= 0 and 1 / step < most + 0.25:
                 return 1 / step

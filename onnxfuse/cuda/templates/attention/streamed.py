@@ -50,7 +50,9 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
         pairs = (Queries(4, 2, 1, 32, streamed=1),) if mine.size <= 64 and not mine.is_bias_by_query else ()
         return (*pairs, *(Queries(w, 1, 1, 32, streamed=1) for w in (4, 2)))
     if mine.parts.integers is not None:
-        return tuple(Queries(w, 1, 1, 128 if mine.size <= 64 else 64 if mine.size <= 128 else 32, streamed=1) for w in (4, 2))
+        return tuple(
+            Queries(w, 1, 1, 128 if mine.size <= 64 else 64 if mine.size <= 128 else 32, streamed=1) for w in (4, 2)
+        )
     if mine.size <= (64 if mine.bias is None else 32) and not mine.is_bias_by_query:
         return tuple(Queries(w, t, 1, 64, streamed=1) for w, t in ((4, 2), (4, 1), (2, 1)))
     return tuple(Queries(w, 1, 1, 64 if mine.size <= 128 else 32, streamed=1) for w in (8, 4, 2))

@@ -10,8 +10,8 @@ from onnx import TensorProto
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
-from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
@@ -180,8 +180,8 @@ def _memory(mine: AttentionProblem) -> str:
 
 
 def _programs(parts: AttentionBody) -> str:
-    """Return what is computed of a bias, of a sum of the first product with it, of a share of a row, and of a sum of the
-    second product."""
+    """Return the functions of a bias, of a sum of the first product with it, of a weight and the share of its row, and
+    of a sum of the second product."""
     if parts.integers is None:
         return (
             "DEVICE float added_of(float bias) { return bias; }\n"

@@ -42,7 +42,10 @@ def around(work: GemmSource, staged: int | None) -> str:
         )
         return RegisterGroup(struct, name, tuple(loads), wide="row" not in of)
 
-    rows, column = group("RowHeld", "rows", "row", "inner", "uniform", "literal"), group("ColumnHeld", "column", "column")
+    rows, column = (
+        group("RowHeld", "rows", "row", "inner", "uniform", "literal"),
+        group("ColumnHeld", "column", "column"),
+    )
     cell = group("CellHeld", "cell", "cell")
     arguments = "const Pointers& from, const Place& at"
     named = (
