@@ -23,7 +23,7 @@ def program(scale: float, zero: int, more: str = "Relu (d)") -> BodyProgram:
 
 
 def test_what_differs_is_a_parameter_and_the_rest_is_not() -> None:
-    """The scale, the bounds less the zero point, and the zero point of the result; not the other scale, nor its bounds."""
+    """The scale, its bounds and the zero point of the result; not the other scale, nor the bounds of that one."""
     found = parametric([program(0.25, 3), program(0.125, -9)])
     assert found is not None
     assert found.numbers == ((0.25, -131.0, 124.0, 3.0), (0.125, -119.0, 136.0, -9.0))
