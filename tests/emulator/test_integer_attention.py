@@ -42,6 +42,7 @@ def test_keys_may_go_by_step_by_step(name: str) -> None:
     """Twice: for the sum of the weights, and for the values. Of wide heads the queries are in shared memory, too."""
     check(CASES[name], AttentionVariant(queries=Queries(4, 1, 1, 64, streamed=1)))
     check(CASES[name], AttentionVariant(queries=Queries(2, 2, 1, 16, streamed=1)))
+    check(CASES[name], AttentionVariant(queries=Queries(1, 1, 2, 64, streamed=1)))
 
 
 @pytest.mark.parametrize("way", [(2, 1, 2, 32), (1, 2, 1, 48), (4, 1, 1, 16)], ids=str)

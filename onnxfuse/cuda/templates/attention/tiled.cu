@@ -234,11 +234,12 @@ DEVICE bool sees(const Place& at, int first_query, int first_key) {
 
 template <Softmax SOFTMAX>
 DEVICE void attend_streamed(Rows& rows, SharedAddress queries, const Stage& ring, const Memory::K* k, const Memory::V* v,
-                            const Memory::Q* q, const Added& biases, const Place& at, int first_query, const Parameters& p) {
+                            const Memory::Q* q, const Added& biases, const Place& at, int first_query, bool fetches,
+                            const Parameters& p) {
   constexpr bool VALUES = SOFTMAX != TOTAL;
   using Pipeline = AsyncPipeline<BlockScope, STAGES>;
   KeyBias<STEP> next;
-  if (at.end > 0) {
+  if (at.end > 0 && fetches) {
     fetch_step<STEP, VALUES>(ring, k, v, 0, at.keys);
     if constexpr (BIAS == PER_KEY) {
       next.load_from(biases.bias, 0, at.keys, p.bias_key);
@@ -327,18 +328,22 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
       store_rows(rows, y, at, first_query);
     }
   } else {
-    const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
+    const int first_of_warp = (int)thread_index() / 32 * (TILES * 16);
     if (!HELD) fetch_rows<ROWS, THREADS>(queries, Apart<Memory::Q, Q_ROW, Q_ZERO>{q}, at.first_query, at.queries);
     const SharedAddress mine = queries + first_of_warp * ROW_BYTES;
-    if constexpr (!QUANTIZED) {
-      attend_streamed<ONLINE>(rows, mine, ring, k, v, q, biases, at, first_query, p);
-    } else if (at.keys <= STEP) {
-      attend_streamed<AT_ONE_STEP>(rows, mine, ring, k, v, q, biases, at, first_query, p);
-    } else {
-      attend_streamed<TOTAL>(rows, mine, ring, k, v, q, biases, at, first_query, p);
-      wait_for_block();  // the ring has been read
-      attend_streamed<SHARES>(rows, mine, ring, k, v, q, biases, at, first_query, p);
+    for (int pass = 0; pass < PASSES; ++pass) {
+      const int first_query = at.first_query + pass * ROWS + first_of_warp;
+      if constexpr (!QUANTIZED) {
+        attend_streamed<ONLINE>(rows, mine, ring, k, v, q, biases, at, first_query, true, p);
+      } else if (at.keys <= STEP) {
+        attend_streamed<AT_ONE_STEP>(rows, mine, ring, k, v, q, biases, at, first_query, pass == 0, p);
+      } else {
+        if (pass > 0) wait_for_block();  // the ring has been read
+        attend_streamed<TOTAL>(rows, mine, ring, k, v, q, biases, at, first_query, true, p);
+        wait_for_block();
+        attend_streamed<SHARES>(rows, mine, ring, k, v, q, biases, at, first_query, true, p);
+      }
+      store_rows(rows, y, at, first_query);
     }
-    store_rows(rows, y, at, first_query);
   }
 }
