@@ -35,7 +35,7 @@ the four schedulers of a multiprocessor issue eight instructions; address and la
 """
 
 
-ROUNDING = {scalar.steps: 6, scalar.shifted_steps: 6, scalar.line: 4}
+ROUNDING = {scalar.steps: 4, scalar.shifted_steps: 4, scalar.line: 4}
 """Cheap operations that it takes to round to steps of a scale, or along a line."""
 
 

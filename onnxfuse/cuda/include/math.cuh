@@ -56,12 +56,29 @@ DEVICE int int_of_steps(float x, float scale, float low, float high) {  // its l
   return (int)bits_of_float(above_whole(x, scale, low, high));
 }
 
-// The same above a whole number, between bounds of the sum.
+// The same of a number that has been rounded before, as a product's sum times its scales: one multiply-add. Another step
+// than the quotient's is nearest where the number lies within its own rounding of the middle of two.
+DEVICE float near_whole(float x, float scale, float low, float high) {
+  const float each = 1 / scale, least = ::lesser(low * scale, high * scale), most = ::greater(low * scale, high * scale);
+  return ::fmaf(::greater(::lesser(x, most), least), each, WHOLE);
+}
+DEVICE float near_steps(float x, float scale, float low, float high) { return near_whole(x, scale, low, high) - WHOLE; }
+DEVICE int int_of_near_steps(float x, float scale, float low, float high) {  // its last 16 bits
+  return (int)bits_of_float(near_whole(x, scale, low, high));
+}
+
+// Both above a whole number, between bounds of the sum.
 DEVICE float shifted_steps(float x, float scale, float zero, float low, float high) {
   return steps(x, scale, low - zero, high - zero) + zero;
 }
 DEVICE int int_of_shifted_steps(float x, float scale, float zero, float low, float high) {  // its last 16 bits
   return int_of_steps(x, scale, low - zero, high - zero) + int_of_whole(zero);
+}
+DEVICE float near_shifted_steps(float x, float scale, float zero, float low, float high) {
+  return near_steps(x, scale, low - zero, high - zero) + zero;
+}
+DEVICE int int_of_near_shifted_steps(float x, float scale, float zero, float low, float high) {  // its last 16 bits
+  return int_of_near_steps(x, scale, low - zero, high - zero) + int_of_whole(zero);
 }
 
 // The whole number nearest to x * slope + offset. Without an offset the sum rounds the product.

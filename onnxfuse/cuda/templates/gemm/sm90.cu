@@ -217,7 +217,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
   }
   if (thread_index() == CONSUMERS * WARPGROUP) prefetch_tensor_maps(maps);
   if constexpr (PROLOGUE && FETCHED_LEFT == 0)
-    bring_near(operands.b<0>(), p.sides.columns_of(0) * p.k * (unsigned)sizeof(Factor));
+    bring_near(first_byte(operands.b<0>()), p.sides.columns_of(0) * p.k * (unsigned)sizeof(Factor));
   if constexpr (LONG) wait_for_previous_kernel();
   else join_stream();
   if constexpr (TOGETHER > 1) cluster_sync();
