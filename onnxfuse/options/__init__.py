@@ -10,6 +10,7 @@ COMMAND_GROUPS = {
         "optimize": "Apply the fusion rules to a model and write the result.",
         "verify": "Run two models on the same inputs and compare what they compute.",
         "bench": "Time a model before and after fusion, against ONNX Runtime's best settings.",
+        "compare": "Compare two results of bench: what became slower or faster.",
     },
     "Understand a model": {
         "explain": "Explain what fuses in a model, what does not, and why.",

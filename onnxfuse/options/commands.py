@@ -130,6 +130,19 @@ class BenchCommand(BenchRun, CustomOps, Reports, Common, total=False):
         "--min-speedup", "X")]
 
 
+class CompareCommand(Common, total=False):
+    """Compare two results of `onnxfuse bench --json`, shape by shape.
+
+    BEFORE and AFTER may be of two versions of onnxfuse, of two fused files, or of two cards: what differs in the
+    environment is named. A difference is one where the intervals of the medians are apart.
+    """
+
+    before: Annotated[Path, Argument("BEFORE.json")]
+    after: Annotated[Path, Argument("AFTER.json")]
+    max_slowdown: Annotated[OptionalFactor, Option(None, "Exit 4 if a fused model is slower beyond chance, and by more "
+        "than this factor: 1.05 allows 5%.", "--max-slowdown", "X")]
+
+
 class ProfileCommand(ProfileRun, CustomOps, Reports, Common, total=False):
     """Report how bytes, operations and time of IN.onnx are distributed, compared with those of OUT.onnx.
 
@@ -313,6 +326,7 @@ GROUPS: dict[str, type] = {
     "optimize": OptimizeCommand,
     "verify": VerifyCommand,
     "bench": BenchCommand,
+    "compare": CompareCommand,
     "profile": ProfileCommand,
     "rules": RulesCommand,
     "explain": ExplainCommand,

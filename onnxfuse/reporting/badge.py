@@ -16,8 +16,9 @@ def badge(label: str, message: str, *, ok: bool) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
-        f'aria-label="{escape(label)}: {escape(message)}"><clipPath id="r"><rect width="{left + right}" height="20" rx="3"/>'
-        f'</clipPath><g clip-path="url(#r)"><rect width="{left}" height="20" fill="{GREY}"/>'
+        f'aria-label="{escape(label)}: {escape(message)}"><clipPath id="r">'
+        f'<rect width="{left + right}" height="20" rx="3"/></clipPath>'
+        f'<g clip-path="url(#r)"><rect width="{left}" height="20" fill="{GREY}"/>'
         f'<rect x="{left}" width="{right}" height="20" fill="{GREEN if ok else RED}"/></g>'
         f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g></svg>\n'
     )

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from onnxfuse import __version__
 from onnxfuse.reporting.checks import Check
 from onnxfuse.support.printable import controls_written_out
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif(checks: Sequence[Check]) -> str:
-    """Return the failed checks as SARIF; without any it says that all held."""
+def sarif(checks: Sequence[Check], version: str) -> str:
+    """Return the failed checks as SARIF of this version of onnxfuse; without any it says that all held."""
     failed = [check for check in checks if not check.ok]
     rules = {_rule(check): check for check in failed}
     driver = {
         "name": "onnxfuse",
-        "version": __version__,
+        "version": version,
         "rules": [{"id": rule, "shortDescription": {"text": _clean(one.name)}} for rule, one in rules.items()],
     }
     run = {"tool": {"driver": driver}, "results": [_result(check) for check in failed]}

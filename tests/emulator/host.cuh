@@ -336,11 +336,6 @@ DEVICE void load_shared(unsigned (&word)[2], SharedAddress from) { std::memcpy(w
 DEVICE void load_shared(unsigned (&word)[4], SharedAddress from) { std::memcpy(word, from, 16); }
 DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }
 
-DEVICE unsigned select_bytes(unsigned low, unsigned high, unsigned which) {
-  unsigned word = 0;
-  for (int i = 0; i < 4; ++i) word |= (unsigned)((((unsigned long long)high << 32 | low) >> (which >> 4 * i & 7) * 8) & 0xff) << i * 8;
-  return word;
-}
 DEVICE unsigned masked_onto(unsigned word, unsigned mask, unsigned base) { return word & mask | base; }
 DEVICE unsigned minus_f16x2(unsigned a, unsigned b) {
   return floats_to_f16x2(f16_to_float(a & 0xffff) - f16_to_float(b & 0xffff), f16_to_float(a >> 16) - f16_to_float(b >> 16));
@@ -467,8 +462,6 @@ DEVICE void launch_next_kernel() {}
 #define CLUSTERED_KERNEL(threads, blocks) \
   static_assert(blocks == 1, "one block"); \
   static void
-DEVICE unsigned cluster_rank() { return 0; }
-DEVICE void cluster_sync() { machine.wait_for_blocks(); }
 DEVICE unsigned remote_address(unsigned, unsigned) { std::abort(); }
 DEVICE void mbarrier_arrive_remote(unsigned, unsigned) { std::abort(); }
 DEVICE void store_remote(unsigned, const float*) { std::abort(); }

@@ -402,7 +402,8 @@ def test_windows_of_few_channels(
 def test_the_greatest_of_8_bits_is_an_integer(dtype: int, channels: int) -> None:
     """Padding is no element: not the 0 that a load beside the image gives."""
     text = """(x) => (y) { i = Transpose <perm = [0,3,1,2]> (x)
-      p = MaxPool <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]> (i) y = Transpose <perm = [0,2,3,1]> (p) }"""
+      p = MaxPool <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]> (i)
+      y = Transpose <perm = [0,2,3,1]> (p) }"""
     fused, limits = ops.op(text, (dtype,), (dtype,), "depthwise"), np.iinfo(ops.NUMPY[dtype])
     x = np.random.default_rng(0).integers(limits.min, limits.min + 100, (2, 9, 12, channels)).astype(limits.dtype)
     plan = cuda.plan(fused, (x.shape,), True, A100)

@@ -89,11 +89,11 @@ def test_every_form_of_a_weight_of_many_rows(
     [
         ("plain", HALF, (20,), 64, Packing(4, 32, 192), "none", None),
         ("biased", BRAIN, (70,), 128, Packing(4, 32, 160), "packed", None),
-        ("swiglu", HALF, (130,), 64, Packing(4, 64, 192), "none", GemmTile(128, 64, 1)),
+        ("swiglu", HALF, (130,), 64, Packing(4, 64, 192), "none", GemmTile(128, 64, 1, 2, 1)),
         ("residual", HALF, (40,), 128, Packing(8, 32, 96), "packed", None),
         ("pair", BRAIN, (40,), 64, Packing(8, 64, 192), "real", GemmTile(64, 64, 1)),
         ("heads", HALF, (2, 40), 128, Packing(4, 128, 256), "real", None),
-        ("plain", HALF, (300,), 256, Packing(4, 32, 704), "packed", GemmTile(128, 128, 1)),
+        ("plain", HALF, (300,), 256, Packing(4, 32, 704), "packed", GemmTile(128, 128, 1, 2, 1)),
     ],
 )  # fmt: skip
 def test_hoppers_kernel_makes_elements_of_numbers(

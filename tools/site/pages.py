@@ -32,6 +32,7 @@ WRITTEN = {
     "guides/serving.md": "docs/SERVING.md",
     "guides/example_pipeline.md": "examples/README.md",
     "guides/example_cpp.md": "examples/cpp/README.md",
+    "guides/example_docker.md": "examples/docker/README.md",
     "guides/example_ray.md": "examples/ray/README.md",
     "rules/index.md": "docs/RULES.md",
     "rules/language.md": "rules/README.md",
@@ -83,7 +84,7 @@ def menu() -> Menu:
             ("Serving without Python", "guides/serving.md"),
             ("Examples", [
                 ("A pipeline", "guides/example_pipeline.md"), ("C++", "guides/example_cpp.md"),
-                ("Ray Serve", "guides/example_ray.md"),
+                ("Docker and Triton", "guides/example_docker.md"), ("Ray Serve", "guides/example_ray.md"),
             ]),
         ]),
         ("Rules", [("What fuses", "rules/index.md"), ("The rule language", "rules/language.md"), *_groups()]),

@@ -74,7 +74,7 @@ class Outputs:
             graphs_by_name = {name: sides for name, sides in graphs.items() if sides}
             io.write_text(self.report, reporting.page(command, facts, graphs_by_name, command_line(), environment()))
         if self.sarif is not None:
-            io.write_text(self.sarif, reporting.sarif(checks))
+            io.write_text(self.sarif, reporting.sarif(checks, environment()["onnxfuse"]))
         if self.badge is not None:
             io.write_text(self.badge, reporting.badge("onnxfuse", _held(facts), ok=bool(facts["ok"])))
         if self.markdown is not None:

@@ -49,13 +49,6 @@ DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) {
                : "memory");
 }
 
-// Four of the eight bytes of two words, the first of them in the lowest place: byte i of the result is number
-// `which` >> 4 i & 7.
-DEVICE unsigned select_bytes(unsigned low, unsigned high, unsigned which) {
-  unsigned word;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(low), "r"(high), "r"(which));
-  return word;
-}
 // word & mask | base in one instruction: of two constants the compiler makes two.
 DEVICE unsigned masked_onto(unsigned word, unsigned mask, unsigned base) {
   unsigned result;

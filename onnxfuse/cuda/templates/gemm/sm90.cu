@@ -211,7 +211,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
   const SharedMemory shared;
   const unsigned rank = TOGETHER > 1 ? cluster_rank() : 0;
   if (thread_index() == 0) {
-    shared.pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, 4);
+    shared.pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, COMPUTERS * 4);
     for (int warp = 0; warp < CONSUMER_WARPS; ++warp) mbarrier_init(shared.staged + warp * 8, 1);
     fence_mbarrier_init();
   }

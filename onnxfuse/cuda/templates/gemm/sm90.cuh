@@ -19,7 +19,7 @@ constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
 constexpr int PRODUCER_REGISTERS = VOLUME || GROUPED || SPLIT > 1 ? 40 : 24;  // coordinates of more digits
 constexpr int COMPUTER_REGISTERS = PRECISE ? 64 : 96;
 constexpr int CONSUMER_REGISTERS =
-    consumer_registers(THREADS, 1, CONSUMERS, PRODUCER_REGISTERS + (PROLOGUE ? COMPUTER_REGISTERS : 0));
+    consumer_registers(THREADS, 1, CONSUMERS, PRODUCER_REGISTERS + COMPUTERS * COMPUTER_REGISTERS);
 constexpr int CHUNK_SUMS_BYTES = CHUNK_ROWS * CHUNK * ACCUMULATED * 4;
 constexpr int PART_BYTES = (CHUNK_NUMBER + SPLIT - 1) / SPLIT * CHUNK_SUMS_BYTES;  // a warp's sums of what one block finishes
 constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2

@@ -56,7 +56,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         line = parts.factors.line
         return size.pitch % line == 0 and (not parts.products[0].transposed or size.k % line == 0)
     # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
-    least = ALIGNED if size.groups == 1 else parts.terms // sm90_cpp.SLICES
+    least = parts.factors.line if size.groups == 1 else parts.terms // sm90_cpp.SLICES
     return size.channels % least == 0 and tensor_maps.slides_fast(size.window)
 
 
@@ -128,13 +128,25 @@ PRODUCT_REGISTERS = 26
 
 def _threads(parts: Anatomy, tile: GemmTile) -> int:
     """Return the threads of a block: consumer teams, producers, and warpgroups that compute part of a factor."""
-    return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computes(parts))
+    return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computers(parts))
+
+
+KEPT_REGISTERS = (24, 96)
+"""Registers of a thread of the producers, and of a warpgroup that computes part of a factor: as in sm90.cuh."""
 
 
 def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
-    """Return whether a product of so many columns fits the registers available per thread at launch."""
-    launched = limits.REGISTERS // _threads(parts, tile) // 8 * 8
-    return not sm90_cpp.computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
+    """Return whether a product of so many columns fits the registers available per thread at launch, and all sums
+    those that the producers leave."""
+    computers, threads = sm90_cpp.computers(parts), _threads(parts, tile)
+    launched = limits.REGISTERS // threads // 8 * 8
+    if not computers:
+        return True
+    left = threads * launched - 128 * (KEPT_REGISTERS[0] + computers * KEPT_REGISTERS[1])
+    sums = tile.m // (64 * tile.warpgroups) * columns // 2
+    return columns // 2 + PRODUCT_REGISTERS <= launched and (
+        computers == 1 or sums + PRODUCT_REGISTERS <= left // (128 * tile.warpgroups * tile.teams)
+    )
 
 
 def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
@@ -150,7 +162,7 @@ def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, rows)
     piece = sm90_cpp.piece_bytes(work)
     pieces = 16 + 8 * _steps(work.size, work.parts.terms) * piece if piece else 0
-    return 1024 + ring + puts + parts + (3 if sm90_cpp.computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
+    return 1024 + ring + puts + parts + (3 if sm90_cpp.computers(work.parts) else 2) * 8 * stages + 8 * warps + pieces
 
 
 def _chunks(tile: GemmTile) -> int:

@@ -42,8 +42,8 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "OUTPUT_BYTES": sum(chunk_bytes(o.dtype) for o in work.program.outputs),
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
-        "PROLOGUE": computes(work.parts), "LONG": long, "PRECISE": work.parts.precise,
-        "FEW": smaller(FEW, work.first_operand * tile.n),
+        "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
+        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n),
     }  # fmt: skip
     middle = (
         result_pointers(work)
@@ -177,9 +177,13 @@ def _load_right(work: GemmSource) -> str:
     )
 
 
-def computes(parts: Anatomy) -> bool:
-    """Return whether a warpgroup computes the left factor, the low parts of the right one, or that from few bits."""
-    return parts.prologue is not None or parts.precise or parts.packed is not None
+UNPACKING = 2
+"""Warpgroups that make elements of a right factor's numbers of few bits."""
+
+
+def computers(parts: Anatomy) -> int:
+    """Return the warpgroups that compute the left factor, the low parts of the right one, or that from few bits."""
+    return UNPACKING if parts.packed is not None else int(parts.prologue is not None or parts.precise)
 
 
 def _maps_struct(work: GemmSource) -> str:
