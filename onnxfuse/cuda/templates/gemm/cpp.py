@@ -127,9 +127,7 @@ def entry(work: GemmSource, resident: int = 0) -> str:
     )  # fmt: skip
 
 
-def pointers(op: FusedOp) -> str:
-    """Return the kernel's arguments in the templates' form: the inputs, and the outputs."""
-    inputs, outputs = (
-        ", ".join(f"{n}{i}" for i in range(len(of))) for n, of in (("in", op.inputs), ("out", op.outputs))
-    )
-    return f"{{{inputs}}}, {{{outputs}}}"
+def pointers(op: FusedOp, extremes: bool = False) -> str:
+    """Return the kernel's arguments in the templates' form: the inputs, and the outputs, the scratch memory behind them."""
+    inputs, outputs = ([f"{n}{i}" for i in range(len(of))] for n, of in (("in", op.inputs), ("out", op.outputs)))
+    return f"{{{', '.join(inputs)}}}, {{{', '.join([*outputs, *(['scratch'] if extremes else [])])}}}"

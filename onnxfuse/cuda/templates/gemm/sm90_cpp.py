@@ -27,9 +27,10 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
 
     A `long` one triggers its dependent launch late.
     """
+    extremes = work.extremes_of is not None
     end = entries.kernel(
-        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, maps, p);\n",
-        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="TENSOR_MAPS maps",
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op, extremes)}, maps, p);\n",
+        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="void* scratch, TENSOR_MAPS maps" if extremes else "TENSOR_MAPS maps",
     )  # fmt: skip
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
@@ -45,7 +46,8 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "FEW": smaller(FEW, work.first_operand * tile.n),
     }  # fmt: skip
     middle = (
-        result_pointers(work)
+        result_pointers(work, extremes)
+        + _extremes_of(work)
         + _maps_struct(work)
         + _prefetch_maps(work)
         + _read_staged(work)
@@ -78,6 +80,8 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         *(("include/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
         *(() if prologue is None else ("gemm/sm90_prologue.cuh",)),
         "gemm/sm90_chunks.cuh",
+        *(("include/extremes.cuh",) if extremes else ()),
+        f"gemm/sm90_{'extremes' if extremes else 'no_extremes'}.cuh",
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
@@ -107,6 +111,12 @@ def _last_slices(size: GemmProblem, terms: int) -> int:
 def part_warps(tile: GemmTile, left_rows: int) -> int:
     """Return the warps with rows of the left factor, whose sums are exchanged."""
     return smaller(4 * tile.warpgroups, -(-left_rows // 16))
+
+
+def _extremes_of(work: GemmSource) -> str:
+    """Return what of a result the extremes are of."""
+    output = work.extremes_of
+    return "" if output is None else f"DEVICE float ranged(const Result& result) {{ return result.b{output}; }}\n"
 
 
 def _extra(work: GemmSource) -> int:

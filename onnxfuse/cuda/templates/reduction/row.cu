@@ -12,6 +12,8 @@
 // An output may lie exactly over an input of the same shape and type: an element that a thread reads and does not own is
 // never used, whatever its owner has made of it by then.
 //
+// EXTREMES: the smallest and the largest element of an output are left for each row.
+//
 // CLUSTER: so many blocks share a row, each with a part of its vectors: few, long rows keep more multiprocessors busy,
 // and rows too long for the registers of one block fit those of several.
 
@@ -39,6 +41,25 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
   }
 }
 
+// What a thread sees of a row's elements that it writes.
+template <bool> struct ExtremesOfRow {
+  DEVICE void take(const Result (&)[WIDTH], const Span&) {}
+  DEVICE void leave(const Pointers&, int, bool, const OuterPlace&) {}
+};
+template <> struct ExtremesOfRow<true> {
+  Extremes seen = no_extremes();
+
+  DEVICE void take(const Result (&result)[WIDTH], const Span& span) {
+    UNROLLED for (int w = 0; w < WIDTH; ++w)
+      if (span.owns(w)) seen.take(ranged(result[w]));
+  }
+  DEVICE void leave(const Pointers& to, int thread, bool live, const OuterPlace& at) {
+    seen = across_row<ROW_THREADS / CLUSTER>(seen);
+    if (live && thread == 0) write((Extremes*)to.scratch + at.row, seen);
+  }
+};
+using RowExtremes = ExtremesOfRow<EXTREMES>;
+
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
   const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
   const Index index =
@@ -61,17 +82,20 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
 
   Reduced done;
   reduce<0>(held, scalars, thread, at, p, done);
-  if (!live) return;
+  if (!EXTREMES && !live) return;
 
+  RowExtremes extremes;
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
     const Span span = item(i, thread, at, p);
-    if (MASKED || span.present()) {
+    if ((!EXTREMES || live) && (MASKED || span.present())) {
       const Late late = load_late(row, span, at, p);
       Result result[WIDTH];
       UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held[i], late, scalars, w), done);
       store_all(row, result, span, at, p);
+      extremes.take(result, span);
     }
   }
-  if (thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
+  extremes.leave(pointers, thread, live, at);
+  if ((!EXTREMES || live) && thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
   leave_together();
 }

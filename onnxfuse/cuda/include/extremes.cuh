@@ -1,0 +1,25 @@
+// The smallest and the largest element of a value, in parts: each is what some threads have seen of it. NaN is both, as
+// soon as an element is.
+
+struct alignas(8) Extremes {
+  float most, least;
+
+  DEVICE void take(float value) {
+    most = greater(most, value);
+    least = lesser(least, value);
+  }
+  DEVICE void combine(const Extremes& other) {
+    most = greater(most, other.most);
+    least = lesser(least, other.least);
+  }
+};
+
+// Of no element.
+DEVICE Extremes no_extremes() { return {float_of_bits(0xff800000u), float_of_bits(0x7f800000u)}; }
+
+DEVICE Extremes extremes_of_warp(Extremes mine) {
+  UNROLLED for (int distance = 16; distance > 0; distance /= 2)
+    mine.combine({float_of_bits(exchange(bits_of_float(mine.most), distance)),
+                  float_of_bits(exchange(bits_of_float(mine.least), distance))});
+  return mine;
+}

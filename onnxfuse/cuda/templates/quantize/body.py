@@ -1,0 +1,82 @@
+"""Parse a body of dynamic quantization: what computes a value, and what its elements and its range become."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from onnx import TensorProto
+
+from onnxfuse.codegen.program.movement import Squeezed
+from onnxfuse.codegen.program.program import BodyProgram, Input, Move, Output, Reduce
+from onnxfuse.codegen.program.slices import between
+from onnxfuse.support.plurals import plural
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.strides import Shape
+
+NOTHING: Shape = ()
+
+
+@dataclass(frozen=True)
+class QuantizeBody:
+    """A parsed body."""
+
+    source: int
+    """Index of the quantized value, among the op's inputs; among its outputs if the op computes it."""
+    finish: BodyProgram
+    """From an element of that value, its largest and its smallest one to the last outputs of the op."""
+    producer: BodyProgram | None
+    """From the op's inputs to its first outputs, one of which is the value; None if that is an input."""
+
+    @property
+    def pointer(self) -> str:
+        """The kernel argument that holds the value."""
+        return f"{'in' if self.producer is None else 'out'}{self.source}"
+
+    @property
+    def first(self) -> int:
+        """Index of the first output that `finish` computes."""
+        return 0 if self.producer is None else len(self.producer.outputs)
+
+    def finished(self, shape: Shape) -> tuple[Shape, ...]:
+        """Return the shapes of the outputs that `finish` computes from a value of this shape."""
+        shapes = self.finish.shapes((shape, NOTHING, NOTHING))
+        return tuple(shapes[o.value] for o in self.finish.outputs)
+
+
+@lru_cache(maxsize=1024)
+def parse(program: BodyProgram) -> QuantizeBody:
+    """Parse a body; raises `UnsupportedError` with the reason if it quantizes nothing by its range."""
+    value, largest, smallest = _range(program)
+    if program.values[value].dtype != TensorProto.FLOAT:
+        raise UnsupportedError("the range of other values than of float32")
+    last = [o for o in program.outputs if {largest, smallest} & program.reached([o.value])]
+    first = [o for o in program.outputs if o not in last]
+    if tuple((*first, *last)) != program.outputs:
+        raise UnsupportedError("an output that does not depend on the range after one that does")
+    finish = between(program, (value, largest, smallest), last)
+    if not finish.is_pointwise():
+        raise UnsupportedError("more than scalar work after the range")
+    of_value = program.values[value]
+    if isinstance(of_value, Input):
+        if first:
+            raise UnsupportedError("an output that does not depend on the range")
+        return QuantizeBody(of_value.index, finish, None)
+    source = next((n for n, o in enumerate(first) if o == Output(value, TensorProto.FLOAT)), None)
+    if source is None:
+        raise UnsupportedError("the range of a value that is no output")
+    return QuantizeBody(source, finish, between(program, range(len(program.inputs)), first))
+
+
+def _range(program: BodyProgram) -> tuple[int, int, int]:
+    """Return a value, and its largest and its smallest element as scalars."""
+    found: dict[tuple[int, str], int] = {}
+    live = program.live()
+    for index, value in enumerate(program.values):
+        if index in live and isinstance(value, Move) and value.how == Squeezed(None):
+            reduce = program.values[value.args[0]]
+            if isinstance(reduce, Reduce) and reduce.onward and reduce.axes == (0,):
+                found[reduce.arg, reduce.kind] = index
+    of = {value for value, _ in found}
+    if len(of) != 1 or {kind for _, kind in found} != {"max", "min"}:
+        raise UnsupportedError(f"the ranges of {plural(sorted(of), 'value')} in the body, expected one")
+    value = of.pop()
+    return value, found[value, "max"], found[value, "min"]

@@ -1,0 +1,21 @@
+"""Declarations of dynamic quantization: of a value that is there, and of one that another fused op computes."""
+
+from onnxfuse.cuda.planning.template import Growth, Planner, Template
+from onnxfuse.cuda.templates.quantize.plan import (
+    check,
+    check_produced,
+    output_shapes,
+    plan,
+    produced_plan,
+    produced_shapes,
+    refuses,
+)
+
+TEMPLATES = (
+    Template("quantize", 10, "dynamic quantization: a value in 8 bits, by its range", Planner(check, output_shapes, plan)),
+    Template(
+        "quantize_output", 85, 'what an op of `"row"` or `"gemm"` writes, and the same in 8 bits by its range',
+        Planner(check_produced, produced_shapes, produced_plan, refuses),
+        growth=frozenset({Growth.PRODUCER}), joins="quantize",
+    ),
+)  # fmt: skip
