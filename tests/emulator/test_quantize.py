@@ -127,7 +127,7 @@ def product(rows: int, columns: int) -> tuple[FusedOp, list[np.ndarray]]:
     w = rng.integers(-128, 128, (k, columns)).astype(np.int8)
     b = (rng.standard_normal(columns) + 500).astype(np.float32)
     x = rng.integers(0, 256, (rows, k)).astype(np.uint8)
-    values = {"x": x, "shift": rng.integers(-9, 9, (1, columns)).astype(np.int32), "t": np.array(-0.01, np.float32)}
+    values: dict[str, np.ndarray] = {"x": x, "shift": rng.integers(-9, 9, (1, columns)).astype(np.int32), "t": np.array(-0.01, np.float32)}
     return case(PRODUCT.replace("@", str(columns)), values, w=w, b=b)
 
 

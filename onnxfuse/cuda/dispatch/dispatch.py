@@ -135,7 +135,8 @@ def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Launch
 def _general_program(op: FusedOp, planner: Planner[Any] | None) -> tuple[BodyProgram, Running | None]:
     if planner is not None and planner.running is not None:
         return planner.running(op)
-    return (read.library_program if reads_library_form(op.template) else read.program)(op), None
+    form = op.library is not None and reads_library_form(op.template)
+    return (read.library_program if form else read.program)(op), None
 
 
 def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: Variant | None = None) -> Family:

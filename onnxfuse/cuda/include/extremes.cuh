@@ -23,3 +23,19 @@ DEVICE Extremes extremes_of_warp(Extremes mine) {
                   float_of_bits(exchange(bits_of_float(mine.least), distance))});
   return mine;
 }
+
+// What a thread has seen of an output of which the op asks for the extremes (EXTREMES); of none otherwise.
+template <bool ASKED> struct SeenExtremes {
+  DEVICE void take(float) {}
+  DEVICE void leave_of_warp(void*, unsigned) const {}
+};
+template <> struct SeenExtremes<true> {
+  Extremes seen = no_extremes();
+
+  DEVICE void take(float value) { seen.take(value); }
+  // All lanes of a warp, whose part of those in scratch memory has this number.
+  DEVICE void leave_of_warp(void* parts, unsigned number) const {
+    const Extremes all = extremes_of_warp(seen);
+    if (thread_index() % 32 == 0) write((Extremes*)parts + number, all);
+  }
+};

@@ -24,16 +24,20 @@ def join_producer(
     if maker is None or maker.domain != DOMAIN or maker.op not in fused_ops:
         return f"'{value}' is not what a kernel computes"
     first = fused_ops[maker.op]
-    if not cuda.TEMPLATES[first.template].leaves_extremes or first.library is not None:
+    if not cuda.TEMPLATES[first.template].leaves_extremes:
         return f"the kernel that computes '{value}' leaves no range of it"
     members, inputs, outputs = (maker, node), [*maker.inputs], [*maker.outputs, *node.outputs]
     inner = inner_values(members)
     formal = formal_names(inputs, outputs, inner)
     body = merged_body(graph, members, formal, {m: fused_ops[m.op].body for m in members})
+    library = None
+    if first.library is not None:
+        library = merged_body(graph, members, formal, {maker: first.library, node: fused_ops[node.op].body})
+        library.name = "library"
     types_in, types_out = (tuple(graph.type(v).dtype for v in values) for values in (inputs, outputs))
-    op = FusedOp("", rule, template, types_in, types_out, body)
+    op = FusedOp("", rule, template, types_in, types_out, body, library)
     words = [next(n.op_type for n in fused_ops[m.op].body.node if n.op_type not in PLAIN) for m in members]
-    op = replace(op, name=op_name(rule, words, digest_of(body, None, template, types_in, types_out), fused_ops))
+    op = replace(op, name=op_name(rule, words, digest_of(body, library, template, types_in, types_out), fused_ops))
     body.name = op.name
     reason = cuda.supports(op)
     replaced = [name for m in members for name in facts(m, "nodes")]

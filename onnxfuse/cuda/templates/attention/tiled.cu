@@ -9,6 +9,8 @@
 // of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if
 // SAFE; without a key it is 0.
 //
+// EXTREMES: of y the smallest and the largest element are left, a part for each warp.
+//
 // A block takes PASSES times WARPS * TILES * 16 queries of a head; a warp holds TILES * 16 of them and their part of y in
 // registers; unless HELD, the queries stay in shared memory. A warp scales what it has whenever a greater score comes.
 // Under the causal mask comparisons with the diagonal are for the steps that it crosses alone. Two modes:
@@ -102,12 +104,15 @@ DEVICE void load_queries(Rows& rows, const E* q, const Place& at, int first) {
   clear(rows);
 }
 
-DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first) {
+DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first, SeenExtremes<EXTREMES>& extremes) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
       const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
       store_row(rows, tile, half, share, y + row * (long long)Y_ROW, row < at.queries);
+      if (EXTREMES && row < at.queries)
+        UNROLLED for (int column = 0; column < COLUMNS; ++column)
+          UNROLLED for (int i = 0; i < 2; ++i) extremes.take(rows.y[tile][column][half * 2 + i] * share);
     }
 }
 
@@ -240,6 +245,7 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
   const E* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
   E* y = pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries);
   Rows rows;
+  SeenExtremes<EXTREMES> extremes;
   if constexpr (RESIDENT) {
     fetch_resident(ring, k, v, at.keys);
     if constexpr (BIAS == PER_KEY) {
@@ -251,12 +257,13 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
       const int first_query = at.first_query + (pass * WARPS + (int)thread_index() / 32) * (TILES * 16);
       load_queries(rows, q, at, first_query);
       attend_resident(rows, ring, biases, at, first_query, pass == 0, p);
-      store_rows(rows, y, at, first_query);
+      store_rows(rows, y, at, first_query, extremes);
     }
   } else {
     const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
     if (!HELD) fetch_rows<ROWS, THREADS>(queries, Apart<Q_ROW>{q}, at.first_query, at.queries);
     attend_streamed(rows, queries + first_of_warp * ROW_BYTES, ring, k, v, q, biases, at, first_query, p);
-    store_rows(rows, y, at, first_query);
+    store_rows(rows, y, at, first_query, extremes);
   }
+  extremes.leave_of_warp(pointers.scratch, block_index() * WARPS + thread_index() / 32);
 }

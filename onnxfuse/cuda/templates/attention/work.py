@@ -55,6 +55,11 @@ class AttentionProblem:
         return -(-self.size // at_once) * at_once
 
     @property
+    def leaves_extremes(self) -> bool:
+        """Whether the op asks for the extremes of the result, which the kernels for any GPU leave of float32."""
+        return self.op.extremes_of == self.parts.y.position and self.parts.factors.left == TensorProto.FLOAT
+
+    @property
     def is_bias_by_query(self) -> bool:
         """Whether there is a bias per query; else there is at most one per key."""
         return self.bias is not None and bool(self.bias[2] != 0)
@@ -199,7 +204,8 @@ def tiled_kernel(
     mine: AttentionProblem, facts: dict[str, bool | int], parameters: str, min_blocks: int
 ) -> KernelSource:
     """Return the kernel of tiled.cu with these constants and fields of `Parameters`."""
-    entry = identifier(mine.op.name)
+    entry, fields = identifier(mine.op.name), (*pointers(mine), access.scratch(used=mine.leaves_extremes))
+    facts = {**facts, "EXTREMES": mine.leaves_extremes}
     first = {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}
     text = common_constants(mine, {**facts, "WINDOWED": mine.parts.windows} | first)
     return KernelSource(
@@ -207,11 +213,12 @@ def tiled_kernel(
         (
             template(DEVICE),
             template("include/memory.cuh"),
+            template("include/extremes.cuh"),
             *(template(f) for f in MMA_SYNC),
-            generated(entry, text + f"struct Parameters {{ {parameters} }};\n" + access.pointers(pointers(mine))),
+            generated(entry, text + f"struct Parameters {{ {parameters} }};\n" + access.pointers(fields)),
             template("attention/rows.cuh"),
             template("attention/steps.cuh"),
             template("attention/tiled.cu"),
-            generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
+            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks)),
         ),
     )

@@ -103,7 +103,7 @@ def kernel(
     text += expressions.source(work.program) + around(work, staged) + middle
     moved = ("gemm/stored.cuh",) if work.stored else ()
     header = () if work.parts.factors.header is None else (work.parts.factors.header,)
-    memory = ("include/math.cuh", "include/memory.cuh", *header)
+    memory = ("include/math.cuh", "include/memory.cuh", "include/extremes.cuh", *header)
     files = (DEVICE, *memory, "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *moved, *before)
     head, *rest = (template(f) for f in files)
     return KernelSource(
@@ -127,7 +127,9 @@ def entry(work: GemmSource, resident: int = 0) -> str:
     )  # fmt: skip
 
 
-def pointers(op: FusedOp, extremes: bool = False) -> str:
-    """Return the kernel's arguments in the templates' form: the inputs, and the outputs, the scratch memory behind them."""
-    inputs, outputs = ([f"{n}{i}" for i in range(len(of))] for n, of in (("in", op.inputs), ("out", op.outputs)))
-    return f"{{{', '.join(inputs)}}}, {{{', '.join([*outputs, *(['scratch'] if extremes else [])])}}}"
+def pointers(op: FusedOp, scratch: str = "nullptr") -> str:
+    """Return the kernel's arguments in the templates' form: the inputs, and the outputs and the scratch memory."""
+    inputs, outputs = (
+        ", ".join(f"{n}{i}" for i in range(len(of))) for n, of in (("in", op.inputs), ("out", op.outputs))
+    )
+    return f"{{{inputs}}}, {{{outputs}, {scratch}}}"

@@ -112,10 +112,10 @@ def choice(work: GemmSource, n: int) -> str:
     return "".join(f"sibling == {k} ? {out} : " for k, out in enumerate(others, 1)) + first
 
 
-def result_pointers(work: GemmSource, extremes: bool = False) -> str:
-    """Return the struct of the outputs' pointers, and that of the scratch memory for `extremes`."""
-    names = [*(f"out{n}" for n in range(len(work.op.outputs))), *(["scratch"] if extremes else [])]
-    return f"struct Results {{\n{''.join(f'  void* {name};{chr(10)}' for name in names)}}};\n"
+def result_pointers(work: GemmSource) -> str:
+    """Return the struct of the pointers of the outputs and of the scratch memory."""
+    fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
+    return f"struct Results {{\n{fields}  void* scratch;\n}};\n"
 
 
 def _offset(slot: Slot | None) -> str:

@@ -31,7 +31,7 @@
 // stored from (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it,
 // 53.4 by cuBLAS and a kernel of its own.
 //
-// The extremes of an output are left in parts, a warp's each, where the op asks for them.
+// EXTREMES: of an output the smallest and the largest element are left, a part for each warp.
 //
 // A LONG kernel lets the one behind it be launched when its last products are done. Sooner, that one's blocks, where
 // several fit a multiprocessor, would all be placed on the few that this kernel leaves free.
@@ -90,7 +90,8 @@ template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& op
 
 template <int NUMBER>
 DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
-                         const ChunkHeld& chunk, const Place& at, TileExtremes& extremes, unsigned buffer) {
+                         const ChunkHeld& chunk, const Place& at, SeenExtremes<EXTREMES>& extremes,
+                         unsigned buffer) {
   constexpr int BLOCK = NUMBER / CHUNKS, FIRST = first_column(NUMBER) / 8;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
@@ -104,7 +105,11 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
           product[g] = sums.of[BLOCK][g * (TILE_N / 2) + (FIRST + group) * 4 + half * 2 + next];
         result[half][next] = apply(element(product, columns.of[group], cell, rows.of[BLOCK], half, next));
       }
-      extremes.take(result[half], at, BLOCK * 64 + half * 8, (FIRST + group) * 8);
+      if constexpr (EXTREMES) {
+        const Index row = at.row + BLOCK * 64 + half * 8, column = at.column + (FIRST + group) * 8;
+        UNROLLED for (int next = 0; next < 2; ++next)
+          if (row < at.m && column + next < at.n) extremes.take(ranged(result[half][next]));
+      }
     }
     UNROLLED for (int half = 0; half < 2; ++half) fill_chunk(buffer, result[half], lane / 4, half, group, lane % 4);
   }
@@ -119,7 +124,7 @@ struct Finish {
   const Place& at;
   const Parameters& p;
   const SharedMemory& shared;
-  TileExtremes& extremes;
+  SeenExtremes<EXTREMES>& extremes;
   unsigned rank, buffer;
 };
 
@@ -173,7 +178,7 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
   unsigned parity = 0;
   State state;
   int whose = 0;
-  TileExtremes extremes;
+  SeenExtremes<EXTREMES> extremes;
   if (TEAMS > 1 && team == 1) named_barrier_arrive<CONSUMERS * WARPGROUP>(1);
   for (Index number = first_tile(); number < tiles(p); number += tile_stride(), whose ^= TEAMS - 1) {
     if (whose != team) {
@@ -209,7 +214,7 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
     parity ^= 1;
     finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, extremes, rank, buffer});
   }
-  extremes.leave(to);
+  extremes.leave_of_warp(to.scratch, block_index() * CONSUMER_WARPS + warp);
   if (thread_index() % 32 == 0) tma_store_wait_read<0>();
 }
 

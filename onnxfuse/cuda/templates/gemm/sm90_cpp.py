@@ -28,9 +28,10 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
     A `long` one triggers its dependent launch late.
     """
     extremes = work.extremes_of is not None
+    arguments, more = ("scratch", "void* scratch, ") if extremes else ("nullptr", "")
     end = entries.kernel(
-        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op, extremes)}, maps, p);\n",
-        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="void* scratch, TENSOR_MAPS maps" if extremes else "TENSOR_MAPS maps",
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op, arguments)}, maps, p);\n",
+        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more=f"{more}TENSOR_MAPS maps",
     )  # fmt: skip
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
@@ -43,10 +44,10 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
-        "FEW": smaller(FEW, work.first_operand * tile.n),
+        "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
     }  # fmt: skip
     middle = (
-        result_pointers(work, extremes)
+        result_pointers(work)
         + _extremes_of(work)
         + _maps_struct(work)
         + _prefetch_maps(work)
@@ -80,8 +81,6 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         *(("include/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
         *(() if prologue is None else ("gemm/sm90_prologue.cuh",)),
         "gemm/sm90_chunks.cuh",
-        *(("include/extremes.cuh",) if extremes else ()),
-        f"gemm/sm90_{'extremes' if extremes else 'no_extremes'}.cuh",
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
@@ -114,9 +113,9 @@ def part_warps(tile: GemmTile, left_rows: int) -> int:
 
 
 def _extremes_of(work: GemmSource) -> str:
-    """Return what of a result the extremes are of."""
-    output = work.extremes_of
-    return "" if output is None else f"DEVICE float ranged(const Result& result) {{ return result.b{output}; }}\n"
+    """Return the number of a result of which the extremes are."""
+    number = "0.0f" if work.extremes_of is None else f"result.b{work.extremes_of}"
+    return f"DEVICE float ranged(const Result& result) {{ return {number}; }}\n"
 
 
 def _extra(work: GemmSource) -> int:

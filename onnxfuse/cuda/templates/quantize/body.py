@@ -50,7 +50,7 @@ def parse(program: BodyProgram) -> QuantizeBody:
         raise UnsupportedError("the range of other values than of float32")
     last = [o for o in program.outputs if {largest, smallest} & program.reached([o.value])]
     first = [o for o in program.outputs if o not in last]
-    if tuple((*first, *last)) != program.outputs:
+    if [*first, *last] != [*program.outputs]:
         raise UnsupportedError("an output that does not depend on the range after one that does")
     finish = between(program, (value, largest, smallest), last)
     if not finish.is_pointwise():
@@ -75,8 +75,8 @@ def _range(program: BodyProgram) -> tuple[int, int, int]:
             reduce = program.values[value.args[0]]
             if isinstance(reduce, Reduce) and reduce.onward and reduce.axes == (0,):
                 found[reduce.arg, reduce.kind] = index
-    of = {value for value, _ in found}
-    if len(of) != 1 or {kind for _, kind in found} != {"max", "min"}:
-        raise UnsupportedError(f"the ranges of {plural(sorted(of), 'value')} in the body, expected one")
-    value = of.pop()
-    return value, found[value, "max"], found[value, "min"]
+    ranged = {arg for arg, _ in found}
+    if len(ranged) != 1 or {kind for _, kind in found} != {"max", "min"}:
+        raise UnsupportedError(f"the ranges of {plural(sorted(ranged), 'value')} in the body, expected one")
+    (of,) = ranged
+    return of, found[of, "max"], found[of, "min"]

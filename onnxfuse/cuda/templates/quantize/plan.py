@@ -6,6 +6,7 @@ before.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,12 @@ from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.read import SubOp
-from onnxfuse.codegen.program.program import BodyProgram, Input
+from onnxfuse.codegen.program.program import Input
 from onnxfuse.cuda import templates
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import EXTREMES_BYTES, LaunchPlan
-from onnxfuse.cuda.planning.template import Planner
+from onnxfuse.cuda.planning.template import Extents, Planner, Template
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.quantize.body import QuantizeBody, parse
 from onnxfuse.model.fused import FusedOp
@@ -48,10 +49,26 @@ def check(op: FusedOp) -> QuantizeBody:
 
 def check_produced(op: FusedOp) -> tuple[QuantizeBody, SubOp]:
     """Parse `op`, which computes its value; return also the op that does, with its template."""
-    body = parse(read.program(op))
+    reasons = []
+    for writer in (t for t in templates.every().values() if t.leaves_extremes):
+        try:
+            return _by(op, writer)
+        except UnsupportedError as reason:
+            reasons.append(f"{writer.name}: {reason}")
+    raise UnsupportedError("; ".join(reasons))
+
+
+def _by(op: FusedOp, writer: Template) -> tuple[QuantizeBody, SubOp]:
+    """Return the parsed op, and the op that computes its value, of a template that supports that."""
+    body = parse((read.library_program if writer.reads_library_form else read.program)(op))
     if body.producer is None:
         raise UnsupportedError("a value that the body does not compute")
-    return body, _producer(op, body.producer)
+    part = SubOp(
+        op.name, op.rule, writer.name, op.inputs, op.outputs, op.body, op.library, open_length=op.open_length,
+        constants=op.constants, tf32=op.tf32, program=body.producer,
+    )  # fmt: skip
+    _planner(part).check(part)
+    return body, part
 
 
 def _planner(part: SubOp) -> Planner[Any]:
@@ -60,28 +77,18 @@ def _planner(part: SubOp) -> Planner[Any]:
     return planner
 
 
-def _producer(op: FusedOp, program: BodyProgram) -> SubOp:
-    """Return the op that computes the value, with the first template that supports it."""
-    reasons = []
-    for name in (t.name for t in templates.every().values() if t.leaves_extremes):
-        part = SubOp(
-            op.name, op.rule, name, op.inputs, op.outputs, op.body, open_length=op.open_length, constants=op.constants,
-            tf32=op.tf32, program=program,
-        )  # fmt: skip
-        try:
-            _planner(part).check(part)
-        except UnsupportedError as reason:
-            reasons.append(f"{name}: {reason}")
-        else:
-            return part
-    raise UnsupportedError("; ".join(reasons))
-
-
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`, according to what computes the value."""
     _, part = check_produced(op)
     refuse = _planner(part).refuses
     return None if refuse is None else refuse(part, arch)
+
+
+def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
+    """Return why inputs of these shapes may have no plan on `arch`, according to what computes the value."""
+    _, part = check_produced(op)
+    fit = _planner(part).fits
+    return None if fit is None else fit(part, shapes, arch)
 
 
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -93,7 +100,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 def produced_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output: those of the producer first."""
     body, part = check_produced(op)
-    shapes = _planner(part).output_shapes(part, input_shapes)
+    shapes = _planner(part).output_shapes(part, input_shapes)[: body.first]
     return (*shapes, *body.finished(shapes[body.source]))
 
 

@@ -41,24 +41,12 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
   }
 }
 
-// What a thread sees of a row's elements that it writes.
-template <bool> struct ExtremesOfRow {
-  DEVICE void take(const Result (&)[WIDTH], const Span&) {}
-  DEVICE void leave(const Pointers&, int, bool, const OuterPlace&) {}
-};
-template <> struct ExtremesOfRow<true> {
-  Extremes seen = no_extremes();
-
-  DEVICE void take(const Result (&result)[WIDTH], const Span& span) {
-    UNROLLED for (int w = 0; w < WIDTH; ++w)
-      if (span.owns(w)) seen.take(ranged(result[w]));
-  }
-  DEVICE void leave(const Pointers& to, int thread, bool live, const OuterPlace& at) {
-    seen = across_row<ROW_THREADS / CLUSTER>(seen);
-    if (live && thread == 0) write((Extremes*)to.scratch + at.row, seen);
-  }
-};
-using RowExtremes = ExtremesOfRow<EXTREMES>;
+// The extremes of a row, by its threads.
+DEVICE void leave(const SeenExtremes<true>& extremes, const Pointers& to, bool first, const OuterPlace& at) {
+  const Extremes all = across_row<ROW_THREADS / CLUSTER>(extremes.seen);
+  if (first) write((Extremes*)to.scratch + at.row, all);
+}
+DEVICE void leave(const SeenExtremes<false>&, const Pointers&, bool, const OuterPlace&) {}
 
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
   const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
@@ -84,7 +72,7 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
   reduce<0>(held, scalars, thread, at, p, done);
   if (!EXTREMES && !live) return;
 
-  RowExtremes extremes;
+  SeenExtremes<EXTREMES> extremes;
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
     const Span span = item(i, thread, at, p);
     if ((!EXTREMES || live) && (MASKED || span.present())) {
@@ -92,10 +80,11 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
       Result result[WIDTH];
       UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held[i], late, scalars, w), done);
       store_all(row, result, span, at, p);
-      extremes.take(result, span);
+      UNROLLED for (int w = 0; w < WIDTH; ++w)
+        if (span.owns(w)) extremes.take(ranged(result[w]));
     }
   }
-  extremes.leave(pointers, thread, live, at);
+  leave(extremes, pointers, live && thread == 0, at);
   if ((!EXTREMES || live) && thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
   leave_together();
 }
