@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse import cuda, ops
+from onnxfuse import cuda
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Start
 from onnxfuse.fusion.region.choices import Choices, Declined
@@ -91,7 +91,7 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around
             continue
         if node.order < 0 or node in around.alone or _off_gpu(node, around):
             continue
-        if (node.domain == DOMAIN) is not how.wants(Growth.PRODUCER):
+        if node.domain == DOMAIN and not how.wants(Growth.PRODUCER):
             continue
         fuse_at = _join_at if how.wants(Growth.CONCAT, Growth.PRODUCER) else _fuse_at
         outcome = fuse_at(graph, rule, how, node, around)

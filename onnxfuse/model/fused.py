@@ -59,8 +59,8 @@ class FusedOp:
     slot: Slot | None = None
     """For a part of a merged op, which is not itself in the model; None: it has its own output."""
     extremes_of: int | None = None
-    """For a part of a merged op: the output of which the kernel should also leave the smallest and the largest element, in
-    parts, in scratch memory, as `LaunchPlan.extremes` says where it does; None: of none."""
+    """For a part of a merged op: the output of which the kernel should leave the smallest and the largest element, too.
+    `LaunchPlan.extremes` says where it does; None: of none."""
     open_length: bool = False
     """Whether a session may run any sequence length: kernels are not specialized to each. Not in the file."""
     constants: frozenset[int] = frozenset()

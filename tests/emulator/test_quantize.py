@@ -1,5 +1,5 @@
-"""Dynamic quantization, run by the host's compiler: the range of a value and its elements in 8 bits, as DynamicQuantizeLinear
-gives them, of inputs and of what rows and products write."""
+"""Dynamic quantization, run by the host's compiler: the range of a value and its elements in 8 bits, as
+DynamicQuantizeLinear gives them, of inputs and of what rows, products and attention write."""
 
 import numpy as np
 import onnx
@@ -12,8 +12,10 @@ from onnxfuse.cuda import LaunchPlan
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, SUPPORTED, Arch
 from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.emulator import emulate
-from tests.support.small import optimize, parse
+from tests.support.small import parse
 
 SHAPES = [(1,), (3,), (4, 1), (1, 7), (3, 5, 4), (2, 33), (5, 1025), (40, 33, 7), (0, 4)]
 VALUES = {
@@ -41,7 +43,9 @@ def case(text: str, inputs: dict[str, np.ndarray], **weights: np.ndarray) -> tup
     """Return the only fused op of a model, and what it reads: `inputs` of the model, and weights."""
     model = parse(text)
     model.graph.initializer.extend(numpy_helper.from_array(w, name) for name, w in weights.items())
-    made, _ = optimize(model)
+    pipeline.run(
+        made := onnx.ModelProto.FromString(model.SerializeToString()), rule_file.by_default(rule_file.shipped())
+    )
     (node,), (op,) = made.graph.node, fused_ops(made).values()
     values = inputs | {w.name: numpy_helper.to_array(w) for w in made.graph.initializer}
     return op, [values[name] for name in node.input]
@@ -58,8 +62,10 @@ def drawn(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def quantizes(op: FusedOp, inputs: list[np.ndarray], aligned: bool, arch: Arch = H200) -> LaunchPlan:
-    """Run an op, whose last outputs must be those of DynamicQuantizeLinear of its first one, or of its input; return its
-    plan."""
+    """Run an op, whose last outputs must be those of DynamicQuantizeLinear of its first one, or of its input.
+
+    Return its plan.
+    """
     plan = cuda.plan(op, tuple(a.shape for a in inputs), aligned, arch)
     types = [onnx.helper.tensor_dtype_to_np_dtype(t) for t in op.outputs]
     *others, s, z, y = emulate.run(plan, inputs, types, aligned)
@@ -100,8 +106,7 @@ NORM = """g (float[N,@] x, float[N,@] r) => (float[N,@] n, uint8[N,@] y, float s
 @pytest.mark.parametrize("rows", [1, 3, 70])
 @pytest.mark.parametrize("aligned", [True, False])
 def test_rows(rows: int, columns: int, aligned: bool) -> None:
-    """A norm leaves the extremes of its rows, also of several rows of a warp and of rows that blocks share; of rows that do
-    not fit the registers a launch between finds them."""
+    """A norm leaves the extremes of its rows, also of several rows of a warp and of rows that blocks share."""
     rng = np.random.default_rng(rows)
     weights = {n: rng.standard_normal(columns).astype(np.float32) for n in ("scale", "bias")}
     values = {n: rng.standard_normal((rows, columns)).astype(np.float32) for n in ("x", "r")}
@@ -127,7 +132,11 @@ def product(rows: int, columns: int) -> tuple[FusedOp, list[np.ndarray]]:
     w = rng.integers(-128, 128, (k, columns)).astype(np.int8)
     b = (rng.standard_normal(columns) + 500).astype(np.float32)
     x = rng.integers(0, 256, (rows, k)).astype(np.uint8)
-    values: dict[str, np.ndarray] = {"x": x, "shift": rng.integers(-9, 9, (1, columns)).astype(np.int32), "t": np.array(-0.01, np.float32)}
+    values: dict[str, np.ndarray] = {
+        "x": x,
+        "shift": rng.integers(-9, 9, (1, columns)).astype(np.int32),
+        "t": np.array(-0.01, np.float32),
+    }
     return case(PRODUCT.replace("@", str(columns)), values, w=w, b=b)
 
 
@@ -161,3 +170,47 @@ def test_the_launches_compile(arch: Arch) -> None:
         cubin, log = nvrtc.build(launch.kernel, arch, ("-Xptxas=-v",))
         assert cubin
         assert "0 bytes spill stores" in log
+
+
+ATTENTION = """g (float[N,S,64] q, float[N,T,64] k, float[N,T,64] v, float[N,1,1,T] mask) => (float[N,S,64] h, uint8[N,S,64] y, float s, uint8 z)
+<int64[4] heads = {0, 0, 2, 32}, int64[3] flat = {0, 0, 64}, float root = {5.6568}> {
+  a = Reshape (q, heads)
+  b = Reshape (k, heads)
+  c = Reshape (v, heads)
+  d = Transpose <perm = [0,2,1,3]> (a)
+  e = Transpose <perm = [0,2,3,1]> (b)
+  f = Transpose <perm = [0,2,1,3]> (c)
+  m = MatMul (d, e)
+  o = Div (m, root)
+  p = Add (o, mask)
+  r = Softmax (p)
+  t = MatMul (r, f)
+  u = Transpose <perm = [0,2,1,3]> (t)
+  h = Reshape (u, flat)
+  y, s, z = DynamicQuantizeLinear (h)
+}"""
+
+
+def attention(batch: int, queries: int, keys: int) -> tuple[FusedOp, list[np.ndarray]]:
+    rng = np.random.default_rng(queries)
+    values = {n: rng.standard_normal((batch, queries if n == "q" else keys, 64)).astype(np.float32) for n in "qkv"}
+    values["mask"] = np.where(rng.random((batch, 1, 1, keys)) < 0.3, -1e4, 0).astype(np.float32)
+    return case(ATTENTION, values)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(17, 33), (100, 100), (1, 70), (130, 8)])
+@pytest.mark.parametrize("arch", [H200, A100], ids=lambda arch: arch.name)
+def test_attention(queries: int, keys: int, arch: Arch) -> None:
+    """Each warp leaves the extremes of its queries' results, none of queries that there are not."""
+    op, inputs = attention(3, queries, keys)
+    assert op.template == "quantize_output"
+    assert op.library is not None
+    assert len(quantizes(op, inputs, True, arch).then) == 1
+
+
+def test_many_parts() -> None:
+    """More parts than a block combines by itself become few by a launch of their own."""
+    weights = {n: np.ones(4, np.float32) for n in ("scale", "bias")}
+    values = {n: drawn((2100, 4)) for n in ("x", "r")}
+    op, inputs = case(NORM.replace("@", "4"), values, **weights)
+    assert len(quantizes(op, inputs, True).then) == 2

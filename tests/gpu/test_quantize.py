@@ -1,4 +1,4 @@
-"""Dynamic quantization on a real GPU: equal to the last bit to DynamicQuantizeLinear of what the kernel before it wrote."""
+"""Dynamic quantization on a real GPU: to the last bit DynamicQuantizeLinear of what the kernel before has written."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.model.fused import FusedOp
 from tests.emulator.test_quantize import NORM, VALUES, alone, case, drawn, product, reference
-from tests.gpu.test_topk import run
 from tests.gpu.test_kernels import pytestmark
+from tests.gpu.test_topk import run
 
 __all__ = ["pytestmark"]
 
@@ -29,8 +29,7 @@ def test_a_value(shape: tuple[int, ...], values: str, aligned: bool) -> None:
 @pytest.mark.parametrize("columns", [4, 31, 197, 768, 1025, 8192, 70000])
 @pytest.mark.parametrize("rows", [1, 3, 1000, 9000])
 def test_rows(rows: int, columns: int) -> None:
-    """Rows of part of a warp, of warps, of blocks, and such that do not fit the registers; more rows than a block combines
-    by itself."""
+    """Rows of part of a warp, of warps, of blocks, and such that do not fit the registers."""
     if rows * columns > 2**27:
         pytest.skip("more than half a gigabyte")
     rng = np.random.default_rng(rows)

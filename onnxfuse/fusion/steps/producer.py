@@ -17,7 +17,13 @@ def join_producer(
 
     All outputs of both stay. Return None if `template` merges no such op, and the reason if they do not form one.
     """
-    if node.domain != DOMAIN or node.op not in fused_ops or fused_ops[node.op].template != cuda.TEMPLATES[template].joins:
+    if node.op == ops.DynamicQuantizeLinear and not node.domain:
+        return f"'{node.inputs[0]}' is quantized by no kernel"
+    if (
+        node.domain != DOMAIN
+        or node.op not in fused_ops
+        or fused_ops[node.op].template != cuda.TEMPLATES[template].joins
+    ):
         return None
     (value,) = node.inputs
     maker = graph.producer(value)

@@ -42,10 +42,12 @@ ANY_POINTWISE = "pointwise"
 """Anchor keyword that replaces a pattern: any operator of the body language."""
 
 OF_OTHERS = "others"
-"""Anchor keyword of a template that merges other fused ops: those whose outputs a channel Concat combines, or an op and the
-one that computes its input.
+"""Anchor keyword of a template that merges other fused ops: those whose outputs a channel Concat combines, or an op and
+the one that computes its input.
 """
+
 MERGING = (Growth.CONCAT, Growth.PRODUCER)
+"""Growth steps of such templates."""
 
 ANY_MOVEMENT = "movement"
 """Anchor keyword for data movement: the region grows in both directions, where that saves a pass."""

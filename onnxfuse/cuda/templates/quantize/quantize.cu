@@ -1,10 +1,10 @@
 // y[i] = body(x[i], largest, smallest element of x): x in 8 bits, and the scale and the zero point by which it is.
 //
-// x of p.count float32, in vectors of WIDTH; the extremes in p.parts parts, which each block combines while its elements
-// are on their way. Outputs: elements as many as x, and scalars, which one thread writes.
+// x of p.count float32, in vectors of WIDTH; the extremes in p.parts parts from p.first on, which each block combines while
+// its elements are on their way. Outputs: elements as many as x, and scalars, which one thread writes.
 
 struct Parameters {
-  Index count, parts;
+  Index count, first, parts;
 };
 
 DEVICE Extremes combined(const Extremes* parts, Index count) {
@@ -27,7 +27,7 @@ DEVICE void quantize(const Pointers& pointers, const Parameters& p) {
     const Index vector = first + u * THREADS;
     if (vector < vectors) held[u] = load<WIDTH>(pointers.x + vector * WIDTH);
   }
-  const Extremes of = combined((const Extremes*)pointers.scratch, p.parts);
+  const Extremes of = combined((const Extremes*)pointers.scratch + p.first, p.parts);
   UNROLLED for (int u = 0; u < UNROLL; ++u) {
     const Index vector = first + u * THREADS;
     if (vector < vectors) quantize_elements<WIDTH>(pointers, held[u], of, vector * WIDTH);
@@ -36,5 +36,8 @@ DEVICE void quantize(const Pointers& pointers, const Parameters& p) {
   // What is left after the last whole vector: fewer than WIDTH elements.
   const Index rest = vectors * WIDTH + thread_index();
   if (WIDTH > 1 && rest < p.count) quantize_elements<1>(pointers, load<1>(pointers.x + rest), of, rest);
-  if (thread_index() == 0) store_scalars(pointers, apply(element(0.0f, of)));
+  if (thread_index() == 0) {
+    const Result result[1] = {apply(element(0.0f, of))};
+    store_scalars(pointers, result);
+  }
 }

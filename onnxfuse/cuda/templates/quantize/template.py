@@ -13,9 +13,12 @@ from onnxfuse.cuda.templates.quantize.plan import (
 )
 
 TEMPLATES = (
-    Template("quantize", 10, "dynamic quantization: a value in 8 bits, by its range", Planner(check, output_shapes, plan)),
     Template(
-        "quantize_output", 85, 'what an op of `"row"`, `"gemm"` or `"attention"` writes, and the same in 8 bits by its range',
+        "quantize", 10, "dynamic quantization: a value in 8 bits, by its range",
+        Planner(check, output_shapes, plan),
+    ),
+    Template(
+        "quantize_output", 85, 'an op of `"row"`, `"gemm"` or `"attention"`, and what it writes in 8 bits by its range',
         Planner(check_produced, produced_shapes, produced_plan, refuses, fits),
         growth=frozenset({Growth.PRODUCER}), joins="quantize", reads_library_form=True, rounds_to_tf32=True,
     ),

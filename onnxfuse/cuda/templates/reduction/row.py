@@ -33,7 +33,9 @@ def plan(work: Reduced) -> LaunchPlan:
     entry = request.entry
     wanted = request.op.extremes_of
     extremes = leaves_extremes(placed, split, wanted)
-    facts = constants(bits, outer, inner, placed, split, threads, row_costs(request.arch).loop_bytes_in_flight, extremes)
+    facts = constants(
+        bits, outer, inner, placed, split, threads, row_costs(request.arch).loop_bytes_in_flight, extremes
+    )
     kernel = KernelSource(
         entry,
         (
