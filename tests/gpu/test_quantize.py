@@ -5,9 +5,9 @@ import pytest
 
 from onnxfuse import cuda
 from onnxfuse.model.fused import FusedOp
-from tests.emulator.test_quantize import NORM, VALUES, alone, case, drawn, product, reference
 from tests.gpu.test_kernels import pytestmark
 from tests.gpu.test_topk import run
+from tests.support.kernels.dynamic import VALUES, alone, attention, drawn, norm, product, reference
 
 __all__ = ["pytestmark"]
 
@@ -32,10 +32,7 @@ def test_rows(rows: int, columns: int) -> None:
     """Rows of part of a warp, of warps, of blocks, and such that do not fit the registers."""
     if rows * columns > 2**27:
         pytest.skip("more than half a gigabyte")
-    rng = np.random.default_rng(rows)
-    weights = {n: rng.standard_normal(columns).astype(np.float32) for n in ("scale", "bias")}
-    values = {n: rng.standard_normal((rows, columns)).astype(np.float32) for n in ("x", "r")}
-    check(*case(NORM.replace("@", str(columns)), values, **weights))
+    check(*norm(rows, columns))
 
 
 @pytest.mark.parametrize("rows", [1, 33, 64, 200, 1000, 4096])
@@ -46,3 +43,11 @@ def test_products(rows: int, columns: int) -> None:
     check(op, inputs)
     plan = cuda.plan(op, tuple(x.shape for x in inputs), True, cuda.arch_of(0))
     assert len(plan.then) == (1 if "wgmma" in plan.kernel.text else 2)
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(8, 128, 128), (1, 128, 128), (3, 1, 70), (2, 333, 50)])
+def test_attention(batch: int, queries: int, keys: int) -> None:
+    """Each warp leaves the extremes of its queries' results."""
+    op, inputs = attention(batch, queries, keys)
+    check(op, inputs)
+    assert len(cuda.plan(op, tuple(x.shape for x in inputs), True, cuda.arch_of(0)).then) == 1
