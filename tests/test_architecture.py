@@ -136,6 +136,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "memory_bound": "reduction pointwise",
         "scan": "pointwise",
         "topk": "pointwise",
+        "quantize": "",
     },
 }
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a
@@ -321,7 +322,7 @@ def test_no_module_has_a_table_of_operators(path: Path) -> None:
 
 
 TOGETHER = {
-    "fusion/steps/concat.py": "which nodes of a body its op's name leaves out",
+    "fusion/steps/merge.py": "which nodes of a body its op's name leaves out",
     "fusion/steps/transposed_io.py": "the two nodes that a kernel reads and writes through",
     "graph/constant_folding.py": "selections from a shape, and lookups in tables, each by what it computes",
     "graph/mask_facts.py": "nodes of positions, each by what it computes",

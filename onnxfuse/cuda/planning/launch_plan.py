@@ -18,7 +18,7 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 from onnxfuse.symbolic.traced_numbers import is_recorded
 
-EXTREMES_BYTES = 8
+EXTREMES_BYTES = struct.calcsize("2f")
 """Bytes of a part of a value's range in scratch memory, two float32 (include/extremes.cuh)."""
 PARAMETER_LIMIT = 4000  # bytes; CUDA allows 4096 including the pointers
 

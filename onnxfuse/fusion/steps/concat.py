@@ -7,7 +7,7 @@ from onnx import FunctionProto, NodeProto
 
 from onnxfuse import cuda, ops
 from onnxfuse.fusion.region.make_op import digest_of, op_name
-from onnxfuse.fusion.steps.merge import facts, formal_names, inner_values, merged_body, merged_node
+from onnxfuse.fusion.steps.merge import facts, first_operators, formal_names, inner_values, merged_body, merged_node
 from onnxfuse.fusion.steps.pointwise import convex
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN, FusedOp
@@ -44,8 +44,7 @@ def join(
         library.name = "library"
     types = tuple(graph.type(v).dtype for v in inputs)
     op = FusedOp("", rule, template, types, (graph.type(node.outputs[0]).dtype,), body, library)
-    words = [n.op_type for n in fused_ops[members[0].op].body.node if n.op_type not in (ops.Transpose, ops.Constant)]
-    chain = (*words[:1], f"Concat{len(members)}")
+    chain = (*first_operators(members[:1], {m: fused_ops[m.op].body for m in members}), f"Concat{len(members)}")
     op = replace(op, name=op_name(rule, chain, digest_of(body, library, op.template, op.inputs, op.outputs), fused_ops))
     body.name = op.name
     reason = cuda.supports(op)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from onnx import FunctionProto, NodeProto
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import provenance
 from onnxfuse.model.fused import DOMAIN, FusedOp
@@ -58,6 +59,11 @@ def merged_node(
     for key, value in (("rule", op.rule), ("nodes", json.dumps([*replaced])), ("values", json.dumps([*inner]))):
         proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
     return Node(proto)
+
+
+def first_operators(members: Iterable[Node], bodies: Mapping[Node, FunctionProto]) -> list[str]:
+    """Return what names a merged op: the first operator of each member that computes something."""
+    return [next(n.op_type for n in bodies[m].node if n.op_type not in (ops.Transpose, ops.Constant)) for m in members]
 
 
 def facts(member: Node, key: str) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from onnxfuse import cuda, ops
 from onnxfuse.fusion.region.make_op import digest_of, op_name
-from onnxfuse.fusion.steps.merge import facts, formal_names, inner_values, merged_body, merged_node
+from onnxfuse.fusion.steps.merge import facts, first_operators, formal_names, inner_values, merged_body, merged_node
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN, FusedOp
 
@@ -35,21 +35,18 @@ def join_producer(
     members, inputs, outputs = (maker, node), [*maker.inputs], [*maker.outputs, *node.outputs]
     inner = inner_values(members)
     formal = formal_names(inputs, outputs, inner)
-    body = merged_body(graph, members, formal, {m: fused_ops[m.op].body for m in members})
+    bodies = {m: fused_ops[m.op].body for m in members}
+    body = merged_body(graph, members, formal, bodies)
     library = None
     if first.library is not None:
-        library = merged_body(graph, members, formal, {maker: first.library, node: fused_ops[node.op].body})
+        library = merged_body(graph, members, formal, bodies | {maker: first.library})
         library.name = "library"
     types_in, types_out = (tuple(graph.type(v).dtype for v in values) for values in (inputs, outputs))
     op = FusedOp("", rule, template, types_in, types_out, body, library)
-    words = [next(n.op_type for n in fused_ops[m.op].body.node if n.op_type not in PLAIN) for m in members]
-    op = replace(op, name=op_name(rule, words, digest_of(body, library, template, types_in, types_out), fused_ops))
+    digest = digest_of(body, library, template, types_in, types_out)
+    op = replace(op, name=op_name(rule, first_operators(members, bodies), digest, fused_ops))
     body.name = op.name
     reason = cuda.supports(op)
     replaced = [name for m in members for name in facts(m, "nodes")]
     made = merged_node(op, node.proto.name, inputs, outputs, replaced, inner)
     return reason if reason is not None else (op, made, members)
-
-
-PLAIN = (ops.Constant, ops.Transpose)
-"""Operators that name no op."""

@@ -21,18 +21,12 @@ from onnxfuse.cuda.planning.template import Extents, Planner, Template
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.quantize import quantize_cpp
 from onnxfuse.cuda.templates.quantize.body import QuantizeBody, parse
-from onnxfuse.cuda.templates.quantize.quantize_cpp import THREADS, UNROLL, QuantizeSource
+from onnxfuse.cuda.templates.quantize.costs import costs_of
+from onnxfuse.cuda.templates.quantize.quantize_cpp import QuantizeSource
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
-
-PASS_BLOCKS = 2
-"""Blocks per multiprocessor of the pass that reads a value for its range alone."""
-MOST_PARTS = 2048
-"""Parts that each block of the last launch combines by itself: 16 KB, as much as its elements."""
-COMBINED = 64
-"""Parts that a launch makes of more."""
 
 
 def check(op: FusedOp) -> QuantizeBody:
@@ -105,7 +99,7 @@ def plan(
 ) -> LaunchPlan:
     """Return the plan of two launches for a value that is an input."""
     body = check(op)
-    work = QuantizeSource(op, body, math.prod(input_shapes[body.source]), aligned)
+    work = QuantizeSource(op, body, math.prod(input_shapes[body.source]), aligned, costs_of(arch))
     return _joined(work, (_extremes(work, arch),), output_shapes(op, input_shapes))
 
 
@@ -115,7 +109,7 @@ def produced_plan(
     """Return the plan of the producer, whose kernel leaves the extremes if it can, and of what reads them."""
     body, part = check_produced(op)
     outputs = produced_shapes(op, input_shapes)
-    work = QuantizeSource(op, body, math.prod(outputs[body.source]), aligned)
+    work = QuantizeSource(op, body, math.prod(outputs[body.source]), aligned, costs_of(arch))
     if work.count == 0:
         return _joined(work, (_extremes(work, arch),), outputs)
     made = _planner(part).plan(replace(part, extremes_of=body.source), input_shapes, aligned, arch, None)
@@ -124,7 +118,8 @@ def produced_plan(
 
 def _extremes(work: QuantizeSource, arch: Arch) -> LaunchPlan:
     """Return the launch that reads a value for its range alone."""
-    blocks = larger(1, smaller(PASS_BLOCKS * arch.sm_count, -(-work.count // (work.width * THREADS))))
+    most, threads = work.costs.pass_blocks * arch.sm_count, work.costs.threads
+    blocks = larger(1, smaller(most, -(-work.count // (work.width * threads))))
     return _launch(work, quantize_cpp.extremes(work), blocks, (work.count,), blocks)
 
 
@@ -132,11 +127,11 @@ def _joined(work: QuantizeSource, first: tuple[LaunchPlan, ...], outputs: tuple[
     """Return the plan of launches, the last of which leaves extremes, and of the one that quantizes."""
     *others, finder = first
     assert finder.extremes is not None
-    begin, parts, using = 0, finder.extremes, [finder]
-    if parts > MOST_PARTS:
-        using.append(_launch(work, quantize_cpp.combine(work), COMBINED, (parts,)))
-        begin, parts = parts, COMBINED
-    blocks = larger(1, -(-work.count // (work.width * UNROLL * THREADS)))
+    begin, parts, using, costs = 0, finder.extremes, [finder], work.costs
+    if parts > costs.most_parts:
+        using.append(_launch(work, quantize_cpp.combine(work), costs.combined, (parts,)))
+        begin, parts = parts, costs.combined
+    blocks = larger(1, -(-work.count // (work.width * costs.vectors * costs.threads)))
     using.append(_launch(work, quantize_cpp.quantize(work), blocks, (work.count, begin, parts)))
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << ((begin + parts) * EXTREMES_BYTES - 1).bit_length()
@@ -149,4 +144,4 @@ def _launch(
     work: QuantizeSource, kernel: KernelSource, blocks: int, words: tuple[int, ...], extremes: int | None = None
 ) -> LaunchPlan:
     parameters = launch_plan.packed(words, work.bits)
-    return LaunchPlan(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, parameters, (), extremes=extremes)
+    return LaunchPlan(kernel, (blocks, 1, 1), (work.costs.threads, 1, 1), 0, parameters, (), extremes=extremes)

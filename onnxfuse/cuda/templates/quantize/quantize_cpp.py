@@ -18,12 +18,9 @@ from onnxfuse.codegen.emit.source import (
 from onnxfuse.codegen.program.program import Input
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.templates.quantize.body import QuantizeBody
+from onnxfuse.cuda.templates.quantize.costs import QuantizeCosts
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
-
-THREADS = 256
-UNROLL = 4
-"""Vectors of a thread that quantizes, which are on their way while it combines the extremes."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,7 @@ class QuantizeSource:
     count: int
     """Elements of the value."""
     aligned: bool
+    costs: QuantizeCosts
 
     @property
     def width(self) -> int:
@@ -76,7 +74,14 @@ def _pass(work: QuantizeSource, file: str, call: str) -> KernelSource:
 
 def _head(work: QuantizeSource) -> tuple[Section, ...]:
     """Return the sections that all kernels begin with."""
-    facts = {"WIDTH": work.width, "THREADS": THREADS, "WARPS": THREADS // 32, "UNROLL": UNROLL, "CLUSTER": 1}
+    threads = work.costs.threads
+    facts = {
+        "WIDTH": work.width,
+        "THREADS": threads,
+        "WARPS": threads // 32,
+        "UNROLL": work.costs.vectors,
+        "CLUSTER": 1,
+    }
     text = f"using Index = {launch_plan.index_type(work.bits)};\n" + constants(facts)
     return (
         *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
