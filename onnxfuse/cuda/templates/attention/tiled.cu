@@ -110,9 +110,9 @@ DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first, SeenE
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
       const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
       store_row(rows, tile, half, share, y + row * (long long)Y_ROW, row < at.queries);
-      if (EXTREMES && row < at.queries)
+      if constexpr (EXTREMES)
         UNROLLED for (int column = 0; column < COLUMNS; ++column)
-          UNROLLED for (int i = 0; i < 2; ++i) extremes.take(rows.y[tile][column][half * 2 + i] * share);
+          UNROLLED for (int i = 0; i < 2; ++i) extremes.take(rows.y[tile][column][half * 2 + i] * share, row < at.queries);
     }
 }
 

@@ -108,7 +108,7 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
       if constexpr (EXTREMES) {
         const Index row = at.row + BLOCK * 64 + half * 8, column = at.column + (FIRST + group) * 8;
         UNROLLED for (int next = 0; next < 2; ++next)
-          if (row < at.m && column + next < at.n) extremes.take(ranged(result[half][next]));
+          extremes.take(ranged(result[half][next]), row < at.m && column + next < at.n);
       }
     }
     UNROLLED for (int half = 0; half < 2; ++half) fill_chunk(buffer, result[half], lane / 4, half, group, lane % 4);

@@ -13,7 +13,7 @@ class QuantizeCosts:
     threads: int
     """Threads per block."""
     vectors: int
-    """Vectors of a thread that quantizes, which are on their way while it combines the extremes."""
+    """Maximum vectors of a thread that quantizes."""
     pass_blocks: int
     """Blocks per multiprocessor of the pass that reads a value for its range alone."""
     most_parts: int

@@ -99,7 +99,7 @@ def plan(
 ) -> LaunchPlan:
     """Return the plan of two launches for a value that is an input."""
     body = check(op)
-    work = QuantizeSource(op, body, math.prod(input_shapes[body.source]), aligned, costs_of(arch))
+    work = _source(op, body, math.prod(input_shapes[body.source]), aligned, arch)
     return _joined(work, (_extremes(work, arch),), output_shapes(op, input_shapes))
 
 
@@ -109,11 +109,19 @@ def produced_plan(
     """Return the plan of the producer, whose kernel leaves the extremes if it can, and of what reads them."""
     body, part = check_produced(op)
     outputs = produced_shapes(op, input_shapes)
-    work = QuantizeSource(op, body, math.prod(outputs[body.source]), aligned, costs_of(arch))
+    work = _source(op, body, math.prod(outputs[body.source]), aligned, arch)
     if work.count == 0:
         return _joined(work, (_extremes(work, arch),), outputs)
     made = _planner(part).plan(replace(part, extremes_of=body.source), input_shapes, aligned, arch, None)
     return _joined(work, (made,) if made.extremes is not None else (made, _extremes(work, arch)), outputs)
+
+
+def _source(op: FusedOp, body: QuantizeBody, count: int, aligned: bool, arch: Arch) -> QuantizeSource:
+    """Return the input of the kernels' source; threads take more vectors where a GPU does not hold one for each."""
+    costs, vectors = costs_of(arch), count // quantize_cpp.vector_width(aligned)
+    held = arch.sm_count * arch.threads_per_sm
+    unroll = next((n for n in range(1, costs.vectors) if vectors <= n * held), costs.vectors)
+    return QuantizeSource(op, body, count, aligned, costs, unroll)
 
 
 def _extremes(work: QuantizeSource, arch: Arch) -> LaunchPlan:
@@ -131,7 +139,7 @@ def _joined(work: QuantizeSource, first: tuple[LaunchPlan, ...], outputs: tuple[
     if parts > costs.most_parts:
         using.append(_launch(work, quantize_cpp.combine(work), costs.combined, (parts,)))
         begin, parts = parts, costs.combined
-    blocks = larger(1, -(-work.count // (work.width * costs.vectors * costs.threads)))
+    blocks = larger(1, -(-work.count // (work.width * work.unroll * costs.threads)))
     using.append(_launch(work, quantize_cpp.quantize(work), blocks, (work.count, begin, parts)))
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << ((begin + parts) * EXTREMES_BYTES - 1).bit_length()

@@ -8,8 +8,14 @@ struct Parameters {
 };
 
 DEVICE Extremes combined(const Extremes* parts, Index count) {
+  constexpr int AT_ONCE = 4;
   Extremes mine = no_extremes();
-  for (Index i = thread_index(); i < count; i += THREADS) mine.combine(read(parts + i));
+  for (Index begin = thread_index(); begin < count; begin += AT_ONCE * THREADS) {
+    Extremes held[AT_ONCE];
+    UNROLLED for (int i = 0; i < AT_ONCE; ++i)
+      held[i] = begin + i * THREADS < count ? read(parts + begin + i * THREADS) : no_extremes();
+    UNROLLED for (int i = 0; i < AT_ONCE; ++i) mine.combine(held[i]);
+  }
   return extremes_of_block(mine);
 }
 

@@ -33,16 +33,23 @@ class QuantizeSource:
     """Elements of the value."""
     aligned: bool
     costs: QuantizeCosts
+    unroll: int
+    """Vectors of a thread that quantizes, which are on their way while it combines the extremes."""
 
     @property
     def width(self) -> int:
         """Elements of a vector."""
-        return 4 if self.aligned else 1
+        return vector_width(self.aligned)
 
     @property
     def bits(self) -> int:
         """Bits of an index."""
         return launch_plan.index_bits(self.count)
+
+
+def vector_width(aligned: bool) -> int:
+    """Return the float32 elements of a vector of 16 bytes, 1 for a value that lies anywhere."""
+    return 4 if aligned else 1
 
 
 def extremes(work: QuantizeSource) -> KernelSource:
@@ -75,13 +82,7 @@ def _pass(work: QuantizeSource, file: str, call: str) -> KernelSource:
 def _head(work: QuantizeSource) -> tuple[Section, ...]:
     """Return the sections that all kernels begin with."""
     threads = work.costs.threads
-    facts = {
-        "WIDTH": work.width,
-        "THREADS": threads,
-        "WARPS": threads // 32,
-        "UNROLL": work.costs.vectors,
-        "CLUSTER": 1,
-    }
+    facts = {"WIDTH": work.width, "THREADS": threads, "WARPS": threads // 32, "UNROLL": work.unroll, "CLUSTER": 1}
     text = f"using Index = {launch_plan.index_type(work.bits)};\n" + constants(facts)
     return (
         *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),

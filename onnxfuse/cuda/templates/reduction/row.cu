@@ -81,7 +81,7 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
       UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held[i], late, scalars, w), done);
       store_all(row, result, span, at, p);
       UNROLLED for (int w = 0; w < WIDTH; ++w)
-        if (span.owns(w)) extremes.take(ranged(result[w]));
+        extremes.take(ranged(result[w]), span.owns(w));
     }
   }
   leave(extremes, pointers, live && thread == 0, at);
