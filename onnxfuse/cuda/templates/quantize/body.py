@@ -21,8 +21,12 @@ class QuantizeBody:
 
     source: int
     """Index of the quantized value, among the op's inputs; among its outputs if the op computes it."""
-    finish: BodyProgram
-    """From an element of that value, its largest and its smallest one to the last outputs of the op."""
+    scalars: BodyProgram
+    """From the largest and the smallest element of that value to the scalars that the op writes."""
+    elements: BodyProgram
+    """From an element, the largest and the smallest one, and those scalars to what becomes of the element."""
+    of_element: tuple[bool, ...]
+    """Of each of the last outputs of the op, whether it is the next of `elements`, else of `scalars`."""
     producer: BodyProgram | None
     """From the op's inputs to its first outputs, one of which is the value; None if that is an input."""
 
@@ -33,13 +37,12 @@ class QuantizeBody:
 
     @property
     def first(self) -> int:
-        """Index of the first output that `finish` computes."""
+        """Number of outputs before those that depend on the range."""
         return 0 if self.producer is None else len(self.producer.outputs)
 
     def finished(self, shape: Shape) -> tuple[Shape, ...]:
-        """Return the shapes of the outputs that `finish` computes from a value of this shape."""
-        shapes = self.finish.shapes((shape, NOTHING, NOTHING))
-        return tuple(shapes[o.value] for o in self.finish.outputs)
+        """Return the shapes of the last outputs, for a value of this shape."""
+        return tuple(shape if element else NOTHING for element in self.of_element)
 
 
 @lru_cache(maxsize=1024)
@@ -52,18 +55,22 @@ def parse(program: BodyProgram) -> QuantizeBody:
     first = [o for o in program.outputs if o not in last]
     if [*first, *last] != [*program.outputs]:
         raise UnsupportedError("an output that does not depend on the range after one that does")
-    finish = between(program, (value, largest, smallest), last)
-    if not finish.is_pointwise():
+    by_element = tuple(value in program.reached([o.value], (largest, smallest)) for o in last)
+    scalars = [o for o, element in zip(last, by_element, strict=True) if not element]
+    elements = [o for o, element in zip(last, by_element, strict=True) if element]
+    given = (largest, smallest, *(o.value for o in scalars))
+    parts = between(program, (largest, smallest), scalars), between(program, (value, *given), elements)
+    if not all(part.is_pointwise() for part in parts):
         raise UnsupportedError("more than scalar work after the range")
     of_value = program.values[value]
     if isinstance(of_value, Input):
         if first:
             raise UnsupportedError("an output that does not depend on the range")
-        return QuantizeBody(of_value.index, finish, None)
+        return QuantizeBody(of_value.index, *parts, by_element, None)
     source = next((n for n, o in enumerate(first) if o == Output(value, TensorProto.FLOAT)), None)
     if source is None:
         raise UnsupportedError("the range of a value that is no output")
-    return QuantizeBody(source, finish, between(program, range(len(program.inputs)), first))
+    return QuantizeBody(source, *parts, by_element, between(program, range(len(program.inputs)), first))
 
 
 def _range(program: BodyProgram) -> tuple[int, int, int]:

@@ -110,7 +110,7 @@ def produced_plan(
     body, part = check_produced(op)
     outputs = produced_shapes(op, input_shapes)
     work = _source(op, body, math.prod(outputs[body.source]), aligned, arch)
-    if work.count == 0:
+    if work.size == 0:
         return _joined(work, (_extremes(work, arch),), outputs)
     made = _planner(part).plan(replace(part, extremes_of=body.source), input_shapes, aligned, arch, None)
     return _joined(work, (made,) if made.extremes is not None else (made, _extremes(work, arch)), outputs)
@@ -127,8 +127,8 @@ def _source(op: FusedOp, body: QuantizeBody, count: int, aligned: bool, arch: Ar
 def _extremes(work: QuantizeSource, arch: Arch) -> LaunchPlan:
     """Return the launch that reads a value for its range alone."""
     most, threads = work.costs.pass_blocks * arch.sm_count, work.costs.threads
-    blocks = larger(1, smaller(most, -(-work.count // (work.width * threads))))
-    return _launch(work, quantize_cpp.extremes(work), blocks, (work.count,), blocks)
+    blocks = larger(1, smaller(most, -(-work.size // (work.width * threads))))
+    return _launch(work, quantize_cpp.extremes(work), blocks, (work.size,), blocks)
 
 
 def _joined(work: QuantizeSource, first: tuple[LaunchPlan, ...], outputs: tuple[Shape, ...]) -> LaunchPlan:
@@ -139,8 +139,8 @@ def _joined(work: QuantizeSource, first: tuple[LaunchPlan, ...], outputs: tuple[
     if parts > costs.most_parts:
         using.append(_launch(work, quantize_cpp.combine(work), costs.combined, (parts,)))
         begin, parts = parts, costs.combined
-    blocks = larger(1, -(-work.count // (work.width * work.unroll * costs.threads)))
-    using.append(_launch(work, quantize_cpp.quantize(work), blocks, (work.count, begin, parts)))
+    blocks = larger(1, -(-work.size // (work.width * work.unroll * costs.threads)))
+    using.append(_launch(work, quantize_cpp.quantize(work), blocks, (work.size, begin, parts)))
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << ((begin + parts) * EXTREMES_BYTES - 1).bit_length()
     using = [replace(one, scratch_bytes=scratch, passing=True, extremes=None) for one in using]

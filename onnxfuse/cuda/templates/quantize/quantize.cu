@@ -19,10 +19,9 @@ DEVICE Extremes combined(const Extremes* parts, Index count) {
   return extremes_of_block(mine);
 }
 
-template <int W, class X> DEVICE void quantize_elements(const Pointers& to, const X& held, const Extremes& of, Index first) {
-  Result result[W];
-  UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(held.get(w), of));
-  store_elements<W>(to, result, first);
+template <int W> DEVICE void quantize_elements(Result (&result)[W], const Pack<float, W>& held, const Extremes& of,
+                                               const Scalars& by) {
+  UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(held.get(w), of, by));
 }
 
 DEVICE void quantize(const Pointers& pointers, const Parameters& p) {
@@ -34,16 +33,21 @@ DEVICE void quantize(const Pointers& pointers, const Parameters& p) {
     if (vector < vectors) held[u] = load<WIDTH>(pointers.x + vector * WIDTH);
   }
   const Extremes of = combined((const Extremes*)pointers.scratch + p.first, p.parts);
+  // Once for all elements, of which those beside the value are computed, too: what is inside a branch is computed in it.
+  const Scalars by[1] = {scalars_of(of.most, of.least)};
+  Result result[UNROLL][WIDTH];
+  UNROLLED for (int u = 0; u < UNROLL; ++u) quantize_elements<WIDTH>(result[u], held[u], of, by[0]);
   UNROLLED for (int u = 0; u < UNROLL; ++u) {
     const Index vector = first + u * THREADS;
-    if (vector < vectors) quantize_elements<WIDTH>(pointers, held[u], of, vector * WIDTH);
+    if (vector < vectors) store_elements<WIDTH>(pointers, result[u], vector * WIDTH);
   }
   if (block_index() != 0) return;
   // What is left after the last whole vector: fewer than WIDTH elements.
   const Index rest = vectors * WIDTH + thread_index();
-  if (WIDTH > 1 && rest < p.count) quantize_elements<1>(pointers, load<1>(pointers.x + rest), of, rest);
-  if (thread_index() == 0) {
-    const Result result[1] = {apply(element(0.0f, of))};
-    store_scalars(pointers, result);
+  if (WIDTH > 1 && rest < p.count) {
+    Result last[1];
+    quantize_elements<1>(last, load<1>(pointers.x + rest), of, by[0]);
+    store_elements<1>(pointers, last, rest);
   }
+  if (thread_index() == 0) store_scalars(pointers, by);
 }

@@ -1,6 +1,7 @@
 """Source generation of dynamic quantization: the passes over a value and over extremes, and the elements in 8 bits."""
 
 from dataclasses import dataclass
+from itertools import count
 
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit import entry as entries
@@ -15,7 +16,6 @@ from onnxfuse.codegen.emit.source import (
     identifier,
     template,
 )
-from onnxfuse.codegen.program.program import Input
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.templates.quantize.body import QuantizeBody
 from onnxfuse.cuda.templates.quantize.costs import QuantizeCosts
@@ -29,7 +29,7 @@ class QuantizeSource:
 
     op: FusedOp
     body: QuantizeBody
-    count: int
+    size: int
     """Elements of the value."""
     aligned: bool
     costs: QuantizeCosts
@@ -44,7 +44,7 @@ class QuantizeSource:
     @property
     def bits(self) -> int:
         """Bits of an index."""
-        return launch_plan.index_bits(self.count)
+        return launch_plan.index_bits(self.size)
 
 
 def vector_width(aligned: bool) -> int:
@@ -66,7 +66,7 @@ def quantize(work: QuantizeSource) -> KernelSource:
     """Return the kernel that combines the extremes, and computes the last outputs."""
     entry, body = identifier(work.op.name), work.body
     fields = (Pointer("const float", "x", body.pointer), *_results(body), access.scratch(used=True))
-    text = expressions.source(body.finish) + access.pointers(fields) + _accesses(body)
+    text = expressions.source(body.elements) + _scalars(body) + access.pointers(fields) + _accesses(body)
     end = entries.entry_point(entry, "quantize", work.op, fields, 0)
     sections = (*_head(work), generated(entry, text), template("quantize/quantize.cu"), generated(entry, end))
     return KernelSource(entry, sections)
@@ -92,29 +92,51 @@ def _head(work: QuantizeSource) -> tuple[Section, ...]:
 
 
 def _results(body: QuantizeBody) -> list[Pointer]:
-    """Return the pointers of the outputs that the last launch computes."""
+    """Return the pointers of the last outputs: `e0` and so on of what has elements, `s0` and so on of the scalars."""
+    types = {True: iter(body.elements.outputs), False: iter(body.scalars.outputs)}
+    counts = {True: count(), False: count()}
     return [
-        Pointer(element_types.TYPES[o.dtype].stored, f"out{n}", f"out{body.first + n}")
-        for n, o in enumerate(body.finish.outputs)
+        Pointer(
+            element_types.TYPES[next(types[element]).dtype].stored,
+            f"{'e' if element else 's'}{next(counts[element])}",
+            f"out{n}",
+        )
+        for n, element in enumerate(body.of_element, body.first)
     ]
 
 
-def _accesses(body: QuantizeBody) -> str:
-    """Return how an element and the extremes reach the body, and how its results are stored: elements, and scalars."""
-    program, element = body.finish, Input(0, body.finish.inputs[0])
-    by_element = [element in {program.values[i] for i in program.reached([o.value])} for o in program.outputs]
-    names = [("x", "of.most", "of.least")[i] for i in expressions.live_inputs(program)]
-
-    def stores(whole: bool, width: str, offset: str) -> list[Store]:
-        return [
-            Store(f"value{n}", p.stored, f"b{n}", f"store_values<{width}>(to.{p.name}{offset}, value{n})")
-            for n, p in enumerate(_results(body))
-            if by_element[n] is whole
-        ]
-
-    arguments = "const Pointers& to, const Result (&result)"
+def _scalars(body: QuantizeBody) -> str:
+    """Return the struct of the scalars, and the function that computes them."""
+    program = body.scalars
+    fields = "".join(f"  {element_types.computed(o.dtype)} s{n};\n" for n, o in enumerate(program.outputs))
+    targets = [o.value for o in program.outputs]
+    lines = "".join(f"  {line}\n" for line in expressions.statements(program, targets))
+    results = ", ".join(expressions.name(program, target) for target in targets)
     return (
-        f"DEVICE Element element(float x, const Extremes& of) {{\n  return {{{', '.join(names)}}};\n}}\n"
-        + access.store("store_elements", f"{arguments}[W], Index first", stores(True, "W", " + first"), "W")
-        + access.store("store_scalars", f"{arguments}[1]", stores(False, "1", ""), "1")
+        f"struct Scalars {{\n{fields}}};\nstruct Range {{ float a0, a1; }};\n"
+        f"DEVICE Scalars scalars_of(float largest, float smallest) {{\n  const Range x = {{largest, smallest}};\n"
+        f"{lines}  return {{{results}}};\n}}\n"
+    )
+
+
+def _accesses(body: QuantizeBody) -> str:
+    """Return how an element, the extremes and the scalars reach the body, and how results are stored."""
+    names = ["x", "of.most", "of.least", *(f"by.s{n}" for n in range(len(body.scalars.outputs)))]
+    values = ", ".join(names[i] for i in expressions.live_inputs(body.elements))
+    results = _results(body)
+    elements = [
+        Store(f"value{p.name}", p.stored, f"b{p.name[1:]}", f"store_values<W>(to.{p.name} + first, value{p.name})")
+        for p in results
+        if p.name.startswith("e")
+    ]
+    scalars = [
+        Store(f"value{p.name}", p.stored, p.name, f"store_values<1>(to.{p.name}, value{p.name})")
+        for p in results
+        if p.name.startswith("s")
+    ]
+    return (
+        "DEVICE Element element(float x, const Extremes& of, const Scalars& by) {\n"
+        f"  return {{{values}}};\n}}\n"
+        + access.store("store_elements", "const Pointers& to, const Result (&result)[W], Index first", elements, "W")
+        + access.store("store_scalars", "const Pointers& to, const Scalars (&result)[1]", scalars, "1")
     )
