@@ -14,7 +14,7 @@ from onnxfuse.cuda.templates.quantize.plan import (
 
 TEMPLATES = (
     Template(
-        "quantize", 10, "dynamic quantization: a value in 8 bits, by its range",
+        "quantize", 5, "dynamic quantization: a value in 8 bits, by its range",
         Planner(check, output_shapes, plan),
     ),
     Template(
