@@ -54,6 +54,11 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsig
 // rows below. A warp finishes a tile in chunks, from left to right, then from top to bottom.
 constexpr int GROUPS = (TILE_N < CHUNK ? TILE_N : CHUNK) / 8;
 
+// Of a thread's rows, each of which counts or does not: none of its cells asks. WHOLE_COLUMNS: no tile sticks out.
+struct TileExtremes {
+  SeenExtremes<EXTREMES> of[BLOCKS_M][2];
+};
+
 struct RowsHeld {
   RowHeld of[BLOCKS_M];
 };
@@ -90,8 +95,7 @@ template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& op
 
 template <int NUMBER>
 DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
-                         const ChunkHeld& chunk, const Place& at, SeenExtremes<EXTREMES>& extremes,
-                         unsigned buffer) {
+                         const ChunkHeld& chunk, const Place& at, TileExtremes& extremes, unsigned buffer) {
   constexpr int BLOCK = NUMBER / CHUNKS, FIRST = first_column(NUMBER) / 8;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
@@ -105,11 +109,9 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
           product[g] = sums.of[BLOCK][g * (TILE_N / 2) + (FIRST + group) * 4 + half * 2 + next];
         result[half][next] = apply(element(product, columns.of[group], cell, rows.of[BLOCK], half, next));
       }
-      if constexpr (EXTREMES) {
-        const Index row = at.row + BLOCK * 64 + half * 8, column = at.column + (FIRST + group) * 8;
-        UNROLLED for (int next = 0; next < 2; ++next)
-          extremes.take(ranged(result[half][next]), row < at.m && column + next < at.n);
-      }
+      const Index column = at.column + (FIRST + group) * 8;
+      UNROLLED for (int next = 0; next < 2; ++next)
+        extremes.of[BLOCK][half].take(ranged(result[half][next]), WHOLE_COLUMNS || column + next < at.n);
     }
     UNROLLED for (int half = 0; half < 2; ++half) fill_chunk(buffer, result[half], lane / 4, half, group, lane % 4);
   }
@@ -124,7 +126,7 @@ struct Finish {
   const Place& at;
   const Parameters& p;
   const SharedMemory& shared;
-  SeenExtremes<EXTREMES>& extremes;
+  TileExtremes& extremes;
   unsigned rank, buffer;
 };
 
@@ -212,7 +214,11 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
     if (!present) continue;
     if constexpr (STAGED) mbarrier_wait(arrived, parity);
     parity ^= 1;
-    finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, extremes, rank, buffer});
+    TileExtremes of_tile;
+    finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, of_tile, rank, buffer});
+    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+      UNROLLED for (int half = 0; half < 2; ++half)
+        extremes.combine(of_tile.of[block][half], at.row + block * 64 + half * 8 < at.m);
   }
   extremes.leave_of_warp(to.scratch, block_index() * CONSUMER_WARPS + warp);
   if (thread_index() % 32 == 0) tma_store_wait_read<0>();

@@ -45,6 +45,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
         "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
+        "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
     }  # fmt: skip
     middle = (
         result_pointers(work)
