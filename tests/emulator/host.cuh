@@ -35,7 +35,7 @@ struct Machine {
 
   void pause();
   void wait_for_block();
-  void wait_for_blocks();
+  void cluster_sync();
 };
 extern Machine machine;
 
@@ -44,14 +44,14 @@ template <class Body> void run_kernel(unsigned blocks, unsigned threads, Body bo
   run_on_fibers(blocks, threads, [](void* captured) { (*(Body*)captured)(); }, &body);
 }
 
-DEVICE unsigned block_of_cluster() { return machine.thread / (machine.threads / machine.cluster); }
-DEVICE unsigned block_index() { return machine.block + block_of_cluster(); }
+DEVICE unsigned cluster_rank() { return machine.thread / (machine.threads / machine.cluster); }
+DEVICE unsigned block_index() { return machine.block + cluster_rank(); }
 // Of each block of a cluster its own.
 template <class T, int N> struct OfBlock {
   struct alignas(16) One {
     T item[N];
   } of[8];
-  operator T*() { return of[block_of_cluster()].item; }
+  operator T*() { return of[cluster_rank()].item; }
 };
 DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned block_from_end() { return last_block() - block_index(); }
@@ -67,7 +67,7 @@ DEVICE bool any_of_block(bool holds) {
   return any;
 }
 DEVICE void wait_for_warp() { machine.pause(); }
-DEVICE void wait_for_blocks() { machine.wait_for_blocks(); }
+DEVICE void cluster_sync() { machine.cluster_sync(); }
 DEVICE void publish() {}
 DEVICE unsigned count_round(unsigned* counter, unsigned all) {
   const unsigned before = *counter;
@@ -120,7 +120,7 @@ struct Arrivals {
 
 template <class T, int N> struct Shared {
   T item[8][N];
-  T* mine() { return item[block_of_cluster()]; }
+  T* mine() { return item[cluster_rank()]; }
   T of(unsigned rank, int i) { return item[rank][i]; }
   template <int M> void send(unsigned rank, int i, const T& value, Shared<Arrivals, M>& arrivals, int which) {
     item[rank][i] = value;

@@ -120,8 +120,14 @@ def forwarded_operands(count: int) -> ModelProto:
     return model([*nodes, make_node("Concat", [f"i{i}" for i in range(count)], ["y"], axis=1)], ["y"])
 
 
+def operands(count: int) -> ModelProto:
+    """Return chains of activations, and a Concat of all their values."""
+    nodes = [make_node("Relu" if i % 2 else "Tanh", [f"r{i - 4}" if i > 3 else "x"], [f"r{i}"]) for i in range(count)]
+    return model([*nodes, make_node("Concat", [f"r{i}" for i in range(count)], ["y"], axis=1)], ["y"])
+
+
 FORMS = [
-    chain, layers, tree, branches, equal_operands, shared_weight, every_value, parts, forwarded_operands,
+    chain, layers, tree, branches, equal_operands, shared_weight, every_value, parts, forwarded_operands, operands,
 ]  # fmt: skip
 
 

@@ -4,13 +4,13 @@
 #define CLUSTER_KERNEL(blocks, ...) \
   extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(__VA_ARGS__)
 
-DEVICE unsigned block_of_cluster() {
+DEVICE unsigned cluster_rank() {
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
 // All threads of all blocks of the cluster have come here, and what they wrote to shared memory is there to read.
-DEVICE void wait_for_blocks() {
+DEVICE void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
@@ -20,7 +20,7 @@ struct Arrivals {
   unsigned long long word;
 
   DEVICE unsigned address() { return (unsigned)__cvta_generic_to_shared(&word); }
-  // By one thread, and then `wait_for_blocks` by all.
+  // By one thread, and then `cluster_sync` by all.
   DEVICE void begin() {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(address()) : "memory");
   }

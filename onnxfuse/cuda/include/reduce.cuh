@@ -23,14 +23,14 @@ template <int threads, int apart = 1, class Partial> DEVICE Partial across_lanes
 
 // The place in a cluster; its blocks are neighbours.
 DEVICE unsigned rank_of_block() {
-  if constexpr (CLUSTER > 1) return block_of_cluster();
+  if constexpr (CLUSTER > 1) return cluster_rank();
   else return 0;
 }
 DEVICE void wait_for_peers() {
-  if constexpr (CLUSTER > 1) wait_for_blocks();
+  if constexpr (CLUSTER > 1) cluster_sync();
   else wait_for_block();
 }
 // Nobody may leave while another block can still read what it has.
 DEVICE void leave_together() {
-  if constexpr (CLUSTER > 1) wait_for_blocks();
+  if constexpr (CLUSTER > 1) cluster_sync();
 }

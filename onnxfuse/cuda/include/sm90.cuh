@@ -30,30 +30,19 @@ DEVICE void mbarrier_arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // The same address in another block of the cluster.
-DEVICE unsigned remote_address(unsigned address, unsigned block_of_cluster) {
+DEVICE unsigned remote_address(unsigned address, unsigned rank) {
   unsigned there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block_of_cluster));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
-DEVICE void mbarrier_arrive_remote(unsigned barrier, unsigned block_of_cluster) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, block_of_cluster)) : "memory");
+DEVICE void mbarrier_arrive_remote(unsigned barrier, unsigned rank) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, rank)) : "memory");
 }
 DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\t"
       "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
       "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
-}
-
-// ---- clusters
-
-DEVICE unsigned cluster_rank() {
-  unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-DEVICE void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // ---- TMA; what lies outside of the matrix is read as zero and not written

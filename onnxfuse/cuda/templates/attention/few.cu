@@ -301,13 +301,13 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     for_pieces(at, [&](int row, int column) {
       pieces.mine()[row * (SIZE / 2) + column / 2] = met<WARPS>(found, WARPS, row, column);
     });
-    wait_for_blocks();
+    cluster_sync();
     const auto gather = [&](int row, int column) {
       const auto of = [&](unsigned block) { return pieces.of(block, row * (SIZE / 2) + column / 2); };
       give(pointers.y, met<CLUSTER>(of, CLUSTER), row, column, at, p);
     };
     for_pieces(at, gather, (int)at.part, CLUSTER);
-    wait_for_blocks();  // no block leaves while others read what it has
+    cluster_sync();  // no block leaves while others read what it has
   } else if constexpr (SPLIT) {
     Record* const all = (Record*)(pointers.scratch + p.counters) + at.record * p.parts;
     for_pieces(at, [&](int row, int column) {

@@ -1,7 +1,7 @@
 """Source generation of the Hopper kernel: tensor maps, products, and stores of result chunks."""
 
 from onnxfuse.codegen.emit import entry as entries
-from onnxfuse.codegen.emit.source import AMPERE, HOPPER, WARP_SPECIALIZED, KernelSource
+from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, HOPPER, WARP_SPECIALIZED, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.templates.gemm import prologue_cpp
@@ -74,7 +74,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         middle += "using Prologue = GivenFactor;\n"
     else:
         middle += prologue_cpp.sm90(work.op, work.parts, prologue)
-    before = (AMPERE, HOPPER, *WARP_SPECIALIZED, *(() if prologue is None else ("conv/neighbours.cuh",)))
+    before = (AMPERE, CLUSTER, HOPPER, *WARP_SPECIALIZED, *(() if prologue is None else ("conv/neighbours.cuh",)))
     files = (
         f"gemm/fetch_{work.source}.cuh",
         *(("gemm/store_moved.cuh",) if work.stored else ()),

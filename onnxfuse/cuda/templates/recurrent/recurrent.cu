@@ -156,7 +156,7 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
       arrivals.mine()[1].announce(SENT);
     }
     wait_for_warp();
-    wait_for_blocks();
+    cluster_sync();
   } else {
     wait_for_block();
   }
