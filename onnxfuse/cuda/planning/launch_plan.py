@@ -135,11 +135,11 @@ class LaunchPlan:
     passing: bool = False
     """Whether the scratch memory carries no state between plans: one allocation serves all shapes of the op, and is
     shared by all launches of a plan."""
-    then: tuple[LaunchPlan, ...] = ()
-    """Subsequent launches on the same pointers."""
     extremes: int | None = None
     """Parts in which the launch leaves the smallest and the largest element of an output in its scratch memory, where
     the op asks for it (`FusedOp.extremes_of`); None: it does not."""
+    then: tuple[LaunchPlan, ...] = ()
+    """Subsequent launches on the same pointers."""
 
     @property
     def configuration(self) -> tuple[object, ...]:
