@@ -136,7 +136,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "memory_bound": "reduction pointwise",
         "scan": "pointwise",
         "topk": "pointwise",
-        "quantize": "",
+        "quantize": "attention gemm reduction",
     },
 }
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a

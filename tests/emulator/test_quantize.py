@@ -68,6 +68,15 @@ def test_products(rows: int, columns: int, arch: Arch) -> None:
     assert len(quantizes(op, inputs, arch is A100 and rows > 1, arch).then) == 2
 
 
+def test_a_variant_is_of_the_kernel_that_computes_the_value() -> None:
+    """Tuning measures those of each template, and the plan takes them."""
+    for op, inputs in (norm(64, 768), product(1024, 768), attention(2, 64, 64)):
+        shapes = tuple(a.shape for a in inputs)
+        plans = [cuda.plan(op, shapes, True, H200, variant) for variant in cuda.candidates(op, shapes, H200)[:3]]
+        assert len({(p.kernel, p.grid) for p in plans}) == len(plans) > 1
+        assert len({p.then[-1].kernel for p in plans}) == 1
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(1024, 3072), (1024, 768), (200, 320), (4096, 3072)])
 def test_hoppers_product_compiles(rows: int, columns: int) -> None:
     """It leaves the extremes of what its warps store, a part of each; tests/gpu runs it."""

@@ -81,6 +81,13 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
     return None if fit is None else fit(part, shapes, arch)
 
 
+def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[Variant, ...]:
+    """Return the variants worth measuring of the kernel that computes the value."""
+    _, part = check_produced(op)
+    found: tuple[Variant, ...] = _planner(part).candidates(part, input_shapes, arch)
+    return found
+
+
 def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     """Return the shape of each output, for a value that is an input."""
     body = check(op)
@@ -106,13 +113,16 @@ def plan(
 def produced_plan(
     op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: Variant | None = None
 ) -> LaunchPlan:
-    """Return the plan of the producer, whose kernel leaves the extremes if it can, and of what reads them."""
+    """Return the plan of the producer, whose kernel leaves the extremes if it can, and of what reads them.
+
+    A variant is one of the producer.
+    """
     body, part = check_produced(op)
     outputs = produced_shapes(op, input_shapes)
     work = _source(op, body, math.prod(outputs[body.source]), aligned, arch)
     if work.size == 0:
         return _joined(work, (_extremes(work, arch),), outputs)
-    made = _planner(part).plan(replace(part, extremes_of=body.source), input_shapes, aligned, arch, None)
+    made = _planner(part).plan(replace(part, extremes_of=body.source), input_shapes, aligned, arch, variant)
     return _joined(work, (made,) if made.extremes is not None else (made, _extremes(work, arch)), outputs)
 
 
