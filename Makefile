@@ -115,10 +115,13 @@ $(VENV)-floors/.ready: $(VENV)-floors/.packages setup.py $(ENGINE)
 GLIBC := 2.28
 TOOLS := $(VENV)-wheel
 ZIG := $(abspath $(TOOLS))/bin/python -I -m ziglang c++ -target x86_64-linux-gnu.$(GLIBC)
+PLATFORM := manylinux_$(subst .,_,$(GLIBC))_x86_64
+# From clean: the engine that an earlier `pip install .` left in build/lib.* was linked against this machine's glibc.
 wheel: $(TOOLS)/.ready
-	rm -rf build/lib build/temp.* build/bdist.* dist
+	rm -rf build/lib* build/temp.* build/bdist.* dist
 	CXX="$(ZIG)" LDCXXSHARED="$(ZIG) -shared" $(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(TOOLS)/bin/python -m auditwheel show dist/*.whl
+	@ls dist/onnxfuse-*-py3-none-$(PLATFORM).whl || { echo "the wheel is not for $(PLATFORM)"; exit 1; }
 
 $(TOOLS)/.ready: Makefile
 	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)

@@ -1,6 +1,8 @@
 """Builds the engine, a library of its own that knows no Python. All else about the package stands in pyproject.toml."""
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -53,9 +55,24 @@ class Wheel(bdist_wheel):
         return "py3", "none", platform
 
 
+def urls(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the addresses of a release: of the repository whose workflow builds it; none for other builds."""
+    if not environment.get("GITHUB_REPOSITORY"):
+        return {}
+    home = f"{environment['GITHUB_SERVER_URL']}/{environment['GITHUB_REPOSITORY']}"
+    files = f"{home}/blob/main"
+    return {
+        "Homepage": home,
+        "Documentation": f"{files}/README.md#documentation",
+        "Changelog": f"{files}/CHANGELOG.md",
+        "Issues": f"{home}/issues",
+    }
+
+
 setup(
-    packages=[*find_packages(include=["onnxfuse", "onnxfuse.*"]), "onnxfuse.rules.shipped"],
-    package_dir={"onnxfuse.rules.shipped": "rules"},
+    project_urls=urls(os.environ),
+    packages=[*find_packages(include=["onnxfuse", "onnxfuse.*"]), "onnxfuse.rules.shipped", "onnxfuse.pages"],
+    package_dir={"onnxfuse.rules.shipped": "rules", "onnxfuse.pages": "docs"},
     ext_modules=[engine],
     cmdclass={"build_ext": Library, "bdist_wheel": Wheel},
 )

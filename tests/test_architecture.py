@@ -8,12 +8,20 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "onnxfuse"
 FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which many of these tests read."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
 
 REWRITING = ("support", "ops", "model", "files", "shapes", "graph", "rules", "fusion", "passes")
 """What a machine needs to rewrite models."""
@@ -155,9 +163,10 @@ ROOM = 20
 """Files in a folder, beyond which nobody finds what is there."""
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Return the modules that a file imports anywhere, also inside functions; type checkers' imports excepted."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_text(encoding="utf-8"))  # one of its own, as it is changed
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             node.body = [ast.Pass()]
@@ -168,7 +177,7 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def relative(path: Path) -> str:
@@ -311,7 +320,7 @@ def test_rewriting_needs_no_cuda_and_no_session(path: Path) -> None:
 )
 def test_no_module_has_a_table_of_operators(path: Path) -> None:
     """What several operators have in common is a trait of their entries, in `ops`."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in parsed(path).body:
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         named = [
             one.attr
@@ -340,7 +349,7 @@ def test_what_operators_have_in_common_is_a_trait() -> None:
         relative(f)
         for f in FILES
         if f.relative_to(PACKAGE).parts[0] != "ops"
-        for n in ast.walk(ast.parse(f.read_text("utf-8")))
+        for n in ast.walk(parsed(f))
         if isinstance(n, ast.Tuple | ast.List | ast.Set) and len(n.elts) > 1 and all(map(_is_operator, n.elts))
     }
     assert found == {*TOGETHER}
@@ -353,14 +362,14 @@ def _is_operator(node: ast.expr) -> bool:
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_a_file_says_what_it_is(path: Path) -> None:
     """At its top."""
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert ast.get_docstring(parsed(path))
 
 
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_no_exception_is_swallowed(path: Path) -> None:
     """No `except Exception`, no bare `except`, no handler that only passes; the command line's end tells all."""
     way_out = path == PACKAGE / "cli" / "main.py"
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"line {node.lineno}: bare except"
             assert way_out or "Exception" not in {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}, (
@@ -433,7 +442,7 @@ def test_operators_are_named_in_their_registry() -> None:
         relative(f)
         for f in FILES
         if f.relative_to(PACKAGE).parts[0] != "ops"
-        for n in ast.walk(ast.parse(f.read_text("utf-8")))
+        for n in ast.walk(parsed(f))
         if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value in names
     }
     assert found == {*NAMES_IN_TEXT}
@@ -473,5 +482,5 @@ def test_numbers_of_a_card_have_a_home() -> None:
     """A size or a time that was measured is a line of a cost file, with what was measured, and not of code."""
     paths = [f for f in FILES if f.is_relative_to(PACKAGE / "cuda")]
     code = [f for f in paths if not any(home in f.as_posix() for home in HOMES_OF_FACTS)]
-    counts = {relative(f): len([*_assigned_numbers(ast.parse(f.read_text("utf-8")).body)]) for f in code}
+    counts = {relative(f): len([*_assigned_numbers(parsed(f).body)]) for f in code}
     assert sum(counts.values()) <= NUMBERS, {name: count for name, count in counts.items() if count}

@@ -102,7 +102,7 @@ def write(file: Path = data.PROGRESS) -> None:
     published, progress = data.read(), data.read(file)
     rows = data.publish(published, progress)
     data.write(rows)
-    for page in tables.written(rows):
+    for page in (*tables.written(rows), *tables.chart_written(rows)):
         click.echo(f"written: {page}")
     for part in progress:
         if rows.get(part) == published.get(part) and progress[part] != published.get(part):
@@ -112,7 +112,7 @@ def write(file: Path = data.PROGRESS) -> None:
 @main.command()
 def check() -> None:
     """Exit 1 where a table of a page is not what was published."""
-    faults = tables.faults(data.read())
+    faults = [*tables.faults(data.read()), *filter(None, [tables.chart_fault(data.read())])]
     for fault in faults:
         click.echo(fault)
     sys.exit(bool(faults))

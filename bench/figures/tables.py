@@ -3,6 +3,7 @@
 A table stands in its page between `<!-- figures: NAME -->` and `<!-- end of figures -->`.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,12 +11,20 @@ from statistics import median
 from typing import Any
 
 from bench.apart import CACHED, EMPTY, ORIGINAL, PACKED
+from bench.figures import chart
 from bench.figures.data import ROOT, Row, Rows, Stamp
 from bench.figures.parts import PARTS
 from models import vision
 from onnxfuse.support.errors import UsageError
 
-PAGES = ("README.md", "docs/SPEED.md", "docs/FIRST_RUN.md", "docs/MEASURING.md", "models/PERFORMANCE.md")
+PAGES = (
+    "README.md",
+    "docs/SPEED.md",
+    "docs/FIRST_RUN.md",
+    "docs/MEASURING.md",
+    "docs/TORCH_COMPILE.md",
+    "models/PERFORMANCE.md",
+)
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 FRONT = (
     "resnet50 float16, 32 images", "resnet50 float16, 1 image", "bert_base float16, 32x128 tokens",
@@ -32,6 +41,38 @@ def written(rows: Rows, pages: Sequence[str] = PAGES, root: Path = ROOT) -> Iter
         if made != text:
             (root / page).write_text(made, encoding="utf-8")
             yield page
+
+
+def chart_written(rows: Rows, root: Path = ROOT) -> Iterator[str]:
+    """Write the chart of the front page, and yield its path if it changed."""
+    if chart_fault(rows, root):
+        (root / chart.FILE).write_text(speedups(rows), encoding="utf-8")
+        yield chart.FILE
+
+
+def chart_fault(rows: Rows, root: Path = ROOT) -> str:
+    """Return the command that mends the chart, if it is not what was measured; else an empty text."""
+    file = root / chart.FILE
+    same = file.is_file() and file.read_text(encoding="utf-8") == speedups(rows)
+    return "" if same else f"{chart.FILE} is not what is published: python -m bench.figures write"
+
+
+def speedups(rows: Rows) -> str:
+    """Return the chart of how many times as fast each sample model is than ONNX Runtime's best."""
+    found = _of(rows, "models")
+    compiled = _beside(rows, "compiled", found)
+    models = [
+        chart.Bars(
+            name.replace(" float16", ""),
+            _over(row),
+            _best(row)[1] / min(compiled[name].values.values()) if name in compiled else None,
+        )
+        for name, row in found.items()
+    ]
+    last = max((row.stamp for row in found.values()), key=lambda stamp: stamp.measured, default=None)
+    return chart.svg(
+        models, "" if last is None else f"float16 where nothing else is said; {last.card}, {last.measured[:10]}"
+    )
 
 
 def faults(rows: Rows, pages: Sequence[str] = PAGES, root: Path = ROOT) -> list[str]:
@@ -129,6 +170,23 @@ def _front(rows: Rows) -> str:
 
     head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
     return _table(rows, found, head, cells, "models", "compiled")
+
+
+def _beside_compile(rows: Rows) -> str:
+    """Return a sentence on the cases of the table of models that have both times."""
+    found = _of(rows, "models")
+    compiled = _beside(rows, "compiled", found)
+    overs = {name: min(row.values.values()) / found[name].values["fused"] for name, row in compiled.items()}
+    if not overs:
+        return NONE
+    least, most = min(overs, key=lambda name: overs[name]), max(overs, key=lambda name: overs[name])
+    mean = math.exp(sum(map(math.log, overs.values())) / len(overs))
+    last = max((row.stamp for row in compiled.values()), key=lambda stamp: stamp.measured)
+    return (
+        f"In {sum(over > 1 for over in overs.values())} of {len(overs)} the fused model is faster: {mean:.2f}x in the "
+        f"geometric mean, from {overs[least]:.2f}x ({least}) to {overs[most]:.2f}x ({most}).\n\n"
+        f"{_measured(rows, last)}."
+    )
 
 
 def _models(rows: Rows) -> str:
@@ -243,7 +301,7 @@ def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
     "front": _front, "models": _models, "cnns": _cnns, "others": _of_others("others"), "floats": _of_others("floats"),
-    "strict": _strict,
+    "strict": _strict, "beside_compile": _beside_compile,
     "precision": _precision,
     "start": _start, "shapes": _shapes,
     "profile": _printed("outputs", ["profile"]), "bench": _printed("outputs", ["bench"]),

@@ -115,7 +115,7 @@ def example_model(one: Rule, text: str) -> onnx.ModelProto:
         model = parse_model(text)
         validate(model)
     except ModelError as error:
-        raise RuleError(f"{one.path}: [[example]]: {error}", "See rules/README.md.") from None
+        raise RuleError(f"{one.path}: [[example]]: {error}", "See onnxfuse docs rule-language.") from None
     empty = next(_without_values(model.graph), None)
     if empty is not None:
         raise RuleError(

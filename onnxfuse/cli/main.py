@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 import onnxfuse
 from onnxfuse.cli.base.console import errors, print_json, with_callers_names
 from onnxfuse.cli.base.interrupt import exit_on_signal
-from onnxfuse.options import COMMANDS
+from onnxfuse.options import COMMAND_GROUPS, COMMANDS, EXAMPLES
 from onnxfuse.support import isolation
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.support.printable import printable
@@ -93,8 +93,17 @@ class _Commands(click.Group):
         return names or super(click.Group, self).shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in COMMAND_GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()), col_max=max(map(len, COMMANDS)))
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what it is for, and examples, before the options."""
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Examples"):
+            for line, what in EXAMPLES.items():
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+                formatter.write(f"{'':{formatter.current_indent}}    {what}\n")
 
 
 @click.group(cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -243,7 +252,7 @@ def _internal_error(error: Exception, arguments: list[str]) -> None:
     advice = "Send the output above" if with_traceback else "Run it again with --traceback, and send the output"
     _print_error(
         f"onnxfuse failed, and should not: {type(error).__name__}{f': {words[:WORDS]}' if words else ''} ({location})",
-        f"{advice}, with the model if you may: SECURITY.md says where to. No output was written.",
+        f"{advice}, with the model if you may: onnxfuse docs security says where to. No output was written.",
         FAULT,
         arguments,
     )

@@ -10,14 +10,17 @@ verify = { seeds = 2 }
 bench = { min_speedup = 1.2 }
 precision = "float16"
 
-Its keys are declared in `onnxfuse.options.toml`.
+`path` may be a pattern, such as "models/*.onnx": the table then holds for each file, and `output` is a folder. The same
+tables may stand in pyproject.toml, as [[tool.onnxfuse.model]]. Its keys are declared in `onnxfuse.options.toml`.
 """
 
+import glob
+import itertools
 import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +38,12 @@ from onnxfuse.support.shown import shown
 RELATIONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SEE = "See onnxfuse ci --help; onnxfuse config --schema prints the keys and their types."
 NAME = "onnxfuse.toml"
-LOCK = ".lock"
-"""Replaces the suffix of the configuration's name."""
+PYPROJECT = "pyproject.toml"
+"""Another file for the same tables, below [tool.onnxfuse]."""
+TABLE = re.compile(r"^\s*\[+\s*tool\s*\.\s*onnxfuse\b", re.MULTILINE)
+MODEL = re.compile(r"\s*\[\[\s*(?:tool\s*\.\s*onnxfuse\s*\.\s*)?model\s*\]\]")
+PATTERN = re.compile(r"[*?\[]")
+"""Characters of a pattern of files."""
 
 
 @dataclass(frozen=True)
@@ -95,23 +102,56 @@ class Contract:
 
 
 def nearest() -> Path:
-    """Return the onnxfuse.toml of the current folder, or of the nearest parent that has one."""
+    """Return the configuration of the current folder, or of the nearest parent that has one.
+
+    That is onnxfuse.toml, or a pyproject.toml with a table [tool.onnxfuse].
+    """
     current = Path.cwd()
-    above = next((n for n, folder in enumerate((current, *current.parents)) if (folder / NAME).is_file()), 0)
-    return Path(*[".."] * above, NAME)
+    for above in range(len(current.parents) + 1):
+        folder = Path(*[".."] * above)
+        if (folder / NAME).is_file():
+            return folder / NAME
+        project = folder / PYPROJECT
+        if project.is_file() and TABLE.search(_text(project)):
+            return project
+    return Path(NAME)
+
+
+def lock_of(config: Path) -> Path:
+    """Return the lock file of a configuration, beside it."""
+    return config.with_name("onnxfuse.lock") if config.name == PYPROJECT else config.with_suffix(".lock")
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path}: no such file", "onnxfuse init writes one; onnxfuse ci --help tells every key."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {error}", SEE) from None
+
+
+def _tables(path: Path, text: str) -> dict[str, Any]:
+    """Return the tables of a file; those of pyproject.toml are below [tool.onnxfuse]."""
+    try:
+        data = read_toml(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}", SEE) from None
+    if path.name != PYPROJECT:
+        return data
+    tool = data.get("tool", {})
+    tables = tool.get("onnxfuse") if isinstance(tool, dict) else None
+    if not isinstance(tables, dict):
+        raise UsageError(f"{path}: has no table [tool.onnxfuse]", "Add [[tool.onnxfuse.model]] with the key path.")
+    return tables
 
 
 def read(path: Path) -> Contract:
     """Parse `path`; paths in it are relative to its folder. Raises UsageError with file and line."""
-    try:
-        text = read_text(path)
-        data = read_toml(text)
-    except FileNotFoundError:
-        raise UsageError(
-            f"{path}: no such file", "Write one with [[model]] and a path; onnxfuse ci --help tells every key."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}", SEE) from None
+    text = _text(path)
+    data = _tables(path, text)
     reader = _ConfigReader(path, text)
     reader.keys(data, {"rules", "model"}, path.name, 1)
     shared = reader.options({name: value for name, value in data.items() if name == "rules"}, 1).get("rules", ())
@@ -120,8 +160,9 @@ def read(path: Path) -> Contract:
         raise reader.wrong(f"model is {shown(tables)}, expected a list", 1)
     if not tables:
         raise UsageError(f"{path}: names no model", "Add a table [[model]] with the key path.")
-    lines = [n for n, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*model\s*\]\]", line)]
-    models = tuple(reader.model(t, shared, line) for t, line in zip(tables, [*lines, *[1] * len(tables)], strict=False))
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if MODEL.match(line)]
+    numbered = zip(tables, [*lines, *[1] * len(tables)], strict=False)
+    models = tuple(model for table, line in numbered for model in reader.models(table, shared, line))
     twice = next((m for i, m in enumerate(models) if m.name in {o.name for o in models[:i]}), None)
     if twice is not None:
         raise UsageError(f"{path}:{twice.line}: two models are called '{twice.name}'", "Give one of them another name.")
@@ -135,6 +176,37 @@ class _ConfigReader:
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.lines = text.splitlines()
+
+    def models(self, table: Any, shared: Sequence[Path], line: int) -> list[ModelEntry]:
+        """Return the models of a table: one, or all that match the pattern `path`."""
+        one = self.model(table, shared, line)
+        pattern = one.path.relative_to(self.path.parent)
+        if not PATTERN.search(str(pattern)) or one.path.exists():
+            return [one]
+        if "name" in table:
+            raise self.wrong(f"name goes with one model, and path is a pattern: {pattern}", line)
+        fixed = Path(*itertools.takewhile(lambda part: not PATTERN.search(part), pattern.parts))
+        found = sorted(map(Path, glob.glob(str(pattern), root_dir=self.path.parent, recursive=True)))
+        written = None if one.output is None else Path(os.path.abspath(one.output))
+        matching = [
+            path
+            for path in found
+            if (self.path.parent / path).is_file()
+            and not (written and Path(os.path.abspath(self.path.parent / path)).is_relative_to(written))
+        ]
+        if not matching:
+            raise self.wrong(f"path is {shown(str(pattern))}, which matches no file", line)
+        return [
+            replace(
+                one,
+                name=path.relative_to(fixed).with_suffix("").as_posix(),
+                path=self.path.parent / path,
+                output=None
+                if one.output is None
+                else self.inside(Path(table["output"]) / path.relative_to(fixed), line),
+            )
+            for path in matching
+        ]
 
     def model(self, table: Any, shared: Sequence[Path], line: int) -> ModelEntry:
         self.is_table("model holds", table, line)
@@ -208,7 +280,7 @@ class _ConfigReader:
 
     def outputs_apart(self, models: Sequence[ModelEntry]) -> None:
         """Raise UsageError for an output that would replace a model, another output, or our own files."""
-        used_files = [self.path, self.path.with_suffix(LOCK), *(m.path for m in models)]
+        used_files = [self.path, lock_of(self.path), *(m.path for m in models)]
         for model in models:
             if model.output is None:
                 continue

@@ -18,6 +18,7 @@ from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
+from onnxfuse.support.plurals import plural
 from onnxfuse.support.shown import shown
 
 SCHEMA = 1
@@ -71,8 +72,10 @@ class Change:
     what: str
     was: str
     now: str
-    lost: bool
+    regressed: bool
     """Whether it is a regression: a lost fusion, an additional node, a larger error."""
+    why: tuple[str, ...] = ()
+    """Its causes, as far as the lock and the results tell."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.was} -> {self.now}"
@@ -212,12 +215,19 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
     for node in sorted(
         new_model.kept.keys() - old_model.kept.keys() if old_model.precision == new_model.precision else ()
     ):
-        changes.append(Change(name, f"{node} of lower precision", "converted", f"kept: {new_model.kept[node]}", True))
+        reasons = (new_model.kept[node],)
+        changes.append(Change(name, f"precision of {node}", new_model.precision, "float32", True, reasons))
     if old_model.options is not None:
         changes += _compare_options(name, _as_written(old_model.options), _as_written(new_model.options or {}))
     nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
-        changes.append(Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), nodes[1] > nodes[0]))
+        more = [
+            f"{plural(new - old, f'more {op}')} left"
+            for op, old, new in _differences(old_model.operators, new_model.operators)
+            if new > old and nodes[1] > nodes[0]
+        ]
+        change = Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), bool(more), tuple(more))
+        changes.append(change)
     for title, old_counts, new_counts in (
         ("exported", old_model.exported, new_model.exported),
         ("left", old_model.operators, new_model.operators),

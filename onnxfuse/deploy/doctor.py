@@ -200,7 +200,7 @@ def _compiler(cuda_wanted: bool) -> Iterator[EnvironmentCheck]:
     try:
         cubin, _ = nvrtc.build(KernelSource("probe", (generated("probe", text),)), Arch("sm_90", 132))
     except KernelError as error:
-        yield EnvironmentCheck("NVRTC", _verdict(f"{error}", cuda_wanted), f"{error}", "pip install 'onnxfuse[cuda]'")
+        yield EnvironmentCheck("NVRTC", _verdict(f"{error}", cuda_wanted), f"{error}", "pip install 'onnxfuse[nvrtc]'")
         return
     from cupy_backends.cuda.libs import nvrtc as library
 

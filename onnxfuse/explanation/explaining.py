@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph import lost_types
 from onnxfuse.graph.graph import Node
 from onnxfuse.graph.lost_types import Lost
+from onnxfuse.measure.profile.remaining_ops import RemainingOps, remaining_ops
 from onnxfuse.model import custom_ops
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language import pack
@@ -34,7 +36,6 @@ from onnxfuse.rules.match.near_misses import miss_text, reason
 from onnxfuse.rules.match.node_lookup import FusedNode, RequestedNodes, Rows, operators
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
-from onnxfuse.support.plurals import plural
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.screen import LIMIT, Blocks, Screen
 
@@ -76,8 +77,14 @@ class Explained(Screen):
 
     @property
     def summary(self) -> str:
-        """Numbers of fusions, of nodes before and after, and of attempts that stopped, in one line."""
-        return f"{self.report.verdict}; {plural(self.report.near, 'attempt')} stopped"
+        """Numbers of fusions, and of nodes before and after, in one line."""
+        return self.report.verdict
+
+    @cached_property
+    def remaining(self) -> RemainingOps:
+        """The nodes that no rule took, most expensive first, with the reasons."""
+        assert self.optimized is not None, "what `explain` returns has it"
+        return remaining_ops(self.optimized, self.report, self._open(self.report.attempts()))
 
     @property
     def quantized(self) -> QuantizedProducts | None:
@@ -121,6 +128,8 @@ class Explained(Screen):
                 {"rule": u.rule, "nodes": list(u.nodes), "when": u.when} for u in _at(nodes, self.optional_matches)
             ],
         }
+        if not self.requests and self.optimized is not None:
+            facts["left"] = self.remaining.as_dict()
         if self.quantized is not None:
             facts["quantized"] = self.quantized.as_dict()
         if self.pack is not None:
@@ -135,12 +144,6 @@ class Explained(Screen):
             ((a.rule, operators(a.nodes), reason(a.stops[:1])), a.nodes[0], a.stops[0].reason if a.stops else "")
             for a in self.report.applied
         )
-
-    def not_fused(self) -> Rows:
-        """Return the attempts that stopped, grouped if equal: count, rule, start, first node that stopped it,
-        reason."""
-        nearest = sorted(self._open(near_misses.ranked(self.report)), key=lambda n: not near_misses.telling(n))
-        return _rows((_kind(n), n.refusal.node, n.refusal.reason) for n in nearest)
 
     def fused_rows(self) -> Rows:
         """Return the fused ops in the file, grouped if alike: count, rule, nodes, first one, kernel."""

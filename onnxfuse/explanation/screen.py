@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from onnxfuse.api.optimize.precision_screen import precision
+from onnxfuse.api.optimize.screen import remaining
 from onnxfuse.support.plurals import plural
-from onnxfuse.support.screen import Blocks, Line, advice, counted_rows
+from onnxfuse.support.screen import Blocks, Line, advice, counted_rows, more_rows
 
 if TYPE_CHECKING:
     from onnxfuse.explanation.explaining import Explained
@@ -21,10 +22,13 @@ def whole_model(explained: "Explained", limit: int | None) -> Blocks:
         yield Line(escape(line), fold=True)
     for note in report.notes:
         yield Line(f"[yellow]note:[/] {escape(note)}")
+    if explained.optimized is not None:
+        yield Line()
+        yield from remaining(explained.remaining.as_dict(), limit, "--at NODE; what nearly fused: --near")
+        yield from more_rows(explained.remaining.kinds, limit)
     yield from counted_rows("in the file", ("came from", "first", "kernel"), explained.fused_rows(), limit)
     yield from counted_rows("fused", ("nodes", "first at", "grew no further because"), explained.fused(), limit)
     yield from counted_rows("lost", ("nodes", "first at", "because"), explained.conflict_rows(), limit)
-    yield from counted_rows("not fused", ("from", "first stopped at", "because it"), explained.not_fused(), limit)
     yield from counted_rows("optional", ("nodes", "first at", "request with"), explained.optional_rows(), limit)
     if explained.inside:
         yield advice("why a fused op is not larger: onnxfuse explain of the original, or --at NODE here", fold=True)

@@ -11,8 +11,11 @@ from onnxfuse.model.nested import nodes_of
 
 
 def attach(model: ModelProto, ops: Mapping[str, FusedOp]) -> None:
-    """Add the bodies of the fused ops as model-local functions, each once, and deduplicate the nodes' weights."""
+    """Add the bodies of the fused ops as model-local functions, each once, and the imports of operators that passes
+    have written; deduplicate the nodes' weights.
+    """
     share_equal_weights(model)
+    normalize.import_what_is_used(model)
     have = {f.name for f in model.functions if f.domain == DOMAIN}
     # An op merged into another one has no node.
     used = {node.op_type for node in nodes_of(model.graph) if node.domain == DOMAIN}

@@ -87,8 +87,6 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around
     around.siblings.clear()
     # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
     for node in _in_turn(graph, how):
-        if how.anchors and node.op not in how.roots:
-            continue
         if node.order < 0 or node in around.alone or _off_gpu(node, around):
             continue
         if node.domain == DOMAIN and not how.wants(Growth.PRODUCER):
@@ -138,8 +136,8 @@ def _takes_what_follows(how: Fuse) -> bool:
 
 
 def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
-    """Return the nodes in the order in which they are tried as anchors."""
-    nodes = list(graph.nodes)
+    """Return the nodes whose operators an anchor may end in, in the order in which they are tried."""
+    nodes = [n for n in graph.nodes if n.op in how.roots] if how.anchors else list(graph.nodes)
     if how.wants(Growth.MOVEMENT) or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors):
         nodes.reverse()
     elif how.wants(Growth.WHOLE_INPUT):

@@ -45,7 +45,7 @@ def normalize(model: ModelProto, *, freeze: bool = False) -> None:
     _sort(model.graph)
     for function in model.functions:
         _sort(function)
-    _import_what_is_used(model)
+    import_what_is_used(model)
     _inline_functions(model)
 
 
@@ -85,7 +85,7 @@ def _sort(graph: GraphProto | FunctionProto) -> None:
         graph.node.extend(found)
 
 
-def _import_what_is_used(model: ModelProto) -> None:
+def import_what_is_used(model: ModelProto) -> None:
     """Add the opset imports that ONNX Runtime does not require: those of its own domains, and of ONNX's."""
     have = {o.domain for o in model.opset_import} | {f.domain for f in model.functions}
     used: dict[str, set[str]] = {}

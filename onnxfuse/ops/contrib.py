@@ -31,7 +31,7 @@ from onnxfuse.ops.inputs import (
 from onnxfuse.ops.reduction import normalized, rms_normalization, root_mean_square
 from onnxfuse.ops.registry import MICROSOFT, Operator, Trait
 from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
-from onnxfuse.ops.shapes import alike
+from onnxfuse.ops.shapes import alike, products
 
 __all__ = [
     "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "CategoryMapper",
@@ -94,9 +94,16 @@ def _skipped(node: ScalarNode, bias: Scalar | None) -> Scalar:
     return total if bias is None else total + bias
 
 
-BiasGelu = pointwise("BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
+BiasGelu = pointwise(
+    "BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, Trait.ORT_FUSION, flops=6, domain=MICROSOFT
+)
 FastGelu = pointwise(
-    "FastGelu", lambda node: scalar.gelu_tanh(_biased(node)), Trait.KEEPS_TYPE, flops=8, domain=MICROSOFT
+    "FastGelu",
+    lambda node: scalar.gelu_tanh(_biased(node)),
+    Trait.KEEPS_TYPE,
+    Trait.ORT_FUSION,
+    flops=8,
+    domain=MICROSOFT,
 )
 MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
 QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
@@ -125,7 +132,7 @@ MicrosoftRotaryEmbedding = Operator(
 )
 MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
 QMoE = Operator("QMoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
-BiasDropout = Operator("BiasDropout", Trait.KEEPS_TYPE, domain=MICROSOFT)
+BiasDropout = Operator("BiasDropout", Trait.KEEPS_TYPE, Trait.ORT_FUSION, domain=MICROSOFT)
 GroupNorm = Operator("GroupNorm", Trait.KEEPS_TYPE, domain=MICROSOFT)
 BiasAdd = Operator("BiasAdd", Trait.KEEPS_TYPE, domain=MICROSOFT)
 Inverse = Operator("Inverse", Trait.KEEPS_TYPE, domain=MICROSOFT)
@@ -133,11 +140,12 @@ Inverse = Operator("Inverse", Trait.KEEPS_TYPE, domain=MICROSOFT)
 Imputer = Operator("Imputer", Trait.KEEPS_TYPE, domain="ai.onnx.ml")
 
 FusedMatMul = Operator(
-    "FusedMatMul", Trait.CONTRACTION, domain=MICROSOFT, flops=flops.matmul, alike=alike.fused_product
+    "FusedMatMul", Trait.CONTRACTION, Trait.ORT_FUSION, domain=MICROSOFT, flops=flops.matmul, alike=alike.fused_product
 )
 FusedConv = Operator(
     "FusedConv",
     Trait.CONTRACTION,
+    Trait.ORT_FUSION,
     domain=MICROSOFT,
     flops=flops.convolution,
     alike=alike.known_as("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
@@ -146,13 +154,17 @@ MatMulNBits = Operator(
     "MatMulNBits",
     Trait.CONTRACTION,
     domain=MICROSOFT,
+    defaults={"bits": 4, "accuracy_level": 0, "weight_prepacked": 0},
     inputs=data("A", "B", "scales", "zero_points") | {"g_idx": GroupIndex(), "bias": DATA},
+    shape=products.packed,
+    flops=flops.packed,
     alike=alike.packed_product,
 )
 
 MicrosoftAttention = Operator(
     "Attention",
     Trait.ATTENTION,
+    Trait.ORT_FUSION,
     domain=MICROSOFT,
     inputs={
         **data("input", "weights", "bias"),
@@ -194,6 +206,7 @@ GroupQueryAttention = Operator(
 SkipLayerNormalization = Operator(
     "SkipLayerNormalization",
     Trait.OPAQUE,
+    Trait.ORT_FUSION,
     domain=MICROSOFT,
     rows=_skip_layer_normalization,
     flops=flops.per_input(9),
@@ -284,6 +297,7 @@ MRotaryEmbedding = Operator(
 )
 EmbedLayerNormalization = Operator(
     "EmbedLayerNormalization",
+    Trait.ORT_FUSION,
     domain=MICROSOFT,
     inputs={
         "input_ids": Indices("word_embedding", 0),
@@ -378,7 +392,10 @@ Momentum = Operator("Momentum", domain=TRAINING, inputs=_INPUTS)
 
 MatMulBnb4 = Operator("MatMulBnb4", domain=MICROSOFT, alike=alike.packed_product)
 FusedGemm = Operator(
-    "FusedGemm", domain=MICROSOFT, alike=alike.known_as("Gemm", 3, "alpha", "beta", "transA", "transB")
+    "FusedGemm",
+    Trait.ORT_FUSION,
+    domain=MICROSOFT,
+    alike=alike.known_as("Gemm", 3, "alpha", "beta", "transA", "transB"),
 )
 MatMulIntegerToFloat = Operator("MatMulIntegerToFloat", domain=MICROSOFT, alike=alike.scaled_product)
 DynamicQuantizeMatMul = Operator("DynamicQuantizeMatMul", domain=MICROSOFT, alike=alike.quantizing_product)

@@ -307,7 +307,7 @@ def _dropout(node: ScalarNode) -> Scalar:
     return node.term(0)
 
 
-Cast = pointwise("Cast", _cast, Trait.FOLDABLE, Trait.CASTS, flops=0)
+Cast = pointwise("Cast", _cast, Trait.FOLDABLE, Trait.CASTS, Trait.FINITE_FROM_ZERO, flops=0)
 CastLike = pointwise("CastLike", _cast_like, Trait.CASTS, flops=0)
 Dropout = pointwise(
     "Dropout",

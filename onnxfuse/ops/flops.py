@@ -60,6 +60,11 @@ def matmul(of: NodeShapes) -> int | None:
     return None if not left or out is None else 2 * math.prod(out) * left[-2 if of.attribute("transA", 0) else -1]
 
 
+def packed(of: NodeShapes) -> int | None:
+    """Return the operations of a product by a weight in few bits, without those that make numbers of it."""
+    return None if of.output is None else 2 * math.prod(of.output) * int(str(of.attribute("K", 0)))
+
+
 def gemm(of: NodeShapes) -> int | None:
     """Return the operations of a product of matrices and of its bias."""
     left, out = of.input(0), of.output

@@ -24,7 +24,12 @@ RANGES: Mapping[int, tuple[int, int]] = {
     TensorProto.INT8: (-128, 127), TensorProto.UINT8: (0, 255),
     TensorProto.INT16: (-(2**15), 2**15 - 1), TensorProto.UINT16: (0, 2**16 - 1),
 }  # fmt: skip
-"""Smallest and largest number of the integer types to which values are quantized."""
+"""Smallest and largest number of the integer types to which kernels quantize values."""
+INTEGER_RANGES: Mapping[int, tuple[int, int]] = {
+    **RANGES,
+    TensorProto.INT4: (-8, 7), TensorProto.UINT4: (0, 15), TensorProto.INT2: (-2, 1), TensorProto.UINT2: (0, 3),
+}  # fmt: skip
+"""The same of all integer types to which values are quantized."""
 
 
 def _of_one_scale(node: ScalarNode) -> None:
@@ -65,6 +70,8 @@ QuantizeLinear = Operator(
     "QuantizeLinear",
     Trait.KEEPS_SHAPE,
     Trait.QUANTIZES,
+    Trait.FINITE_FROM_ZERO,
+    Trait.ROUNDS,
     inputs={"x": DATA, "y_scale": DATA, "y_zero_point": ZeroPoint()},
     meaning=_quantized,
     flops=flops.per_output(3),
@@ -73,6 +80,7 @@ DequantizeLinear = Operator(
     "DequantizeLinear",
     Trait.KEEPS_SHAPE,
     Trait.QUANTIZES,
+    Trait.FINITE_FROM_ZERO,
     inputs={"x": DATA, "x_scale": DATA, "x_zero_point": ZeroPoint()},
     meaning=_dequantized,
     flops=flops.per_output(2),
@@ -81,7 +89,13 @@ DequantizeLinear = Operator(
 
 def _twin_of_microsoft(of: Operator) -> Operator:
     return Operator(
-        of, Trait.QUANTIZES, domain=MICROSOFT, inputs=of.inputs, alike=alike.of_its_name, standard=StandardForm(of)
+        of,
+        Trait.QUANTIZES,
+        *{Trait.ROUNDS} & of.traits,
+        domain=MICROSOFT,
+        inputs=of.inputs,
+        alike=alike.of_its_name,
+        standard=StandardForm(of),
     )
 
 
@@ -98,24 +112,26 @@ DynamicQuantizeLinear = Operator(
     "DynamicQuantizeLinear",
     Trait.KEEPS_SHAPE,
     Trait.QUANTIZES,
+    Trait.ROUNDS,
     left="runs on the CPU: the rank of its input is not known",
 )
 
 QLinearConv = Operator(
     "QLinearConv",
     Trait.QUANTIZED,
+    Trait.ROUNDS,
     Trait.SLIDES,
     inputs=data("x", "x_scale", "x_zero_point", "w", "w_scale", "w_zero_point", "y_scale", "y_zero_point", "B"),
     shape=windows.convolved(3),
     numbers=NumbersForm(contraction.Conv, (0, 3), 6, bias=8, channels=0),
 )
 QLinearMatMul = Operator(
-    "QLinearMatMul", Trait.QUANTIZED, numbers=NumbersForm(contraction.MatMul, (0, 3), 6, channels=-1)
+    "QLinearMatMul", Trait.QUANTIZED, Trait.ROUNDS, numbers=NumbersForm(contraction.MatMul, (0, 3), 6, channels=-1)
 )
 
 
 def _of_microsoft(name: str, form: NumbersForm) -> Operator:
-    return Operator(name, Trait.QUANTIZED, domain=MICROSOFT, numbers=form)
+    return Operator(name, Trait.QUANTIZED, Trait.ROUNDS, domain=MICROSOFT, numbers=form)
 
 
 QGemm = _of_microsoft("QGemm", NumbersForm(contraction.Gemm, (0, 3), 7, bias=6, channels=-1))

@@ -101,10 +101,14 @@ class Trait(Enum):
     """ONNX Runtime's CUDA provider has kernels of it for real numbers, but not for all element types of shapes."""
     QUANTIZES = auto()
     """Converts to or from a quantized type."""
+    ROUNDS = auto()
+    """Rounds to integers that stand for multiples of a step: what lies in the middle of two may become either."""
     QUANTIZED = auto()
     """Computes with quantized values."""
     INTEGER_PRODUCT = auto()
     """Sums products of quantized values exactly, as integers: MatMulInteger is to MatMul as ConvInteger is to Conv."""
+    ORT_FUSION = auto()
+    """Written by ONNX Runtime's optimizers in place of several nodes of an export; no exporter writes it."""
     HALF_ON_CPU = auto()
     """ONNX Runtime 1.31 places it on the CPU for half types in a CUDA session."""
     SIZE_FROM_DATA = auto()

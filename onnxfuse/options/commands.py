@@ -62,6 +62,14 @@ class Reports(TypedDict, total=False):
         "--markdown", "FILE.md")]
 
 
+class CiReports(Reports, total=False):
+    """Report files of `ci`."""
+
+    sarif: Annotated[OptionalPath, _report("Write the failed checks as SARIF, for code scanning.", "--sarif",
+        "FILE.sarif")]
+    badge: Annotated[OptionalPath, _report("Write a badge that says how many models hold.", "--badge", "FILE.svg")]
+
+
 class OptimizeCommand(Optimizing, Reports, Common, total=False):
     """Apply the fusion rules to IN.onnx and write OUT.onnx.
 
@@ -120,6 +128,19 @@ class BenchCommand(BenchRun, CustomOps, Reports, Common, total=False):
     fused: OptionalModel
     min_speedup: Annotated[OptionalFactor, Option(None, "Exit 4 if the speed-up is below X at any shape.",
         "--min-speedup", "X")]
+
+
+class CompareCommand(Common, total=False):
+    """Compare two results of `onnxfuse bench --json`, shape by shape.
+
+    BEFORE and AFTER may be of two versions of onnxfuse, of two fused files, or of two cards: what differs in the
+    environment is named. A difference is one where the intervals of the medians are apart.
+    """
+
+    before: Annotated[Path, Argument("BEFORE.json")]
+    after: Annotated[Path, Argument("AFTER.json")]
+    max_slowdown: Annotated[OptionalFactor, Option(None, "Exit 4 if a fused model is slower beyond chance, and by more "
+        "than this factor: 1.05 allows 5%.", "--max-slowdown", "X")]
 
 
 class ProfileCommand(ProfileRun, CustomOps, Reports, Common, total=False):
@@ -224,14 +245,26 @@ class ExportLibraryCommand(ExportFolder, Common, total=False):
     folder: Annotated[Path, Argument("DIR")]
 
 
-class CiCommand(CiChecks, CustomOps, Reports, Common, total=False):
+class InitCommand(Common, total=False):
+    """Write a first onnxfuse.toml into FOLDER, by default this one, from the models in it and below.
+
+    Each model gets a table with its path and output; the sizes that you serve and a lower precision are comments to
+    edit. Models with fused ops, hidden folders and installed packages are left out.
+    """
+
+    folder: Annotated[Path, Argument("[FOLDER]", "folder", required=False)]
+    force: Annotated[Flag, Option(False, "Replace an onnxfuse.toml that is there.", "--force")]
+
+
+class CiCommand(CiChecks, CustomOps, CiReports, Common, total=False):
     """Check the models of CONFIG against its requirements, and against its lock file.
 
-    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one. Each [[model]] has path,
-    and may have output, require (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs;
-    or false), bench (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an
-    additional node or float32 node compared with the lock, or a larger error exits 4 with the reason; a numerical
-    mismatch exits 1. An output is written only if all checks pass.
+    CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one; a pyproject.toml with
+    [[tool.onnxfuse.model]] is read, too. Each [[model]] has path, which may be a pattern, and may have output, require
+    (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs; or false), bench
+    (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an additional node or float32
+    node compared with the lock, or a larger error exits 4 with the reason; a numerical mismatch exits 1. An output is
+    written only if all checks pass.
     """
 
     config: Annotated[Path | None, Argument("[CONFIG]", required=False)]
@@ -261,6 +294,17 @@ class ConfigCommand(Common, total=False):
     schema: Annotated[Flag, Option(False, "Print the JSON schema of onnxfuse.toml.", "--schema")]
 
 
+class DocsCommand(Common, total=False):
+    """List the pages of the documentation, show PAGE, or find WORDS in all pages.
+
+    The pages come with the package: `onnxfuse docs pipeline` shows one as text, `onnxfuse docs external data` finds the
+    lines that have both words.
+    """
+
+    words: Annotated[tuple[str, ...], Argument("[PAGE | WORDS...]", "text", required=False, many=True,
+        complete="pages")]
+
+
 class CompletionCommand(Shared, total=False):
     """Print the completion script for SHELL.
 
@@ -282,6 +326,7 @@ GROUPS: dict[str, type] = {
     "optimize": OptimizeCommand,
     "verify": VerifyCommand,
     "bench": BenchCommand,
+    "compare": CompareCommand,
     "profile": ProfileCommand,
     "rules": RulesCommand,
     "explain": ExplainCommand,
@@ -289,9 +334,11 @@ GROUPS: dict[str, type] = {
     "view": ViewCommand,
     "compile": CompileCommand,
     "export-library": ExportLibraryCommand,
+    "init": InitCommand,
     "ci": CiCommand,
     "doctor": DoctorCommand,
     "config": ConfigCommand,
+    "docs": DocsCommand,
     "completion": CompletionCommand,
 }
 """The arguments and options of each command."""

@@ -24,6 +24,8 @@ from onnxfuse.options.schema import Option
 Precision = Literal["float16", "bfloat16", "mixed"]
 """Target types: all in one type, or float16 where the tolerance holds, else bfloat16, else float32."""
 IoPrecision = Literal["float16", "bfloat16", "float32"]
+SHORT_TYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+"""Other names of element types, which other tools use."""
 
 ProviderWord = Literal["auto", "cpu", "cuda"]
 CPU, CUDA = ["CPUExecutionProvider"], ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -77,14 +79,14 @@ class CustomOps(TypedDict, total=False):
 class LowerPrecision(TypedDict, total=False):
     """Conversion to lower precision."""
 
-    precision: Annotated[Precision | None, one_of(Precision), Option(None, "Convert float32 to this type where outputs "
-        "stay within {tolerance} of a float64 reference; nodes that would exceed it stay float32, and are listed with "
-        "the reason.", "--precision", group="Precision", toml=True)]
+    precision: Annotated[Precision | None, one_of(Precision, SHORT_TYPES), Option(None, "Convert float32 to this type "
+        "where outputs stay within {tolerance} of a float64 reference; nodes that would exceed it stay float32, and "
+        "are listed with the reason. fp16 and bf16 are accepted, too.", "--precision", group="Precision", toml=True)]
     inputs: Annotated[InputSets, Option((), "With {precision} and {guard}: real inputs; generated ones by default.",
         "--inputs", "PATH", group="Precision", needs=("precision", "guard"), in_python="Files, or arrays by name.")]
     tolerance: Annotated[OptionalFraction, _precision(None, "With {precision}: allowed relative RMS error of outputs; "
         "default 20 unit roundoffs (0.0098).", "--tolerance", "X")]
-    io_precision: Annotated[IoPrecision, one_of(IoPrecision), _precision("float32",
+    io_precision: Annotated[IoPrecision, one_of(IoPrecision, SHORT_TYPES), _precision("float32",
         "With {precision}: new type of float32 inputs and outputs; unchanged by default.", "--io-precision", "TYPE")]
     keep_fp32: Annotated[Strings, _precision((), "With {precision}: pin this node, operator or name pattern to "
         "float32.", "--keep-fp32", "NODE")]

@@ -5,7 +5,7 @@ An alias such as `Strings` is the type of an option for type checkers; its `Kind
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -36,6 +36,8 @@ class Kind:
     """The kind of a mapping's values; an error names the key of the wrong one."""
     finish: Callable[[Any], Any] = lambda value: value
     """Converts the checked value further."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other words for those of a choice."""
     least: Any = None
     """Lower limit of a number on the command line, and `most` the upper one."""
     most: Any = None
@@ -47,6 +49,7 @@ class Kind:
         """Return the value of the option `name`, converted. Raises what `wrong` makes of the fact, else UsageError."""
         if self.values is not None and is_mapping(value):
             return self.finish({key: self.values.read(f"{name}: {key}", one, wrong) for key, one in value.items()})
+        value = self.aliases.get(value, value) if isinstance(value, str) else value
         try:
             read = convert(value, self.type)
         except ValueError:
@@ -93,9 +96,11 @@ def integers(least: int) -> Kind:
     return Kind(kind, f"a list of integers of at least {least}", "integer", many=True, least=least)
 
 
-def one_of(choice: Any) -> Kind:
-    """Return the kind of the words of a Literal."""
-    return Kind(choice, f"one of {', '.join(get_args(choice))}", "choice")
+def one_of(choice: Any, aliases: Mapping[str, str] | None = None) -> Kind:
+    """Return the kind of the words of a Literal; `aliases` are other words, with those of the Literal they mean."""
+    words = get_args(choice)
+    others = {other: word for other, word in (aliases or {}).items() if word in words}
+    return Kind(choice, f"one of {', '.join(words)}", "choice", aliases=others)
 
 
 STRING = Kind(str, "a string")

@@ -59,8 +59,8 @@ class Argument:
 
     metavar: str
     kind: str = "path"
-    """path; model: a file or - for a stream; outline: a model whose weights are not read; text; words; or rest: another
-    command with its own arguments."""
+    """path; folder: one that is there, by default the current; model: a file or - for a stream; outline: a model
+    whose weights are not read; text; words; or rest: another command with its own arguments."""
     required: bool = True
     many: bool = False
     words: tuple[str, ...] = ()

@@ -50,9 +50,11 @@ class Bench(TypedDict, total=False):
 class Model(TypedDict, total=False):
     """A table `[[model]]`, but for its tables and the options of `optimize`."""
 
-    path: Annotated[str, PATH, Option(None, "The model, relative to this file.")]
+    path: Annotated[str, PATH, Option(None, "The model, relative to this file; or a pattern, "
+        "such as models/*.onnx, for a table that holds for each of these.")]
     name: Annotated[str | None, STRING, Option(None, "Name in the lock file; default the file's.")]
-    output: Annotated[Path | None, PATH, Option(None, "Where the optimized model is written if everything is met.")]
+    output: Annotated[Path | None, PATH, Option(None, "Where the optimized model is written if "
+        "everything is met; a folder if path is a pattern.")]
     require: Annotated[Mapping[str, int | str] | None, REQUIRE, Option(None,
         "Required numbers of applications, by rule.")]
     shapes: Annotated[Mapping[str, int | Sequence[int]] | None, SIZES, Option(None,
@@ -97,5 +99,7 @@ def _schema(one: Field) -> dict[str, Any]:
         schema = types.json_schema(kind.type)
     else:
         schema = {"type": "object", "additionalProperties": types.json_schema(kind.values.type)}
+    if kind.aliases:
+        schema = {**schema, "enum": [*schema["enum"], *kind.aliases]}
     described = {**schema, "description": one.option.help.replace("{", "").replace("}", "")}
     return described if one.option.default in (None, ()) else {**described, "default": one.option.default}

@@ -40,6 +40,7 @@ from onnxfuse.passes.quantization import products
 from onnxfuse.passes.quantization.dynamic_products import dynamic_products
 from onnxfuse.passes.quantization.left_integers import report_left_integers
 from onnxfuse.passes.quantization.movement import move_quantized
+from onnxfuse.passes.quantization.packed_weights import pack_weights
 from onnxfuse.passes.quantization.qoperators import qdq_form
 from onnxfuse.passes.quantization.readers import dequantize_for_each_reader
 from onnxfuse.passes.quantization.scales import quantization_scales
@@ -180,6 +181,7 @@ LAYOUT = Phase(
     (
         explain_quantized_products,
         dequantize_weights,
+        pack_weights,
         device_scalars,
         symmetric_pads,
         channels_last,

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from onnxfuse.reporting.checks import Check
 from onnxfuse.support.printable import controls_written_out
 
+LINE = "\n"
+
 
 def annotations(checks: Sequence[Check]) -> tuple[str, ...]:
     """Return a line for the log of a GitHub workflow for each failed check."""
@@ -15,7 +17,7 @@ def annotations(checks: Sequence[Check]) -> tuple[str, ...]:
         location = {"file": check.file, "line": str(check.line or "")} if check.file else {}
         facts = {**location, "title": f"onnxfuse {check.group}: {check.name}"}
         properties = ",".join(f"{k}={_escape(v, ',:')}" for k, v in facts.items() if v)
-        lines.append(f"::error {properties}::{_escape(check.text)}")
+        lines.append(f"::error {properties}::{_escape(LINE.join(check.found))}")
     return tuple(lines)
 
 

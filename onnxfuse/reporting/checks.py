@@ -20,9 +20,19 @@ class Check:
     text: str
     """The result in words."""
     seconds: float = 0.0
+    why: tuple[str, ...] = ()
+    """The causes of a failure, where they are known."""
+    accept: str = ""
+    """The command that accepts a failure, if it is intended."""
     file: str = ""
     """The file that contains the requirement, for an annotation."""
     line: int = 0
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The result in lines: what was found, why, and how to accept it."""
+        accept = (f"if this is intended, accept it: {self.accept}",) if self.accept else ()
+        return (self.text, *(f"why: {reason}" for reason in self.why), *accept)
 
 
 VERDICTS = {
@@ -53,7 +63,8 @@ def _optimize(facts: Facts) -> Iterator[Check]:
     text = f"{plural(nodes['before'], 'node')} -> {nodes['after']}, {facts['fused_nodes']} of them fused"
     yield Check("optimize", facts["source"], True, text, facts["seconds"])
     for line in facts["not_met"]:
-        yield Check("optimize", f"require {line.split(':')[0]}", False, line)
+        name = f"require {line.split(':')[0]}"
+        yield Check("optimize", name, False, line, why=tuple(facts["why"].get(line, ())))
     if "guard" in facts:
         guard = facts["guard"]
         text = f"{plural(guard['checked'], 'window')} checked, {len(guard['undone'])} reverted"
@@ -71,6 +82,9 @@ def _verify(facts: Facts) -> Iterator[Check]:
             text = fault if fault.startswith("error") else f"{fault}; {text}"
         yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
         seconds = 0.0  # All outputs are examined together: report the time once, so that it adds up.
+    if facts.get("parts"):
+        parts = facts["parts"]
+        yield Check("verify", "parts", not parts["faults"] and not parts["undecided"], parts["text"])
     for index, line in enumerate(facts.get("original_broken", ()), 1):
         yield Check("verify", f"original {index}", True, line)
     for index, problem in enumerate(facts["problems"], 1):
@@ -110,10 +124,11 @@ def _ci(facts: Facts) -> Iterator[Check]:
             for check in checks(key, model[key]) if model.get(key) else ():
                 yield Check(name, f"{key}: {check.name}", check.ok, check.text, check.seconds, **location)
         for line in model["not_met"]:
-            yield Check(name, line.split(":")[0], False, line, **location)
-        for line in model["lost"]:
-            yield Check(name, line.split(":")[0], False, f"{line} (against {facts['lock']})", **location)
-        if not model["not_met"] and not model["lost"]:
+            yield Check(name, line.split(":")[0], False, line, why=tuple(model["why"].get(line, ())), **location)
+        for line in model["regressed"]:
+            text, reasons = f"{line} (against {facts['lock']})", tuple(model["why"].get(line, ()))
+            yield Check(name, line.split(":")[0], False, text, why=reasons, accept=facts["accept"], **location)
+        if not model["not_met"] and not model["regressed"]:
             yield Check(name, "contract", True, "everything required is there")
 
 

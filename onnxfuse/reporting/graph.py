@@ -35,8 +35,9 @@ Cost = Mapping[str, Any]
 def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, Any]:
     """Return the main graph of `model` with its layout: nodes, edges by node index, fused ops by name.
 
-    Constants are omitted. Inputs and outputs of the graph appear among the nodes. Equal fused ops are one entry of
-    `ops`, each with its body as text and as a graph of its own. `costs` are assigned to nodes by name.
+    Constants are omitted, and counted as `constants`. Inputs and outputs of the graph appear among the nodes. Equal
+    fused ops are one entry of `ops`, each with its body as text and as a graph of its own. `costs` are assigned to
+    nodes by name.
     """
     types = value_types(infer(model).graph)
     by_name = fused_ops(model)
@@ -63,7 +64,8 @@ def graph_of(model: onnx.ModelProto, costs: Iterable[Cost] = ()) -> dict[str, An
             nodes.append({"op": "output", "name": value.name, "outputs": [], "values": []})
     _add(costs, nodes)
     bodies = {name: _body(op) for name, op in by_name.items()}
-    return {**_laid_out(nodes, edges), "ops": bodies}
+    hidden = sum(n.op_type == ops.Constant for n in model.graph.node)
+    return {**_laid_out(nodes, edges), "ops": bodies, "constants": hidden}
 
 
 def _node(proto: NodeProto, types: Mapping[str, ValueType], constants: Iterable[str] = ()) -> dict[str, Any]:

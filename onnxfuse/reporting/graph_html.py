@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from onnxfuse.support.plurals import plural
+from onnxfuse.support.plurals import agreeing, plural
 
 HINT = "drag to move, wheel to zoom, + unfolds; arrows go along edges, / searches"
 
@@ -41,5 +41,6 @@ def _choice(name: str, values: tuple[str, ...], chosen: str) -> str:
 
 
 def _nodes(graph: Mapping[str, Any]) -> str:
-    count = sum(n["op"] not in ("input", "output") for n in graph["nodes"])
-    return f"{plural(count, 'node')} besides constants"
+    shown, constants = sum(n["op"] not in ("input", "output") for n in graph["nodes"]), graph["constants"]
+    hidden = f", {constants} of them {agreeing(constants, 'a Constant', 'Constants')}, not drawn" if constants else ""
+    return f"{plural(shown + constants, 'node')}{hidden}"

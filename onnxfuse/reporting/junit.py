@@ -29,7 +29,7 @@ def junit(checks: Sequence[Check]) -> str:
                 ElementTree.SubElement(case, "system-out").text = _clean(check.text)
             else:
                 failure = ElementTree.SubElement(case, "failure", message=_clean(check.text))
-                failure.text = _clean(check.text)
+                failure.text = _clean("\n".join(check.found))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 

@@ -24,9 +24,11 @@ def markdown(command: str, facts: Mapping[str, Any]) -> str:
     if facts.get("summary"):
         lines += [_cell(str(facts["summary"])), ""]
     lines += [line for note in notes(command, facts) for line in (_cell(note), "")]
-    broken = [(c.group, c.name, c.text) for c in results if not c.ok]
+    broken = [(c.group, c.name, c.text, "; ".join(c.why)) for c in results if not c.ok]
     if broken:
-        lines += ["### What is wrong", "", *_table(("where", "what", "found"), broken), ""]
+        lines += ["### What failed", "", *_table(("where", "what", "found", "why"), broken), ""]
+    for command_line in dict.fromkeys(c.accept for c in results if c.accept):
+        lines += [f"If this is intended, accept it: `{controls_written_out(command_line)}`", ""]
     for heading, columns, rows in _sections(command, facts):
         if rows:
             lines += [f"### {_cell(heading)}", "", *_table(columns, rows), ""]
@@ -76,7 +78,7 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
                 yield f"{prefix}Times {side}", TIME_TITLES, time_rows(facts[side])
     elif command == "ci":
         for model in facts["models"]:
-            changed: list[tuple[object, ...]] = [("lost", line) for line in model.get("lost", [])]
+            changed: list[tuple[object, ...]] = [("regressed", line) for line in model.get("regressed", [])]
             changed += [("changed", line) for line in model.get("changed", [])]
             yield f"{model['name']}: against {facts['lock']}", ("", "difference"), changed
             for key in ("optimize", "verify", "bench"):

@@ -107,13 +107,15 @@ def _verdict(command: str, facts: Facts) -> str:
     results = checks(command, facts)
     broken = [c for c in results if not c.ok]
     summary = facts.get("summary") or _summary(command, facts)
-    rows = [("✗" if not c.ok else "✓", c.group, c.name, c.text) for c in (*broken, *(c for c in results if c.ok))]
+    rows = [
+        ("✗" if not c.ok else "✓", c.group, c.name, "\n".join(c.found))
+        for c in (*broken, *(c for c in results if c.ok))
+    ]
     passed = f"{len(results) - len(broken)} of {plural(results, 'check')} held" if results else ""
     lines = facts.get("notes", ()) if command == "optimize" else notes("verify", facts) if command == "verify" else ()
     note_html = "".join(f"<p>note: {escape(note)}</p>" for note in lines)
-    return f'<p class="summary">{escape(str(summary))}</p>{note_html}<p>{passed}</p>' + table(
-        ("", "where", "what", "found"), rows
-    )
+    found = table(("", "where", "what", "found"), rows)
+    return f'<p class="summary">{escape(str(summary))}</p>{note_html}<p>{passed}</p><div class="checks">{found}</div>'
 
 
 def _summary(command: str, facts: Facts) -> str:
@@ -146,11 +148,11 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawings: dict[str, An
         yield _PageSection("Graph", graph_html(index, graphs))
     if graphs or model.get("optimize"):
         yield _PageSection("Fusions by rule", _fusions(optimized, graphs))
-    misses = optimized.get("near", [])
-    if misses:
-        yield _PageSection("Nearly fused", _near(misses))
-    if model.get("lost") or model.get("changed"):
-        changes = [("lost", line) for line in model["lost"]] + [("changed", line) for line in model["changed"]]
+    if misses := _near(optimized.get("near", [])):
+        yield _PageSection("Nearly fused", misses)
+    if model.get("regressed") or model.get("changed"):
+        changes = [("regressed", line) for line in model["regressed"]]
+        changes += [("changed", line) for line in model["changed"]]
         yield _PageSection("Against the lock", table(("", "difference"), changes))
     if model.get("verify"):
         yield _PageSection("Errors", _errors(model["verify"]))

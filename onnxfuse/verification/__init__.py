@@ -77,21 +77,31 @@ def verify(
     `extra_cases=False` omits large sizes and values, and the search for more informative inputs; how many of these
     there are depends on the time. `progress(step, done, total)` is called along the way.
 
+    The outputs of a quantized model, which rounds inside, say little where they leave the budget: then its parts are
+    judged, each on the original's own values (`report.parts`).
+
     Raises ModelError, UsageError, DeviceError. The criterion is defined in
-    `onnxfuse.verification.tolerance.error_budget`.
+    `onnxfuse.verification.tolerance.error_budget`, that of the parts in `onnxfuse.verification.localize.quantized`.
     """
     # ONNX Runtime is imported only when something is run.
     from onnxfuse.verification.cases.limits import Limits
-    from onnxfuse.verification.compare.compare import compare
+    from onnxfuse.verification.compare.compare import compare, load
     from onnxfuse.verification.compare.judging import Judging
+    from onnxfuse.verification.localize.quantized import judged_by_parts, leaves_parts
 
     several = None if inputs is None else [inputs] if isinstance(inputs, str | Path | Mapping) else list(inputs)
     tolerances = Tolerances(_numbers(rtol), _numbers(atol))
     judging = Judging(tolerances, nan, None if top_k is None else tuple(top_k), wide=True, use_tf32=use_tf32)
-    return compare(
+    report = compare(
         original, fused, several, seeds, shapes, providers, truth, progress or silent, judging, fused_providers,
         Limits(Limits().seconds if seconds is None else seconds, Limits().memory if memory is None else memory), rules,
         extra_cases=extra_cases,
+    )  # fmt: skip
+    if not leaves_parts(report):
+        return report
+    return judged_by_parts(
+        load(original, "original"), load(fused, "fused"), report, inputs=several, seeds=seeds, shapes=shapes,
+        progress=progress or silent,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto
 
-from onnxfuse import ops, reporting
+from onnxfuse import reporting
 from onnxfuse.api.request.options import Options
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.planning.arch import H200
@@ -19,6 +19,7 @@ from onnxfuse.files.model_source import Source
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.measure.profile.estimated_costs import Costs, costs
 from onnxfuse.model.fused import DOMAIN, fused_ops
+from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.match import near_misses
 from onnxfuse.shapes.inference import infer
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
@@ -220,7 +221,7 @@ def _graph(model: ModelProto, counted: Costs | str, times: Times | None, side: s
 
 
 def _counted(sides: Mapping[str, ModelProto]) -> str:
-    first, *other_counts = (sum(n.op_type != ops.Constant for n in m.graph.node) for m in sides.values())
+    first, *other_counts = (sum(1 for _ in nodes_of(m.graph)) for m in sides.values())
     count_text = " -> ".join([plural(first, "node"), *map(str, other_counts)])
     fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
     return count_text if fused is None else f"{count_text}, {fused} of them fused"

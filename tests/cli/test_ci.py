@@ -2,7 +2,9 @@
 
 import json
 import os
+from html import escape
 from pathlib import Path
+from xml.etree import ElementTree
 
 import onnx
 import pytest
@@ -53,7 +55,9 @@ def test_nodes_that_lower_precision_leaves_are_locked(repository: Path, onnxfuse
     (repository / "onnxfuse.toml").write_text(config % "*")
     result = onnxfuse_command("ci")
     assert result.code == 4
-    assert "kept: --keep-fp32 * says so" in result.out
+    assert "in: regressed: precision of MatMul " in result.out
+    assert ": float16 -> float32 (against onnxfuse.lock)" in result.out
+    assert "why: --keep-fp32 * says so" in result.out
 
 
 def test_the_file_is_found_in_a_folder_above(
@@ -109,12 +113,44 @@ def test_an_export_that_loses_a_fusion_fails_and_says_which_and_why(
     )
     result = onnxfuse_command("ci")
     assert result.code == 4
-    assert "small: lost: fusions by linear: 1 -> 0 (against onnxfuse.lock)" in result.out
-    assert "why: linear at MatMul product: stopped at product: 'weight' is not a constant" in result.out
+    reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
+    lines = result.out.splitlines()
+    assert lines[3:5] == ["small: regressed: fusions by linear: 1 -> 0 (against onnxfuse.lock)", f"  why: {reason}"]
+    assert lines[-1] == "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
     assert not (repository / "out.onnx").exists()
-    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
-    assert facts["lost"] == ["fusions by linear: 1 -> 0"]
+    found = json.loads(onnxfuse_command("ci", "--json").out)
+    facts = found["models"][0]
+    assert facts["regressed"][0] == "fusions by linear: 1 -> 0"
+    assert facts["why"]["fusions by linear: 1 -> 0"] == [reason]
+    assert found["accept"] == "onnxfuse ci onnxfuse.toml --update"
     assert facts["exit_code"] == 4
+
+
+def test_every_report_says_what_regressed_why_and_how_to_accept_it(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JUnit, Markdown, the page and annotations hold what the console says: from, to, the cause, the command."""
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("linear = 1, ", "").replace("nodes = 5, ", ""))
+    onnxfuse_command("ci", "--update")
+    text = MODEL.replace("(float[N,2] x,", "(float[2,3] weight, float[N,2] x,")
+    onnx.save(onnx.parser.parse_model(text.replace("MatMul (x, w)", "MatMul (x, weight)")), repository / "in.onnx")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    result = onnxfuse_command("ci", "--junit", "r.xml", "--markdown", "r.md", "--report", "r.html")
+    reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
+    accept = "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
+    found = ElementTree.parse(repository / "r.xml").findall(".//failure")[0].text
+    assert found == f"fusions by linear: 1 -> 0 (against onnxfuse.lock)\nwhy: {reason}\n{accept}"
+    annotation = next(line for line in result.err.splitlines() if "fusions by linear" in line)
+    assert annotation.endswith(f"%0Awhy: {reason}%0A{accept}")
+    summary = (repository / "r.md").read_text()
+    assert f"| {reason} |" in summary
+    assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
+    assert f"why: {escape(reason)}\n{accept}" in (repository / "r.html").read_text()
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("linear = 1, ", "").replace("nodes = 5", "nodes = 1"))
+    onnxfuse_command("ci", "--junit", "r.xml", "--markdown", "refused.md")
+    assert accept not in (repository / "r.xml").read_text()  # --update would refuse: a budget is exceeded
+    assert "accept it" not in (repository / "refused.md").read_text()
 
 
 def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:
@@ -189,7 +225,7 @@ def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_comm
     (repository / "onnxfuse.lock").write_text(json.dumps(lock))
     result = onnxfuse_command("ci")
     assert result.code == 4
-    assert "lost: difference of output y: at most -1" in result.out
+    assert "regressed: difference of output y: at most -1" in result.out
 
 
 @pytest.mark.parametrize(
@@ -228,7 +264,7 @@ def test_a_wrong_number_is_exit_1(repository: Path, onnxfuse_command: Command) -
     assert result.code == 1
     assert "small: verify: not the same: y out of budget" in result.out
     assert "changed since onnxfuse.lock" in result.out
-    assert "keep it" not in result.out  # --update would refuse
+    assert "accept it" not in result.out  # --update would refuse
     assert not (repository / "out.onnx").exists()
 
 
@@ -335,3 +371,65 @@ def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, t
     assert result.code == 2
     assert "onnxfuse.lock" in result.err
     assert "onnxfuse ci --update" in result.err
+
+
+def test_a_pattern_holds_for_each_of_its_models(repository: Path, onnxfuse_command: Command) -> None:
+    """Each is a model of its own, named by its path below the pattern; `output` is a folder, whose files are none."""
+    (repository / "models" / "large").mkdir(parents=True)
+    for name in ("models/a.onnx", "models/large/b.onnx"):
+        (repository / name).write_bytes((repository / "in.onnx").read_bytes())
+    table = '[[model]]\npath = "models/**/*.onnx"\noutput = "models/fused"\nverify = false\n'
+    (repository / "onnxfuse.toml").write_text(table)
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert sorted(json.loads((repository / "onnxfuse.lock").read_text())["models"]) == ["a", "large/b"]
+    assert (repository / "models" / "fused" / "large" / "b.onnx").is_file()
+    again = onnxfuse_command("ci", "--locked")
+    assert again.out.startswith("ok: 2 of 2 models hold")
+    assert "onnxfuse.toml:1: path is 'none/*.onnx', which matches no file" in told(
+        repository, onnxfuse_command, table.replace("models/**", "none")
+    )
+    assert "name goes with one model" in told(repository, onnxfuse_command, table + 'name = "x"\n')
+
+
+def told(repository: Path, onnxfuse_command: Command, config: str) -> str:
+    """Return what `ci` says of a configuration that it refuses."""
+    (repository / "onnxfuse.toml").write_text(config)
+    result = onnxfuse_command("ci")
+    assert result.code == 2
+    return result.err
+
+
+def test_the_tables_may_stand_in_pyproject(repository: Path, onnxfuse_command: Command) -> None:
+    """Below [tool.onnxfuse]; the lock is onnxfuse.lock, lines are those of the file, and onnxfuse.toml goes first."""
+    (repository / "onnxfuse.toml").unlink()
+    project = '[project]\nname = "x"\n\n[[tool.onnxfuse.model]]\npath = "in.onnx"\nverify = false\n'
+    (repository / "pyproject.toml").write_text(project)
+    result = onnxfuse_command("ci", "--update")
+    assert result.out.startswith("ok: 1 of 1 model holds to pyproject.toml")
+    assert (repository / "onnxfuse.lock").is_file()
+    (repository / "pyproject.toml").write_text(project + 'shape = "x"\n')
+    assert "pyproject.toml:7: 'shape' is not a key of [[model]]" in onnxfuse_command("ci").err
+    (repository / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    assert "onnxfuse.toml: no such file" in onnxfuse_command("ci").err
+    assert "has no table [tool.onnxfuse]" in onnxfuse_command("ci", "pyproject.toml").err
+
+
+def test_code_scanning_and_a_badge_get_their_files(repository: Path, onnxfuse_command: Command) -> None:
+    """SARIF has a result at the model's line for each failure, the badge the verdict; without failures both say so."""
+    assert onnxfuse_command("ci", "--sarif", "a.sarif", "--badge", "a.svg").code == 0
+    assert json.loads((repository / "a.sarif").read_text())["runs"][0]["results"] == []
+    assert ElementTree.parse(repository / "a.svg").getroot().get("aria-label") == "onnxfuse: 1 of 1 model holds"
+    (repository / "onnxfuse.toml").write_text("\n\n" + CONFIG.replace("nodes = 5", "nodes = 1"))
+    assert onnxfuse_command("ci", "--sarif", "b.sarif", "--badge", "b.svg").code == 4
+    (run,) = json.loads((repository / "b.sarif").read_text())["runs"]
+    (result,) = run["results"]
+    assert result["message"]["text"] == "small: nodes<=1: 4 nodes"
+    place = result["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "onnxfuse.toml"}, "region": {"startLine": 3}}
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [result["ruleId"]] == ["nodes"]
+    label = ElementTree.parse(repository / "b.svg").getroot().get("aria-label")
+    assert label == "onnxfuse: 0 of 1 model holds"
+    (repository / "onnxfuse.toml").write_text("[[model]\n")
+    assert onnxfuse_command("ci", "--sarif", "c.sarif", "--badge", "c.svg").code == 2
+    assert "onnxfuse: error" in (repository / "c.svg").read_text()
+    assert json.loads((repository / "c.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == "error"

@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
+from onnxfuse.support.errors import ModelError
 from tests.cli.conftest import Command
 
 
@@ -17,6 +19,42 @@ def test_what_fused_is_told_with_where_it_stopped(onnxfuse_command: Command) -> 
     assert result.out.splitlines()[0].startswith("2 fusions: 6 nodes -> 4")
     assert "linear" in result.out
     assert "MatMul" in result.out
+
+
+def test_a_node_that_a_rule_took_is_not_listed_as_not_fused(folder: Path, onnxfuse_command: Command) -> None:
+    """Each node that is left stands in one row, the most expensive first, whatever other rules tried on fused nodes."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[64,512] x, float[4,8,8] s) => (float[64,512] y, float[4] t)
+    <float[512,512] w> { [product] h = MatMul (x, w) [act] y = Relu (h) [small] t = Det (s) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((512, 512), np.float32), "w"))
+    onnx.save(model, folder / "taken.onnx")
+    lines = onnxfuse_command("explain", "taken.onnx").out.splitlines()
+    assert lines[0] == "1 fusion: 3 nodes -> 2"
+    rows = lines[lines.index("") + 1 : lines.index("", 2)]
+    assert rows[0].split() == ["not", "fused", "launches", "MB", "share", "because"]
+    assert [row.split()[:2] for row in rows[1:-1]] == [["1", "Det"]]
+    assert "near misses" not in lines[0]
+    facts = json.loads(onnxfuse_command("explain", "taken.onnx", "--json").out)
+    assert [kind["at"] for kind in facts["left"]["kinds"]] == ["small"]
+
+
+def test_without_an_estimate_what_is_left_is_counted(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose shapes cannot be inferred: why, and the nodes with their reasons all the same."""
+
+    def refuse(model: onnx.ModelProto) -> None:
+        raise ModelError("no shapes")
+
+    monkeypatch.setattr("onnxfuse.measure.profile.remaining_ops.costs", refuse)
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4,8,8] x) => (float[4] y)
+    { y = Det (x) }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "odd.onnx")
+    out = onnxfuse_command("explain", "odd.onnx").out
+    assert "costs cannot be estimated: no shapes" in out
+    assert "1 Det" in {" ".join(line.split()[:2]) for line in out.splitlines()}
+    assert "share: " not in out
 
 
 @pytest.mark.usefixtures("folder")

@@ -17,6 +17,7 @@ import onnxfuse
 from onnxfuse._public import public, say_in_python
 from onnxfuse.cli.base.command import SchemaCommand
 from onnxfuse.cli.base.parameters import parameters
+from onnxfuse.contract.config import read
 from onnxfuse.model.precision_record import TYPES
 from onnxfuse.options import COMMANDS, functions, groups, schema, toml
 from onnxfuse.options.commands import GROUPS
@@ -204,3 +205,15 @@ def test_a_switch_in_a_hint_has_its_value_in_python(hint: str, told: str) -> Non
     error = onnxfuse.UsageError("--batch: there is no such dimension", hint)
     say_in_python(error, functions.ExportLibrary)
     assert (f"{error}", error.hint) == ("`batch`: there is no such dimension", told)
+
+
+def test_short_names_of_types_mean_the_same_everywhere(folder: Path, onnxfuse_command: Command) -> None:
+    """fp16 and bf16 on the command line, in Python and in onnxfuse.toml; messages name the words."""
+    call = ("config", "--json", "optimize", "in.onnx", "o.onnx", "--precision", "fp16", "--io-precision", "fp32")
+    values = {one["option"]: one["value"] for one in json.loads(onnxfuse_command(*call).out)["options"]}
+    assert (values["precision"], values["io_precision"]) == ("float16", "float32")
+    assert schema.fields(groups.Optimizing)["precision"].kind.read("precision", "bf16") == "bfloat16"
+    (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nprecision = "bf16"\n')
+    assert read(folder / "onnxfuse.toml").models[0].options["precision"] == "bfloat16"
+    jsonschema.validate(tomllib.loads((folder / "onnxfuse.toml").read_text()), toml.json_schema())
+    assert "'fp32' is not one of" in onnxfuse_command("optimize", "in.onnx", "o.onnx", "--precision", "fp32").err

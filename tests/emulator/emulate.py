@@ -85,7 +85,7 @@ def host_text(kernel: KernelSource, pointers: int, scratch: bool = False) -> str
 
 def _by_twins(text: str) -> str:
     """Return the text with a twin's call in the place of each instruction of a warpgroup."""
-    head = r"(DEVICE void \w+\(float \(&d\)\[\d+\]\[4\], [^)]*(?:\(&a\)[^)]*)?\) \{)[^}]*?wgmma\.mma_async.*?"
+    head = r"(DEVICE void \w+\(float \(&d\)\[\d+\](?:\[4\])?, [^)]*(?:\(&a\)[^)]*)?\) \{)[^}]*?wgmma\.mma_async.*?"
     end = r"f32\.(b?f16)\.b?f16 .*?, (\d);\\n.*?\n\}\n"
     return re.sub(
         head + end,

@@ -56,6 +56,19 @@ template <class T, int N> struct OfBlock {
 DEVICE unsigned last_block() { return machine.blocks - 1; }
 DEVICE unsigned block_from_end() { return last_block() - block_index(); }
 DEVICE unsigned thread_index() { return machine.thread % (machine.threads / machine.cluster); }
+DEVICE unsigned select_bytes(unsigned a, unsigned b, unsigned selector) {
+  const unsigned long long both = (unsigned long long)b << 32 | a;
+  unsigned selected = 0;
+  for (int i = 0; i < 4; ++i) selected |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return selected;
+}
+template <bool A_SIGNED, bool B_SIGNED> DEVICE int add_products_of_bytes(unsigned a, unsigned b, int sum) {
+  for (int i = 0; i < 4; ++i) {
+    const unsigned char x = a >> 8 * i & 255, y = b >> 8 * i & 255;
+    sum += (A_SIGNED ? (int)(signed char)x : (int)x) * (B_SIGNED ? (int)(signed char)y : (int)y);
+  }
+  return sum;
+}
 DEVICE void wait_for_block() { machine.wait_for_block(); }
 DEVICE bool any_of_block(bool holds) {
   machine.word[machine.thread] = holds;
@@ -314,6 +327,20 @@ DEVICE void load_shared(unsigned (&word)[2], SharedAddress from) { std::memcpy(w
 DEVICE void load_shared(unsigned (&word)[4], SharedAddress from) { std::memcpy(word, from, 16); }
 DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }
 
+DEVICE unsigned masked_onto(unsigned word, unsigned mask, unsigned base) { return word & mask | base; }
+DEVICE unsigned minus_f16x2(unsigned a, unsigned b) {
+  return floats_to_f16x2(f16_to_float(a & 0xffff) - f16_to_float(b & 0xffff), f16_to_float(a >> 16) - f16_to_float(b >> 16));
+}
+DEVICE unsigned minus_bf16x2(unsigned a, unsigned b) {
+  return floats_to_bf16x2(bf16_to_float(a & 0xffff) - bf16_to_float(b & 0xffff), bf16_to_float(a >> 16) - bf16_to_float(b >> 16));
+}
+DEVICE unsigned product_f16x2(unsigned a, unsigned b) {
+  return floats_to_f16x2(f16_to_float(a & 0xffff) * f16_to_float(b & 0xffff), f16_to_float(a >> 16) * f16_to_float(b >> 16));
+}
+DEVICE unsigned product_bf16x2(unsigned a, unsigned b) {
+  return floats_to_bf16x2(bf16_to_float(a & 0xffff) * bf16_to_float(b & 0xffff), bf16_to_float(a >> 16) * bf16_to_float(b >> 16));
+}
+
 // Matrices of 8 x 8 from the rows that the lanes give, as PTX describes ldmatrix.
 template <bool TRANSPOSED> DEVICE void load_matrices(unsigned (&block)[4], SharedAddress row) {
   machine.row[machine.thread] = row;
@@ -377,14 +404,14 @@ template <bool TO_MANY>
 DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier, unsigned short) {
   const int first[4] = {x, y, z, w};
   unsigned at = 0;
-  for (int d = 0; d < map->box[3]; ++d)
-    for (int c = 0; c < map->box[2]; ++c)
+  for (int d = 0; d < (map->box[3] ? map->box[3] : 1); ++d)
+    for (int c = 0; c < (map->box[2] ? map->box[2] : 1); ++c)
       for (int b = 0; b < map->box[1]; ++b)
         for (int a = 0; a < map->box[0]; ++a, at += 2) {
           const int place[4] = {a, b, c, d};
           const char* from = map->start;
           bool inside = true;
-          for (int i = 0; i < 4; ++i) {
+          for (int i = 0; i < 4 && map->box[i]; ++i) {
             const long long index = (long long)first[i] + place[i];
             inside &= 0 <= index && index < map->extents[i];
             from += index * map->strides[i];
@@ -395,7 +422,58 @@ DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int
   barrier_at(barrier).bytes -= at;
   barrier_at(barrier).end();
 }
+template <bool TO_MANY>
+DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, unsigned barrier, unsigned short blocks) {
+  tma_load<TO_MANY>(to, map, x, y, 0, 0, barrier, blocks);
+}
+template <bool TO_MANY>
+DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, unsigned short blocks) {
+  tma_load<TO_MANY>(to, map, x, y, z, 0, barrier, blocks);
+}
+DEVICE void tma_store(const TensorMap* map, int x, int y, int z, unsigned from) {
+  unsigned at = 0;
+  for (int row = 0; row < map->box[1]; ++row)
+    for (int column = 0; column < map->box[0]; ++column, at += 2) {
+      if (x + column >= map->extents[0] || y + row >= map->extents[1]) continue;
+      unsigned short bits;
+      std::memcpy(&bits, dynamic_shared.bytes + swizzled(from + at), 2);
+      const long long place = (x + column) * map->strides[0] + (y + row) * map->strides[1] + z * map->strides[2];
+      write((unsigned short*)(map->start + place), bits);
+    }
+}
+DEVICE void tma_store(const TensorMap* map, int x, int y, unsigned from) { tma_store(map, x, y, 0, from); }
+DEVICE void tma_store_commit() {}
+template <int GROUPS> DEVICE void tma_store_wait_read() {}
+DEVICE void fence_async_proxy() {}
 DEVICE void prefetch_tensor_map(const TensorMap*) {}
+DEVICE void wait_for_previous_kernel() {}
+DEVICE void launch_next_kernel() {}
+
+// Clusters of this kernel are run of one block: all of them would have the same shared memory here.
+#define CLUSTERED_KERNEL(threads, blocks) \
+  static_assert(blocks == 1, "one block"); \
+  static void
+DEVICE unsigned remote_address(unsigned, unsigned) { std::abort(); }
+DEVICE void mbarrier_arrive_remote(unsigned, unsigned) { std::abort(); }
+DEVICE void store_remote(unsigned, const float*) { std::abort(); }
+DEVICE void add_from_shared(float*, unsigned) { std::abort(); }
+
+struct NamedBarrier {
+  unsigned come, opened;
+};
+static NamedBarrier named_barriers[16];
+template <int THREADS_OF_BOTH> DEVICE void named_barrier_arrive(int number) {
+  NamedBarrier& barrier = named_barriers[number];
+  if (++barrier.come < THREADS_OF_BOTH) return;
+  barrier.come = 0;
+  ++barrier.opened;
+}
+template <int THREADS_OF_BOTH> DEVICE void named_barrier_sync(int number) {
+  const unsigned opened = named_barriers[number].opened;
+  named_barrier_arrive<THREADS_OF_BOTH>(number);
+  do machine.pause();
+  while (named_barriers[number].opened == opened);
+}
 
 template <int REGISTERS> DEVICE void decrease_registers() {}
 template <int REGISTERS> DEVICE void increase_registers() {}
@@ -408,7 +486,20 @@ DEVICE unsigned load_shared(unsigned from) { return load_shared(dynamic_shared.b
 template <int WORDS> DEVICE void load_shared(unsigned (&word)[WORDS], unsigned from) {
   load_shared(word, dynamic_shared.bytes + from);
 }
+template <template <int> class Chunk> DEVICE void load_shared(Chunk<16>& to, unsigned from) {
+  std::memcpy(&to, dynamic_shared.bytes + from, 16);
+}
 DEVICE void store_shared(unsigned to, unsigned word) { std::memcpy(dynamic_shared.bytes + to, &word, 4); }
+DEVICE void store_shared(unsigned to, const unsigned (&word)[4]) { std::memcpy(dynamic_shared.bytes + to, word, 16); }
+DEVICE void store_shared(unsigned to, unsigned short half) { std::memcpy(dynamic_shared.bytes + to, &half, 2); }
+DEVICE unsigned short load_shared_half(unsigned from) {
+  unsigned short half;
+  std::memcpy(&half, dynamic_shared.bytes + from, 2);
+  return half;
+}
+template <int BYTES> DEVICE void copy_async(unsigned to, const void* from, bool there) {
+  copy_async<BYTES>(dynamic_shared.bytes + to, from, there);
+}
 template <bool TRANSPOSED> DEVICE void load_matrices(unsigned (&block)[4], unsigned row) {
   load_matrices<TRANSPOSED>(block, dynamic_shared.bytes + row);
 }
@@ -462,4 +553,9 @@ DEVICE void emulated_product(float (&d)[COUNT][4], unsigned long long a, unsigne
   const int warp = thread_index() / 32 % 4;
   add_products<RIGHT_ROWS>(d, b, add, decode,
                            [&](int row, int k) { return element_of<false>(operand_of(a), warp * 16 + row, k); });
+}
+// The same of sums that are one array.
+template <bool RIGHT_ROWS, int COUNT, class Decode, class Left>
+DEVICE void emulated_product(float (&d)[COUNT], const Left& a, unsigned long long b, int add, Decode decode) {
+  emulated_product<RIGHT_ROWS>(reinterpret_cast<float(&)[COUNT / 4][4]>(d), a, b, add, decode);
 }

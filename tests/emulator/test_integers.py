@@ -17,7 +17,7 @@ from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
-from tests.emulator import emulate
+from tests.emulator import copy_engine, emulate
 from tests.support.kernels import programs, quantized
 
 INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
@@ -269,6 +269,18 @@ def test_images_are_padded_with_their_zero_point_where_they_are_quantized(kernel
     np.testing.assert_array_equal(got, np.pad(steps, ((0, 0), (1, 0), (2, 1), (0, 0)), constant_values=zero))
 
 
+@pytest.mark.parametrize(("channels", "terms"), [(16, 64), (64, 64), (80, 128), (128, 128)])
+def test_channels_that_fill_half_of_a_row_are_half_a_step(channels: int, terms: int) -> None:
+    """They are fetched and multiplied alone: what lies beside them in the row is another tap's, and none of theirs."""
+    fused, shapes = quantized.case(quantized.WINDOW, (2, 9, 8), 32, (3, 3, channels), attributes="pads = [1,1,1,1]")
+    plan = cuda.plan(fused, tuple(shapes), True, H200)
+    assert [m.box[0] for m in plan.tensor_maps[:2]] == [terms, terms]
+    assert f"constexpr int SLICES = {terms // 32};" in plan.kernel.text
+    inputs = quantized.drawn(shapes, INT8)
+    sums = copy_engine.convolved(plan, *inputs[:2])
+    np.testing.assert_array_equal(sums.reshape(2, 9, 8, 32), quantized.convolved(inputs, "pads = [1,1,1,1]"))
+
+
 @pytest.mark.parametrize("attributes", ["kernel_shape = [3,3]", "strides = [2,2]"])
 def test_windows_over_padded_images_with_a_zero_point(attributes: str) -> None:
     """As quantize_dynamic writes them, and as its zero point is subtracted: by one number for each filter."""
@@ -309,3 +321,79 @@ def test_launch_programs_of_quantized_results(arch: Arch) -> None:
         programs.agrees(fused, tuple(shapes), True, arch)
     fused, shapes = quantized.case(quantized.WINDOW, (2, 9, 8), 32, (3, 3, 32), attributes="pads = [1,1,1,1]")
     programs.agrees(fused, tuple(shapes), True, arch)
+
+
+WINDOWED = """(x, w, s, b, r, t, u, q, z) => (y) { i = Transpose <perm = [0,3,1,2]> (x) PACK
+  c = ConvInteger <ATTRIBUTES> (i, v) m = Transpose <perm = [0,2,3,1]> (c) BEHIND }"""
+
+
+def windows_of(x: np.ndarray, w: np.ndarray, groups: int, pads: int, stride: int) -> np.ndarray:
+    """Return the exact sums of windows over images, term by term; w [filters, rows, columns, channels of a group]."""
+    x, w = np.pad(x.astype(np.int64), ((0, 0), (pads, pads), (pads, pads), (0, 0))), w.astype(np.int64)
+    seen = np.lib.stride_tricks.sliding_window_view(x, w.shape[1:3], (1, 2))[:, ::stride, ::stride]
+    seen = seen.reshape(*seen.shape[:3], groups, -1, *seen.shape[4:])
+    sums = np.einsum("nhwgcrs,gorsc->nhwgo", seen, w.reshape(groups, -1, *w.shape[1:]))
+    return np.asarray(sums.reshape(*sums.shape[:3], -1))
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize(
+    ("template", "channels", "filters", "groups", "kernel", "stride", "size"),
+    [
+        ("direct", 3, 64, 1, 7, 2, (21, 19)),
+        ("direct", 3, 32, 1, 3, 2, (33, 30)),
+        ("direct", 4, 24, 1, 3, 1, (9, 11)),
+        ("direct", 6, 10, 1, 5, 1, (8, 9)),
+        ("direct", 32, 32, 4, 3, 1, (9, 8)),
+        ("direct", 1, 8, 1, 3, 1, (16, 16)),
+        ("depthwise", 32, 32, 32, 3, 1, (14, 15)),
+        ("depthwise", 32, 32, 32, 3, 2, (15, 14)),
+        ("depthwise", 48, 48, 48, 5, 1, (7, 9)),
+        ("depthwise", 7, 7, 7, 3, 1, (9, 9)),
+        ("depthwise", 16, 16, 16, 7, 1, (28, 30)),
+    ],
+)
+def test_windows_of_few_channels(
+    template: str,
+    channels: int,
+    filters: int,
+    groups: int,
+    kernel: int,
+    stride: int,
+    size: tuple[int, int],
+    aligned: bool,
+) -> None:
+    """First layers, groups and depthwise ones: 8-bit images and filters, exact sums, 8 bits written."""
+    depthwise, pads = template == "depthwise", kernel // 2
+    pack = f"v = Transpose <perm = [{'2,3,0,1' if depthwise else '0,3,1,2'}]> (w)"
+    attributes = f"group = {groups}, strides = [{stride}, {stride}], pads = [{pads}, {pads}, {pads}, {pads}]"
+    text = WINDOWED.replace("PACK", pack).replace("<ATTRIBUTES>", f"<{attributes}>").replace("BEHIND", quantized.BEHIND)
+    types = (UINT8, INT8, FLOAT, FLOAT, INT8, FLOAT, INT8, FLOAT, INT8)
+    fused = ops.op(text, types, (INT8,), template)
+    places = tuple(-(-n // stride) for n in size)
+    each = (filters, kernel, kernel, channels // groups)
+    shapes = [(2, *size, channels), each, (filters,), (filters,), (2, *places, filters), (), (), (), ()]
+    inputs = quantized.drawn(shapes, INT8)
+    sums = windows_of(inputs[0], inputs[1], groups, pads, stride)
+    if depthwise:
+        inputs[1] = np.ascontiguousarray(inputs[1].transpose(1, 2, 0, 3))
+    plan = cuda.plan(fused, tuple(np.shape(i) for i in inputs), aligned, A100)
+    (got,) = emulate.run(plan, inputs, [np.int8], aligned)
+    quantized.assert_same_steps(got, quantized.wanted(sums, inputs))
+
+
+@pytest.mark.parametrize("dtype", [INT8, UINT8])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_the_greatest_of_8_bits_is_an_integer(dtype: int, channels: int) -> None:
+    """Padding is no element: not the 0 that a load beside the image gives."""
+    text = """(x) => (y) { i = Transpose <perm = [0,3,1,2]> (x)
+      p = MaxPool <kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]> (i)
+      y = Transpose <perm = [0,2,3,1]> (p) }"""
+    fused, limits = ops.op(text, (dtype,), (dtype,), "depthwise"), np.iinfo(ops.NUMPY[dtype])
+    x = np.random.default_rng(0).integers(limits.min, limits.min + 100, (2, 9, 12, channels)).astype(limits.dtype)
+    plan = cuda.plan(fused, (x.shape,), True, A100)
+    assert "using Sum = int;" in plan.kernel.text
+    (got,) = emulate.run(plan, [x], [limits.dtype])
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=limits.min)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
+    np.testing.assert_array_equal(got, windows.max((-1, -2)))

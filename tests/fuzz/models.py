@@ -89,6 +89,12 @@ OPERATORS = (
     "Cast",
     "QuantizeLinear",
     "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "ConvInteger",
+    "QLinearMatMul",
+    "QLinearConv",
+    "QLinearAdd",
     "LSTM",
     "Squeeze",
     "OneHot",
@@ -125,7 +131,8 @@ def seeds() -> tuple[bytes, ...]:
         for value in [v for v in model.graph.value_info if v.name not in named]:
             dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
             dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-            model.graph.initializer.append(numpy_helper.from_array(np.asarray(noise.random(dims), dtype), value.name))
+            drawn = noise.integers(0, 100, dims) if dtype.itemsize == 1 else noise.random(dims)
+            model.graph.initializer.append(numpy_helper.from_array(np.asarray(drawn, dtype), value.name))
             model.graph.value_info.remove(value)
         found.append(model.SerializeToString(deterministic=True))
     return tuple(found)

@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 import models
 from models.survey.samples import FOLDER, SUFFIX, unpacked
+from tests.support.quantized_models import in_few_bits
 from tests.support.small import halved
 
 TEXTS = Path(__file__).with_name("graphs")
@@ -27,6 +28,10 @@ SMALL: dict[str, dict[str, Any]] = {
 """The architectures of `models`, of a few layers, with sizes that kernels take."""
 
 
+IN_FEW_BITS = ("plain-llama_decode-dynamo-18-float16-static", "transformers-qwen2-trace-17-float16-dynamic")
+"""Language models whose weights may have 4 bits, too: what is found around the products is the same."""
+
+
 def graphs() -> dict[str, Callable[[], onnx.ModelProto]]:
     """Return what makes each model, by its name."""
     return {
@@ -40,7 +45,12 @@ def graphs() -> dict[str, Callable[[], onnx.ModelProto]]:
             path.name.removesuffix(SUFFIX): partial(_packed, path)
             for path in sorted(FOLDER.glob(f"*{SUFFIX}"))
         },
+        **{f"{name}-int4": partial(_in_few_bits, name) for name in IN_FEW_BITS},
     }  # fmt: skip
+
+
+def _in_few_bits(name: str) -> onnx.ModelProto:
+    return in_few_bits(_packed(FOLDER / f"{name}{SUFFIX}"))
 
 
 def _packed(path: Path) -> onnx.ModelProto:

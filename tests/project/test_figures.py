@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click import ClickException
@@ -92,6 +93,7 @@ def row(commit: str, day: str = "2026-11-20", **values: Any) -> Row:
 def test_the_tables_of_the_pages_are_what_was_measured() -> None:
     """Nobody writes a number into them."""
     assert tables.faults(read()) == []
+    assert tables.chart_fault(read()) == ""
 
 
 def test_a_table_that_differs_is_a_fault_and_is_written_anew(tmp_path: Path) -> None:
@@ -335,3 +337,17 @@ def test_a_converted_file_stands_beside_its_native_twin() -> None:
     rows = {"precision": {"resnet50": Row(Stamp("2026-11-23T00:00:00+00:00", "a" * 10, **MACHINE), 1.0, values)}}
     (line,) = [line for line in tables.TABLES["precision"](rows).splitlines() if line.startswith("| resnet50")]
     assert line == "| resnet50 | 300 | 100 | **101** | +1.0% | **2.97x** | 2 of 40 |"
+
+
+def test_the_chart_of_the_front_page_is_what_was_published(tmp_path: Path) -> None:
+    """A bar for each model and for torch.compile where it has the same run; a file that differs is written anew."""
+    rows = read()
+    (tmp_path / "docs" / "data").mkdir(parents=True)
+    assert "python -m bench.figures write" in tables.chart_fault(rows, tmp_path)
+    assert list(tables.chart_written(rows, tmp_path)) == ["docs/data/speedup.svg"]
+    assert list(tables.chart_written(rows, tmp_path)) == []
+    chart = ElementTree.parse(tmp_path / "docs" / "data" / "speedup.svg").getroot()
+    fused = [bar for bar in chart.iter("{http://www.w3.org/2000/svg}rect") if bar.get("class") == "fused"]
+    assert len(fused) == len(rows["models"]) + 1  # and the key
+    factors = [text.text for text in chart.iter("{http://www.w3.org/2000/svg}text") if text.get("class") == "number"]
+    assert "2.56x" in factors

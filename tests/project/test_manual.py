@@ -85,8 +85,9 @@ def test_a_drawing_shows_what_became_one_kernel(site: dict[str, str]) -> None:
 
 
 def test_the_front_page_has_a_drawing(site: dict[str, str]) -> None:
-    """Of a rule, with a link to it; in the repository the place shows nothing."""
-    assert site["index.md"].count("<svg") == 2
+    """Of a rule, with a link to it, and the chart; in the repository one place shows nothing, the other an image."""
+    assert site["index.md"].count("<svg") == 3
+    assert site["index.md"].count('<svg class="speedup"') == 1
     assert "[softmax](rules/softmax.md)" in site["index.md"]
     assert "<svg" not in (ROOT / "README.md").read_text(encoding="utf-8")
 

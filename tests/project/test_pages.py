@@ -50,9 +50,14 @@ def test_the_tutorial(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(DOCS / "TUTORIAL.md", folder, capsys) == 3
 
 
+def test_how_it_works_on_one_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model, its fused form, the body of an op, and that both compute the same."""
+    assert run(DOCS / "ONE_MODEL.md", folder, capsys) == 4
+
+
 def test_why_it_was_not_fused_and_what_was_made(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the small model that the page makes."""
-    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 8
+    assert run(DOCS / "EXPLAIN.md", folder, capsys) == 9
 
 
 def test_what_the_page_of_quantized_models_quotes() -> None:

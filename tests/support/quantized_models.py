@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 from onnxruntime import quantization
 
+from onnxfuse.symbolic.packing import Packing
 from tests.support.small import parse
 
 IMAGES = """g (float[N,3,8,8] x) => (float[N,10] y) {
@@ -119,3 +120,41 @@ def _written(quantize: Callable[[Path], None]) -> ModelProto:
         path = Path(folder, "quantized.onnx")
         quantize(path)
         return onnx.load(path)
+
+
+def in_few_bits(model: ModelProto, bits: int = 4, block: int = 32) -> ModelProto:
+    """Return the model with MatMulNBits in the place of MatMuls by weights [k, n] whose columns are whole blocks."""
+    made = onnx.ModelProto.FromString(model.SerializeToString())
+    weights = {t.name: t for t in made.graph.initializer}
+    for node in made.graph.node:
+        tensor = weights.get(node.input[1]) if node.op_type == "MatMul" else None
+        if tensor is None or len(tensor.dims) != 2 or tensor.dims[0] % block or tensor.dims[1] % 8:
+            continue
+        packed, scales = few_bits(numpy_helper.to_array(tensor), bits, block)
+        names = [f"{tensor.name}.packed", f"{tensor.name}.scales"]
+        if names[0] not in weights:
+            made.graph.initializer.extend(map(numpy_helper.from_array, (packed, scales), names))
+            weights.update({t.name: t for t in made.graph.initializer[-2:]})
+        node.op_type, node.domain, node.input[1:] = "MatMulNBits", "com.microsoft", names
+        k, n = tensor.dims
+        node.attribute.extend(
+            helper.make_attribute(*one) for one in {"K": k, "N": n, "bits": bits, "block_size": block}.items()
+        )
+    read = {name for node in made.graph.node for name in node.input}
+    kept = [t for t in made.graph.initializer if t.name in read]
+    del made.graph.initializer[:]
+    made.graph.initializer.extend(kept)
+    if all(o.domain != "com.microsoft" for o in made.opset_import):
+        made.opset_import.add(domain="com.microsoft", version=1)
+    return made
+
+
+def few_bits(weight: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a weight [k, n] as MatMulNBits reads it, without zero points: packed numbers and scales [n, blocks]."""
+    packing = Packing(bits, block, len(weight))
+    blocks = weight.T.astype(np.float32).reshape(weight.shape[1], packing.blocks, block)
+    extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)
+    scales = (-extreme / packing.middle).astype(weight.dtype)  # of either sign, so that the extreme is the number 0
+    steps = np.rint(blocks / np.where(scales == 0, 1, scales).astype(np.float32)) + packing.middle
+    numbers = steps.clip(0, 2 * packing.middle - 1).astype(np.uint8)
+    return packing.pack(numbers.reshape(len(numbers), -1)), scales[..., 0]

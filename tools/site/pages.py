@@ -16,23 +16,30 @@ Menu = list[tuple[str, "str | Menu"]]
 
 WRITTEN = {
     "index.md": "README.md",
+    "install.md": "docs/INSTALL.md",
     "tutorial.md": "docs/TUTORIAL.md",
     "your_fusion.md": "docs/YOUR_FUSION.md",
+    "guides/how_it_works.md": "docs/ONE_MODEL.md",
     "guides/verify.md": "docs/VERIFY.md",
     "guides/explain.md": "docs/EXPLAIN.md",
     "guides/measuring.md": "docs/MEASURING.md",
     "guides/first_run.md": "docs/FIRST_RUN.md",
     "guides/quantized.md": "docs/QUANTIZED.md",
     "guides/pipeline.md": "docs/PIPELINE.md",
+    "guides/from_trtexec.md": "docs/FROM_TRTEXEC.md",
+    "guides/torch_compile.md": "docs/TORCH_COMPILE.md",
+    "guides/models_from.md": "docs/MODELS_FROM.md",
     "guides/serving.md": "docs/SERVING.md",
     "guides/example_pipeline.md": "examples/README.md",
     "guides/example_cpp.md": "examples/cpp/README.md",
+    "guides/example_docker.md": "examples/docker/README.md",
     "guides/example_ray.md": "examples/ray/README.md",
     "rules/index.md": "docs/RULES.md",
     "rules/language.md": "rules/README.md",
     "reference/commands.md": "docs/COMMANDS.md",
     "reference/python.md": "docs/PYTHON.md",
     "reference/kernel_pack.md": "docs/KERNEL_PACK.md",
+    "reference/topics.md": "docs/TOPICS.md",
     "reference/glossary.md": "docs/GLOSSARY.md",
     "performance/models.md": "docs/SPEED.md",
     "performance/kernels.md": "models/PERFORMANCE.md",
@@ -45,7 +52,7 @@ WRITTEN = {
     "project/contributing.md": "CONTRIBUTING.md",
     "project/decisions.md": "docs/dev/DECISIONS.md",
     "project/models.md": "models/README.md",
-    "project/security.md": "SECURITY.md",
+    "project/security.md": "docs/SECURITY.md",
     "project/changelog.md": "CHANGELOG.md",
 }
 """Pages that people write, by the place on the site; they read well in the repository, too."""
@@ -65,30 +72,34 @@ GROUPS = {
 def menu() -> Menu:
     """Return the menu."""
     return [
-        ("onnxfuse", "index.md"),
+        ("onnxfuse", "index.md"), ("Install", "install.md"),
         ("Tutorial", [("A verified speed-up", "tutorial.md"), ("A fusion of your own", "your_fusion.md")]),
         ("Guides", [
-            ("How verify judges", "guides/verify.md"), ("Why was it not fused?", "guides/explain.md"),
+            ("How it works", "guides/how_it_works.md"), ("How verify judges", "guides/verify.md"),
+            ("Why was it not fused?", "guides/explain.md"),
             ("Measuring", "guides/measuring.md"), ("The first run, and new shapes", "guides/first_run.md"),
             ("Quantized models", "guides/quantized.md"), ("In a pipeline", "guides/pipeline.md"),
+            ("Where models come from", "guides/models_from.md"),
+            ("From trtexec", "guides/from_trtexec.md"), ("Beside torch.compile", "guides/torch_compile.md"),
             ("Serving without Python", "guides/serving.md"),
             ("Examples", [
                 ("A pipeline", "guides/example_pipeline.md"), ("C++", "guides/example_cpp.md"),
-                ("Ray Serve", "guides/example_ray.md"),
+                ("Docker and Triton", "guides/example_docker.md"), ("Ray Serve", "guides/example_ray.md"),
             ]),
         ]),
         ("Rules", [("What fuses", "rules/index.md"), ("The rule language", "rules/language.md"), *_groups()]),
         ("Reference", [
             ("Commands", [("At a glance", "reference/commands.md"), *_commands()]),
             ("Python", [("At a glance", "reference/python.md"), *_python()]),
-            ("Kernel packs", "reference/kernel_pack.md"), ("Glossary", "reference/glossary.md"),
+            ("Find a topic", "reference/topics.md"), ("Kernel packs", "reference/kernel_pack.md"),
+            ("Glossary", "reference/glossary.md"),
         ]),
         ("Performance", [
             ("Models", "performance/models.md"), ("Kernels", "performance/kernels.md"),
             ("Survey of exports", "performance/survey.md"), ("Attention", "performance/attention.md"),
         ]),
         ("The project", [
-            ("How it works", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
+            ("Through the code", "project/how_it_works.md"), ("Adding to it", "project/adding.md"),
             ("Integers", "project/integers.md"), ("Costs", "project/costs.md"),
             ("Decisions", "project/decisions.md"), ("Contributing", "project/contributing.md"),
             ("Sample models", "project/models.md"), ("Security", "project/security.md"),
@@ -128,6 +139,7 @@ def pages() -> dict[str, str]:
     for place, source in WRITTEN.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         text = DRAWING.sub(lambda mark: rule_page.drawn(mark[1]), text)
+        text = CHART.sub(lambda mark: _inline(mark[1]), text)
         found[place] = turned(text, source, place, places, linked)
     for one in rules:
         found[place_of_rule(one.name)] = rule_page.page(one)
@@ -141,6 +153,8 @@ def pages() -> dict[str, str]:
 
 DRAWING = re.compile(r"^<!-- drawing: (\w+) -->$", re.MULTILINE)
 """Where the site shows a rule at work; elsewhere the comment shows nothing."""
+CHART = re.compile(r"^!\[[^\]]*\]\((\S+\.svg)\)$", re.MULTILINE)
+"""A chart of the repository, which the site has in the page itself, in the colors that the reader chose."""
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -168,6 +182,10 @@ def turned(text: str, source: str, place: str, places: dict[str, str], linked: s
         parts += [LINK.sub(link, text[end : code.start()]), code[0]]
         end = code.end()
     return "".join([*parts, LINK.sub(link, text[end:])])
+
+
+def _inline(path: str) -> str:
+    return f'<div class="scroll">{(ROOT / path).read_text(encoding="utf-8").strip()}</div>'
 
 
 def _source(path: str) -> str:

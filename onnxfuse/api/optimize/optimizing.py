@@ -36,6 +36,7 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.support.log import LOG
 from onnxfuse.support.progress import Steps, counting, silent
 from onnxfuse.support.screen import Blocks, Screen
 
@@ -138,7 +139,7 @@ class Optimized(Screen):
             "notes": report.notes,
             "phases": {k: round(v, 3) for k, v in report.seconds.items()},
             "not_met": [request_options.requirement_line(report, r) for r in missed],
-            "why": [line for r in missed for line in why(report, r)],
+            "why": {request_options.requirement_line(report, r): why(report, r) for r in missed},
         }
         if self.options.shapes:
             facts["shapes"] = {name: list(sizes) for name, sizes in self.options.shapes.items()}
@@ -224,7 +225,13 @@ def _optimize(model: Model, options: Options, progress: Steps) -> Optimized:
         result = replace(result, dumped=dumped.write(result.model))
     if result.tuned is not None:
         result.tuned.attach(result.model)
-    return replace(result, sizes=(before, io.size(result.model)), seconds=time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    LOG.info("optimized %s: %s; %.1f s", _named(origin.source), result.report.verdict, seconds)
+    return replace(result, sizes=(before, io.size(result.model)), seconds=seconds)
+
+
+def _named(source: Source) -> str:
+    return source.graph.name if isinstance(source, ModelProto) else str(source)
 
 
 def _write_ledger(result: Optimized, record: Ledger | None) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OPERATORS, REMAINING = 6, 3
 """Maximum rows of each table, so that everything fits one screen."""
+OPERATORS_SHOWN = 2
+"""Maximum operators that are named in a row."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, repeated: Rep
         yield from _target(facts, f"onnxfuse verify {source} {target}{repeated.of_verify()}")
     if "left" in facts:
         named = "" if facts["source"] == STREAM else f"{source} "
-        yield from _remaining(facts["left"], f"onnxfuse explain {named}--at NODE{repeated.of_explain()}")
+        yield from remaining(facts["left"], REMAINING, f"onnxfuse explain {named}--at NODE{repeated.of_explain()}")
     if "dump" in facts:
         yield from _dump(facts["dump"])
     if "compiled" in facts:
@@ -80,8 +82,8 @@ def _verdict(facts: Mapping[str, Any]) -> Blocks:
     nodes = facts["nodes"]
     for line in facts["not_met"]:
         yield Line(f"[bold red]not met:[/] {escape(line)}; nothing was written", fold=True)
-    for line in dict.fromkeys(facts["why"]):
-        yield Line(f"  why: {escape(line)}")
+        for reason in facts["why"].get(line, ()):
+            yield Line(f"  why: {escape(reason)}")
     if "undone" in facts:
         yield Line(
             f"[bold green]undone:[/] {plural(facts['undone'], 'fused node')} "
@@ -165,31 +167,39 @@ def _operators(operators: dict[str, dict[str, int]]) -> Blocks:
     yield Rows(table)
 
 
-def _remaining(remaining: dict[str, Any], explain_command: str) -> Blocks:
-    """Yield the remaining operators with the highest costs, each with the reason why the largest was not fused.
+def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) -> Blocks:
+    """Yield the plain nodes that are left by reason, most expensive first.
 
     `explain_command` is the command that explains one of them.
     """
-    if remaining["note"]:
-        yield Line(escape(remaining["note"]), style="dim")
-    if not remaining["kinds"]:
+    if left["note"]:
+        yield Line(escape(left["note"]), style="dim")
+    if not left["kinds"]:
         return
-    sizes = ", ".join(f"{name}={n}" for name, n in remaining["sizes"].items())
+    sizes = ", ".join(f"{name}={n}" for name, n in left["sizes"].items())
     at = f" at {escape(sizes)}" if sizes else ""
-    table = plain_table("left", "launches", "MB", "of all", "because", right=("launches", "MB", "of all"))
-    for kind in remaining["kinds"][:REMAINING]:
+    table = plain_table("not fused", "launches", "MB", "share", "because", right=("launches", "MB", "share"))
+    for kind in left["kinds"][:limit]:
         why = kind["why"] or "no rule matches it"
         table.add_row(
-            f"{kind['nodes']} {escape(kind['op'])}",
-            str(kind["launches"]),
-            f"{kind['bytes'] / 1e6:.1f}",
-            f"{kind['share']:.0%}",
+            escape(_operators_of(kind)),
+            *(("", "", "") if left["note"] else (str(kind["launches"]), f"{kind['bytes'] / 1e6:.1f}", _share(kind))),
             escape(f"{kind['at']}: {why}"),
         )
     table.columns[-1].min_width = PROSE
     yield Rows(table, ("because",), names=True)
-    share = f"of all: share of the time estimated{at} from bytes and launches"
-    yield Line(share, "dim", hint=f"; details: {explain_command}")
+    estimated = "" if left["note"] else f"share: of the time of a run, estimated{at} from bytes and launches"
+    yield Line(estimated, "dim", hint=f"{'; ' * bool(estimated)}one node in detail: {explain_command}")
+
+
+def _operators_of(kind: Mapping[str, Any]) -> str:
+    shown = [f"{n} {op}" for op, n in [*kind["operators"].items()][:OPERATORS_SHOWN]]
+    others = kind["nodes"] - sum([*kind["operators"].values()][:OPERATORS_SHOWN])
+    return ", ".join(shown) + f", {others} more" * bool(others)
+
+
+def _share(kind: Mapping[str, Any]) -> str:
+    return "<1%" if 0 < kind["share"] < 0.005 else f"{kind['share']:.0%}"
 
 
 def _guard(guard: dict[str, Any], fused: int) -> Blocks:

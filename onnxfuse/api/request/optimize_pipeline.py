@@ -9,6 +9,7 @@ from onnx import ModelProto
 from onnxfuse.api.request import options as request_options
 from onnxfuse.api.request.origin import Origin
 from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.model import ort_fusions
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
@@ -38,7 +39,11 @@ class OptimizePipeline:
             if self.tuned is not None:
                 unfuse(model)
                 choices = self.tuned.choices(model, rules)
-            return pipeline.run(model, rules, progress, choices, opens=refusal, again=self._reload, freeze=self.freeze)
+            report = pipeline.run(
+                model, rules, progress, choices, opens=refusal, again=self._reload, freeze=self.freeze
+            )
+        report.notes += [*filter(None, (ort_fusions.left(report.before, report.after),))]
+        return report
 
     def reoptimizer(self, rules: Sequence[Rule], progress: Steps, reports: list[OptimizeReport]) -> "Reoptimize":
         """Return a function that optimizes with some rules disabled; `reports` receives the report of each run."""

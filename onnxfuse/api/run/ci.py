@@ -1,5 +1,6 @@
 """Check the models of a repository against its `onnxfuse.toml` and `onnxfuse.lock`."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from onnxfuse.api.request.options import Options, check_applies, missed, require
 from onnxfuse.api.run import running
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
-from onnxfuse.contract.config import LOCK, Contract, ModelEntry
+from onnxfuse.contract.config import Contract, ModelEntry
 from onnxfuse.contract.lock import (
     Change,
     Lock,
@@ -27,7 +28,7 @@ from onnxfuse.contract.lock import (
     write_lock,
 )
 from onnxfuse.files import io
-from onnxfuse.files.atomic_write import check_no_links, together
+from onnxfuse.files.atomic_write import as_model_error, check_no_links, together
 from onnxfuse.options.functions import CiChecks
 from onnxfuse.options.groups import PROVIDERS
 from onnxfuse.options.schema import filled
@@ -55,8 +56,8 @@ class Outcome:
     locked: ModelLock | None = None
     not_met: list[str] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    why: list[str] = field(default_factory=list)
-    """Nearest misses of the rules that lost a fusion."""
+    why: dict[str, list[str]] = field(default_factory=dict)
+    """The causes of what was not met or regressed, by its line, where they are known."""
     strict: bool = False
     """Whether every difference from the lock counts."""
     models: Mapping[str, onnx.ModelProto] = field(default_factory=dict)
@@ -65,9 +66,9 @@ class Outcome:
     """Notes on its figures."""
 
     @property
-    def lost(self) -> list[Change]:
+    def regressed(self) -> list[Change]:
         """Regressions."""
-        return [c for c in self.changes if c.lost]
+        return [c for c in self.changes if c.regressed]
 
     @property
     def is_right(self) -> bool:
@@ -81,7 +82,7 @@ class Outcome:
             return self.error.exit_code
         if self.verified is not None and not self.verified["ok"]:
             return MISMATCH
-        return EXPECTATION_NOT_MET if self.not_met or self.lost or (self.strict and self.changes) else 0
+        return EXPECTATION_NOT_MET if self.not_met or self.regressed or (self.strict and self.changes) else 0
 
     def row(self) -> tuple[str, ...]:
         """Return the results in one row: name, nodes, fusions, verdict of verify, speed-up, verdict."""
@@ -105,7 +106,7 @@ class Outcome:
         )
 
     def lines(self, lock: str) -> Blocks:
-        """Return what was missed, lost and noted; `lock`: the lock file, as markup."""
+        """Return what was missed, what regressed and why, and the notes; `lock`: the lock file, as markup."""
         name = escape(self.entry.name)
         if self.error is not None:
             yield Line(f"[bold red]{name}:[/] {escape(f'{self.error}')}", fold=True)
@@ -116,12 +117,12 @@ class Outcome:
         elif self.verified is not None:
             for line in self.verified["original_broken"]:
                 yield Line(f"[yellow]{name}:[/] {escape(line)}", fold=True)
-        for line in self.not_met:
-            yield Line(f"[bold red]{name}: not met:[/] {escape(line)}", fold=True)
-        for change in self.lost:
-            yield Line(f"[bold red]{name}: lost:[/] {escape(str(change))} [dim](against {lock})[/]", fold=True)
-        for line in dict.fromkeys(self.why):
-            yield Line(f"  why: {escape(line)}", fold=True)
+        failed = [("not met", line, "") for line in self.not_met]
+        failed += [("regressed", str(change), f" [dim](against {lock})[/]") for change in self.regressed]
+        for title, line, against in failed:
+            yield Line(f"[bold red]{name}: {title}:[/] {escape(line)}{against}", fold=True)
+            for reason in self.why.get(line, ()):
+                yield Line(f"  why: {escape(reason)}", fold=True)
         for line in self.notes:
             yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
         if self.entry.output is not None and self.optimized is not None and self.optimized["target"] is not None:
@@ -142,8 +143,8 @@ class Outcome:
             "verify": self.verified,
             "bench": self.benched,
             "not_met": self.not_met,
-            "lost": [str(c) for c in self.lost],
-            "changed": [str(c) for c in self.changes if not c.lost],
+            "regressed": [str(c) for c in self.regressed],
+            "changed": [str(c) for c in self.changes if not c.regressed],
             "why": self.why,
             "notes": self.notes,
         }
@@ -165,6 +166,16 @@ class CiResult(Screen):
     update: bool = False
     """Whether every difference counts, and whether the lock was to be written."""
 
+    @property
+    def accept(self) -> str:
+        """The command that makes the differences from the lock its new contents; empty if there is none.
+
+        A lock file is only written for models that compute the same and meet their requirements.
+        """
+        differs = bool(self.changed) or any(o.changes for o in self.outcomes)
+        accepted = differs and all(o.is_right for o in self.outcomes)
+        return shlex.join(["onnxfuse", "ci", str(self.config), "--update"]) if accepted else ""
+
     def screen(self) -> Blocks:
         """Return a table of the models, what each misses, and the differences from the lock."""
         config, lock = escape(str(self.config)), escape(str(self.lock))
@@ -183,15 +194,15 @@ class CiResult(Screen):
         for outcome in self.outcomes:
             yield from outcome.lines(lock)
         changed = [str(c) for c in self.changed] + [
-            f"{o.entry.name}: {c}" for o in self.outcomes for c in o.changes if not c.lost
+            f"{o.entry.name}: {c}" for o in self.outcomes for c in o.changes if not c.regressed
         ]
         if changed:
             color = "bold red" if self.locked else "dim"
             yield Line(f"[{color}]changed since {lock}:[/]", fold=True)
             for line in changed:
                 yield Line(f"  {escape(line)}", style="dim", fold=True)
-            if all(o.is_right for o in self.outcomes):  # else no lock file is written
-                yield advice(f"keep it: onnxfuse ci {config} --update")
+        if self.accept:
+            yield advice(f"if this is intended, accept it: {escape(self.accept)}")
         if self.lock_state == "absent" and not self.exit_code:
             yield Line(f"no {lock} yet", "dim", hint=f": onnxfuse ci {config} --update writes it")
         if self.update and self.lock_state != "written":
@@ -207,6 +218,7 @@ class CiResult(Screen):
             "lock": str(self.lock),
             "lock_state": self.lock_state,
             "changed": [str(c) for c in self.changed],
+            "accept": self.accept,
             "models": [o.as_dict() for o in self.outcomes],
         }
 
@@ -231,7 +243,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
         raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
     selected = read_config(config, names)
     config = selected.path
-    lock_file = config.with_suffix(LOCK)
+    lock_file = contract_file.lock_of(config)
     if update:
         check_no_links(lock_file, lock_file.parent)
     old_lock = None if update else read_lock(lock_file)
@@ -325,6 +337,8 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
         _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
+        with as_model_error(entry.output):
+            entry.output.parent.mkdir(parents=True, exist_ok=True)
         pending.enter_context(
             io.saving(optimized.model, entry.output, external_data=optimized.external_data, opens=optimized.opens())
         )
@@ -336,8 +350,9 @@ def _require(outcome: Outcome, optimized: Optimized) -> None:
     """Record every fusion and size that does not meet its requirement."""
     entry, size = outcome.entry, optimized.sizes[1]
     for required in missed(optimized.report, entry.require):
-        outcome.not_met.append(requirement_line(optimized.report, required))
-        outcome.why += why(optimized.report, required)
+        line = requirement_line(optimized.report, required)
+        outcome.not_met.append(line)
+        outcome.why[line] = why(optimized.report, required)
     nodes = optimized.report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
         outcome.not_met.append(f"nodes<={entry.nodes}: {plural(nodes, 'node')}")
@@ -379,7 +394,7 @@ def _bench(outcome: Outcome, required: float) -> None:
 
 
 def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, old_lock: Lock) -> None:
-    """Record differences from the lock, and for a lost fusion what stopped the rule."""
+    """Record differences from the lock and why, for a lost fusion what stopped the rule."""
     name = outcome.entry.name
     locked_before = old_lock.models.get(name)
     outcome.changes += compare(
@@ -387,7 +402,9 @@ def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, o
     )
     if outcome.verified is not None and locked_before is not None:
         outcome.changes += beyond_tolerance(locked_before, outcome.verified, name)
-    for change in outcome.lost:
+    for change in outcome.regressed:
+        reasons = [*change.why]
         if locked_before is not None and change.what.startswith("fusions by "):
             rule = change.what.removeprefix("fusions by ")
-            outcome.why += near_misses.why(report, rule, locked_before.places.get(rule, ()))
+            reasons += near_misses.why(report, rule, locked_before.places.get(rule, ()))
+        outcome.why[str(change)] = [*dict.fromkeys(reasons)]

@@ -16,6 +16,7 @@ from onnxfuse.options import COMMANDS, schema
 from onnxfuse.options.commands import STREAM
 from onnxfuse.options.kinds import extents
 from onnxfuse.options.schema import Argument, Field
+from onnxfuse.support import manual
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
 
 STDIN = "stdin.onnx"
@@ -151,12 +152,18 @@ def command_names(context: click.Context, _: click.Parameter, incomplete: str) -
     return [name for name in COMMANDS if name.startswith(incomplete) and not context.params.get("call")]
 
 
+def page_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the pages of the documentation whose names start with a prefix; nothing after the first word."""
+    return [name for name in manual.pages() if name.startswith(incomplete) and not context.params.get("words")]
+
+
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem] | list[str]]
 COMPLETE: Mapping[str, Completer] = {
     "rules": rule_names,
     "optional rules": optional_rule_names,
     "nodes": node_names,
     "commands": command_names,
+    "pages": page_names,
 }
 
 
@@ -183,10 +190,12 @@ def _argument(name: str, argument: Argument) -> click.Argument:
         "model": ModelFile(),
         "outline": ModelFile(weights=False),
         "words": click.Choice(argument.words),
+        "folder": click.Path(path_type=Path, file_okay=False, exists=True),
     }
+    default: dict[str, Any] = {"default": Path()} if argument.kind == "folder" else {}
     return click.Argument(
         [name], metavar=argument.metavar, type=kinds.get(argument.kind), required=argument.required,
-        nargs=-1 if argument.many else 1, shell_complete=COMPLETE.get(argument.complete),
+        nargs=-1 if argument.many else 1, shell_complete=COMPLETE.get(argument.complete), **default,
     )  # fmt: skip
 
 
@@ -215,11 +224,22 @@ def _option(one: Field, group: type) -> click.Option:
     )  # fmt: skip
 
 
+class _Words(click.Choice[str]):
+    """A choice of words, which have other names, too; help lists the words alone."""
+
+    def __init__(self, words: Sequence[str], aliases: Mapping[str, str]) -> None:
+        super().__init__(words)
+        self.aliases = aliases
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        return super().convert(self.aliases.get(value, value), parameter, context)
+
+
 def _word(one: Field) -> Any:
     """Return click's type of one word of an option."""
     kind, option = one.kind, one.option
     if option.words or kind.words:
-        return click.Choice([*option.words] or kind.words)
+        return _Words([*option.words] or kind.words, kind.aliases)
     if option.from_flag is not None:
         return click.FloatRange(0, min_open=True)
     if kind.parser == "integer":

@@ -3,6 +3,7 @@
 A command whose options include them gets the argument `outputs`, and `outputs.write(...)` writes all of them.
 """
 
+import dataclasses
 import os
 import platform
 import shlex
@@ -21,6 +22,7 @@ from onnxfuse.files import io
 from onnxfuse.files.atomic_write import add, same_file, writable
 from onnxfuse.options.schema import fields
 from onnxfuse.support.errors import OnnxfuseError, UsageError
+from onnxfuse.support.plurals import agreeing, plural
 
 Models = Mapping[str, "onnx.ModelProto | Path | str"]
 """The models of a command by side: `before`, `after`."""
@@ -33,6 +35,8 @@ class Outputs:
     report: Path | None = None
     junit: Path | None = None
     markdown: Path | None = None
+    sarif: Path | None = None
+    badge: Path | None = None
 
     def write(
         self,
@@ -69,12 +73,16 @@ class Outputs:
             }
             graphs_by_name = {name: sides for name, sides in graphs.items() if sides}
             io.write_text(self.report, reporting.page(command, facts, graphs_by_name, command_line(), environment()))
+        if self.sarif is not None:
+            io.write_text(self.sarif, reporting.sarif(checks, environment()["onnxfuse"]))
+        if self.badge is not None:
+            io.write_text(self.badge, reporting.badge("onnxfuse", _held(facts), ok=bool(facts["ok"])))
         if self.markdown is not None:
             add(self.markdown, reporting.markdown(command, facts).encode())
 
     def check(self) -> None:
         """Raise for a file that cannot be written before the work starts."""
-        for target in (self.report, self.junit, self.markdown):
+        for target in vars(self).values():
             if target is not None:
                 writable(target)
 
@@ -82,7 +90,7 @@ class Outputs:
 def with_reports(run: Callable[..., int], group: type, given: Mapping[str, Any]) -> int:
     """Run a command that takes its report files as the argument `outputs`; its failure goes into them, too."""
     named = dict(given)
-    outputs = Outputs(named.pop("report"), named.pop("junit"), named.pop("markdown"))
+    outputs = Outputs(**{one.name: named.pop(one.name) for one in dataclasses.fields(Outputs) if one.name in named})
     outputs.check()
     _check_distinct(group, given)
     try:
@@ -98,6 +106,15 @@ def with_reports(run: Callable[..., int], group: type, given: Mapping[str, Any])
         }
         replace(outputs, report=None).write(name, facts)
         raise
+
+
+def _held(facts: Mapping[str, Any]) -> str:
+    """Return how many models hold, for a badge."""
+    models = facts.get("models")
+    if models is None:
+        return "error"
+    good = sum(model["ok"] for model in models)
+    return f"{good} of {plural(models, 'model')} {agreeing(good, 'holds', 'hold', of=models)}"
 
 
 def _check_distinct(group: type, given: Mapping[str, Any]) -> None:

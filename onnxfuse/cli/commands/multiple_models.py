@@ -99,8 +99,10 @@ def _screen(every: Sequence[dict[str, Any]], code: int) -> Blocks:
         table.add_row(*_row(facts))
     yield Rows(table)
     for facts in every:
-        for line in (*facts.get("not_met", ()), *facts.get("why", ())):
+        for line in facts.get("not_met", ()):
             yield Line(f"[bold red]{escape(facts['source'])}: not met:[/] {escape(line)}")
+            for reason in facts["why"].get(line, ()):
+                yield Line(f"  why: {escape(reason)}")
         for note in facts.get("notes", ()):
             yield Line(f"[yellow]{escape(facts['source'])}: note:[/] {escape(note)}")
         if "precision" in facts:

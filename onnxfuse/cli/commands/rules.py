@@ -60,7 +60,8 @@ def _listed(rules: Sequence["Rule"], built_in: Sequence[library.BuiltIn]) -> Blo
         table.add_row(step.name, f"built in, {step.phase}", escape(step.summary))
     yield Rows(table)
     yield Line(
-        "order: rules of --rules, then of packs; by priority, template, length of the pattern (rules/README.md)\n"
+        "order: rules of --rules, then of packs; by priority, template, length of the pattern "
+        "(onnxfuse docs rule-language)\n"
         "to explain one: onnxfuse rules NAME",
         "dim",
         fold=True,

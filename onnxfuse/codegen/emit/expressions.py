@@ -315,7 +315,8 @@ def _statement(program: BodyProgram, index: int, done: frozenset[str]) -> str:
         source = program.values[value.args[0]].dtype
         expression = _small_cast(program, value, args[0], done) or _cast(args[0], source, value.dtype)
     else:
-        expression = expression_of(value.op, args)
+        near = value.op == scalar.steps and value.args[0] in _rounded_sums(program)
+        expression = expression_of(value.op, args) if not near else f"math::near_steps({', '.join(args)})"
         if value.op.half and value.dtype in SIXTEEN_BITS:
             expression = expression.replace("math::", "math16::")
         if value.op == scalar.div and value.dtype in SIXTEEN_BITS and value.args[1] in _shared(program):
@@ -348,6 +349,20 @@ def _shared(program: BodyProgram) -> frozenset[int]:
     return frozenset(shared)
 
 
+@lru_cache(maxsize=1024)
+def _rounded_sums(program: BodyProgram) -> frozenset[int]:
+    """Return the numbers that are computed from exact int32 sums, and rounded thereby: their last bit means nothing."""
+    sums, rounded = set[int](), set[int]()
+    for index, value in enumerate(program.values):
+        if not isinstance(value, Apply) or value.dtype != TensorProto.FLOAT:
+            continue
+        if value.op == scalar.cast and program.values[value.args[0]].dtype == TensorProto.INT32:
+            sums.add(index)
+        elif not (sums | rounded).isdisjoint(value.args):
+            rounded.add(index)
+    return frozenset(rounded)
+
+
 def _small_cast(program: BodyProgram, value: Apply, operand: str, done: frozenset[str]) -> str:
     """Return the conversion between float and a small integer as a sum; empty if it is none."""
     (arg,) = value.args
@@ -362,7 +377,8 @@ def _whole(program: BodyProgram, index: int, operand: str, done: frozenset[str])
     value = program.values[index]
     if isinstance(value, Apply) and f"v{index}" not in done:
         if value.op in (scalar.steps, scalar.line_inside):
-            return f"math::int_of_{value.op}({', '.join(_operand(program, a, done) for a in value.args)})"
+            near = "near_" if value.op == scalar.steps and value.args[0] in _rounded_sums(program) else ""
+            return f"math::int_of_{near}{value.op}({', '.join(_operand(program, a, done) for a in value.args)})"
         zero = constant(program.values, value.args[-1])
         if value.op == scalar.add and zero is not None:
             number = value.args[0]

@@ -74,6 +74,6 @@ def constants(facts: Mapping[str, bool | int], number: str = "int") -> str:
 
 def identifier(name: str) -> str:
     """Return `name` as a C identifier that is neither a keyword nor a name in the templates."""
-    text = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)[-NAME_LENGTH:]
+    text = re.sub("[^0-9A-Za-z]", "_", name[-NAME_LENGTH:])
     text = text if text and not text[0].isdigit() else f"k{text}"
     return text if re.search(r"_[0-9a-f]{10}$", text) else f"{text}_kernel"

@@ -5,9 +5,10 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handlers, handles
 from onnxfuse.codegen.program.builder import Term
-from onnxfuse.codegen.program.program import Contraction
+from onnxfuse.codegen.program.program import Contraction, Unpacked
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.packing import packing_of
 
 CONTRACTION: Handlers = {}
 INT32 = int(TensorProto.INT32)
@@ -43,6 +44,26 @@ def _gemm(node: BodyNode) -> tuple[Term, ...]:
     if bias is not None and beta != 0.0:
         value = value + _scaled(bias, beta)
     return (value.cast(product.dtype),)
+
+
+@handles(CONTRACTION, ops.MatMulNBits)
+def _matmul_few_bits(node: BodyNode) -> tuple[Term, ...]:
+    """The product by a weight in few bits; its bias is added in float32."""
+    packing = packing_of(node.number)
+    if packing.reason is not None:
+        raise node.refusal(f"with {packing.reason}")
+    if node.optional(4) is not None:
+        raise node.refusal("with an order of its terms of its own (g_idx)")
+    if node.number("weight_prepacked", 0):
+        raise node.refusal("with a weight that is reordered for one GPU (weight_prepacked)")
+    a, packed, scales, zeros, bias = node.real(0), node.term(1), node.real(2), node.optional(3), node.optional(5)
+    if a.dtype != scales.dtype or packed.dtype != TensorProto.UINT8:
+        raise node.refusal(f"of {' and '.join(element_types.name(t.dtype) for t in (a, packed, scales))}")
+    zeros_packed = zeros is not None and zeros.dtype == TensorProto.UINT8
+    read = (packed, scales) if zeros is None else (packed, scales, zeros)
+    weight = node.builder.term(Unpacked(tuple(t.index for t in read), packing, zeros_packed, a.dtype))
+    product = node.builder.term(Contraction((a.index, weight.index), (-1, -1), 1, accumulator(a.dtype), a.dtype))
+    return (product if bias is None else product + bias,)
 
 
 @handles(CONTRACTION, ops.MatMulInteger)

@@ -102,6 +102,8 @@ class Term(Scalar):
             return self
         values = self.builder.values
         value = values[self.index]
+        if isinstance(value, Constant) and holds(to, self.dtype):  # a zero point: what is known of sums with it is kept
+            return self.builder.constant(value.value, to, value.shape)
         if isinstance(value, Apply) and value.op == scalar.cast:
             source = Term(self.builder, value.args[0])
             # Quantized and dequantized at once, or the other way around.

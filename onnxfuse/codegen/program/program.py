@@ -7,7 +7,7 @@ a pooling the reduction of a window.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from onnxfuse.ops.scalar import Function
 from onnxfuse.ops.shapes.products import reduced
 from onnxfuse.symbolic.branching import remembered
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
+from onnxfuse.symbolic.packing import Packing
 
 Shape = tuple[int, ...]
 
@@ -118,6 +119,30 @@ class Contraction:
 
 
 @dataclass(frozen=True)
+class Unpacked:
+    """A weight [n, k] that is stored in few bits: (number - zero point) * scale of its block."""
+
+    args: tuple[int, ...]
+    """Indices of earlier values: the packed numbers, the scales [n, blocks] and, if there are any, the zero points."""
+    packing: Packing
+    zeros_packed: bool
+    """Whether the zero points are packed like the numbers, rather than of the scales' type, one for each block."""
+    dtype: int
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Return its shape, [n, k], from those of its arguments. Raises `UnsupportedError` if these do not agree."""
+        packing, n = self.packing, shapes[0][0]
+        zeros = (n, packing.zero_bytes if self.zeros_packed else packing.blocks)
+        expected = ((n, packing.blocks, packing.block_bytes), (n, packing.blocks), zeros)
+        for shape, wanted in zip(shapes, expected, strict=False):
+            if shape != wanted:
+                raise UnsupportedError(
+                    f"a weight of {packing.bits} bits of shape {list(shape)}, expected {list(wanted)}"
+                )
+        return (n, packing.terms)
+
+
+@dataclass(frozen=True)
 class Resample:
     """Images [batch, channels, rows, columns], interpolated linearly."""
 
@@ -143,7 +168,7 @@ class Attend:
     dtype: int
 
 
-Value = Input | Constant | Apply | Reduce | Move | SlidingWindow | Contraction | Resample | Attend
+Value = Input | Constant | Apply | Reduce | Move | SlidingWindow | Unpacked | Contraction | Resample | Attend
 
 
 @dataclass(frozen=True)
@@ -245,6 +270,8 @@ class BodyProgram:
                     shapes.append(movement_maps.shape(how, tuple(shapes[a] for a in args)))
                 case SlidingWindow(args=args):
                     shapes.append(_seen(value, tuple(shapes[a] for a in args)))
+                case Unpacked(args=args):
+                    shapes.append(value.shape(tuple(shapes[a] for a in args)))
                 case Contraction(args=(left, right)):
                     window = isinstance(self.values[left], SlidingWindow)
                     shapes.append((_convolved if window else _multiplied)(value, shapes[left], shapes[right]))
@@ -264,6 +291,8 @@ def refuse_cores(program: BodyProgram, where: str) -> None:
                 raise UnsupportedError(f"a window over images in {where}")
             case Contraction():
                 raise UnsupportedError(f"a matrix product in {where}")
+            case Unpacked():
+                raise UnsupportedError(f"a weight of few bits in {where}")
             case Resample():
                 raise UnsupportedError(f"a Resize by linear interpolation in {where}")
             case Attend():
@@ -275,8 +304,8 @@ def refuse_cores(program: BodyProgram, where: str) -> None:
 def arguments(value: Value) -> tuple[int, ...]:
     """Return the indices of a value's operands."""
     match value:
-        case Apply(args=args) | Move(args=args) | SlidingWindow(args=args) | Contraction(args=args) | Attend(args=args):
-            return args
+        case Apply() | Move() | SlidingWindow() | Unpacked() | Contraction() | Attend():
+            return value.args
         case Reduce(arg=arg) | Resample(arg=arg):
             return (arg,)
         case _:

@@ -16,6 +16,7 @@ from onnxfuse.codegen.program.program import (
     Reduce,
     Resample,
     SlidingWindow,
+    Unpacked,
     Value,
     arguments,
 )
@@ -84,7 +85,7 @@ def depth_first(program: BodyProgram, roots: Sequence[int]) -> tuple[int, ...]:
 def with_arguments(value: Value, index_of: dict[int, int]) -> Value:
     """Return the value with its operands at other indices."""
     match value:
-        case Apply() | Move() | SlidingWindow() | Attend():
+        case Apply() | Move() | SlidingWindow() | Unpacked() | Attend():
             return replace(value, args=tuple(index_of[a] for a in value.args))
         case Contraction(args=(left, right)):
             return replace(value, args=(index_of[left], index_of[right]))

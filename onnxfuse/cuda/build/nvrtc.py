@@ -5,6 +5,7 @@ import hashlib
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.build.gpu import arch_of
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.support.errors import KernelError, NoCompilerError
+from onnxfuse.support.log import LOG
 
 _lock = threading.Lock()
 _compiling: dict[str, threading.Lock] = {}
@@ -49,12 +51,13 @@ def is_compiled(kernel: KernelSource, device: int) -> bool:
 def build(kernel: KernelSource, arch: Arch, flags: tuple[str, ...] = (), *, ptx: bool = False) -> tuple[bytes, str]:
     """Return (cubin or PTX, compiler log) of `kernel`, bypassing the cache. `-Xptxas=-v` in `flags` logs the
     registers."""
-    nvrtc = _nvrtc()
+    nvrtc, start = _nvrtc(), time.perf_counter()
     program = nvrtc.createProgram(kernel.text, f"{kernel.entry}.cu", (), ())
     try:
         target = f"compute_{arch.number}" if ptx else arch.name
         nvrtc.compileProgram(program, (*kernel.flags, f"-arch={target}", *flags))
         image = nvrtc.getPTX(program) if ptx else _whole(nvrtc.getCUBIN(program))
+        LOG.info("compiled %s for %s in %.2f s", kernel.entry, target, time.perf_counter() - start)
         return image, nvrtc.getProgramLog(program).rstrip("\0")
     except nvrtc.NVRTCError as error:
         raise KernelError(
@@ -150,6 +153,6 @@ def _nvrtc() -> Any:
     except (ImportError, RuntimeError) as error:
         raise NoCompilerError(
             f"NVRTC, the CUDA compiler library, cannot be loaded: {error}",
-            "pip install 'onnxfuse[cuda]'",
+            "pip install 'onnxfuse[nvrtc]'",
         ) from error
     return nvrtc

@@ -47,6 +47,17 @@ DEVICE unsigned block_from_end() {
   return block;
 }
 DEVICE unsigned thread_index() { return threadIdx.x; }
+// Four of the bytes of a (0 to 3) and b (4 to 7), whose numbers are the digits of the selector, the last one's first.
+DEVICE unsigned select_bytes(unsigned a, unsigned b, unsigned selector) { return __byte_perm(a, b, selector); }
+// sum + the products of four bytes each, signed or not.
+template <bool A_SIGNED, bool B_SIGNED> DEVICE int add_products_of_bytes(unsigned a, unsigned b, int sum) {
+  int result;
+  if constexpr (A_SIGNED && B_SIGNED) asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+  else if constexpr (A_SIGNED) asm("dp4a.s32.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+  else if constexpr (B_SIGNED) asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+  else asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+  return result;
+}
 DEVICE void wait_for_block() { __syncthreads(); }
 // Whether it holds for any thread of the block, for which all wait.
 DEVICE bool any_of_block(bool holds) { return __syncthreads_or(holds); }

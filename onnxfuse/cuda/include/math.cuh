@@ -56,6 +56,17 @@ DEVICE int int_of_steps(float x, float scale, float low, float high) {  // its l
   return (int)bits_of_float(above_whole(x, scale, low, high));
 }
 
+// The same of a number that has been rounded before, as a product's sum times its scales: one multiply-add. Another step
+// than the quotient's is nearest where the number lies within its own rounding of the middle of two.
+DEVICE float near_whole(float x, float scale, float low, float high) {
+  const float each = 1 / scale, least = ::lesser(low * scale, high * scale), most = ::greater(low * scale, high * scale);
+  return ::fmaf(::greater(::lesser(x, most), least), each, WHOLE);
+}
+DEVICE float near_steps(float x, float scale, float low, float high) { return near_whole(x, scale, low, high) - WHOLE; }
+DEVICE int int_of_near_steps(float x, float scale, float low, float high) {  // its last 16 bits
+  return (int)bits_of_float(near_whole(x, scale, low, high));
+}
+
 // The whole number nearest to x * slope + offset. Without an offset the sum rounds the product.
 DEVICE float line_above_whole(float x, float slope, float offset) {
   return offset == 0 ? ::fmaf(x, slope, WHOLE) : ::fmaf(x, slope, offset) + WHOLE;

@@ -116,10 +116,14 @@ template <int W> DEVICE Pack<bf16, W> packed_bf16(const float (&value)[W]) {
   return pack;
 }
 
-template <int W> DEVICE void store_values(f16* to, const float (&value)[W]) { store<W>(to, packed_f16<W>(value)); }
-template <int W> DEVICE void store_values(bf16* to, const float (&value)[W]) { store<W>(to, packed_bf16<W>(value)); }
+// The same by the type that a pointer is of.
+template <int W> DEVICE Pack<f16, W> packed_as(f16*, const float (&value)[W]) { return packed_f16<W>(value); }
+template <int W> DEVICE Pack<bf16, W> packed_as(bf16*, const float (&value)[W]) { return packed_bf16<W>(value); }
+template <int W, class T> DEVICE Pack<T, W> packed_as(T*, const typename Stored<T>::Value (&value)[W]) {
+  return packed<T, W>(value);
+}
 template <int W, class T> DEVICE void store_values(T* to, const typename Stored<T>::Value (&value)[W]) {
-  store<W>(to, packed<T, W>(value));
+  store<W>(to, packed_as<W>(to, value));
 }
 
 // n / d for n below half of Index's range, without a division (Granlund and Montgomery, 1994).

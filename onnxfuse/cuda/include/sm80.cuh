@@ -49,6 +49,36 @@ DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) {
                : "memory");
 }
 
+// word & mask | base in one instruction: of two constants the compiler makes two.
+DEVICE unsigned masked_onto(unsigned word, unsigned mask, unsigned base) {
+  unsigned result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(base));
+  return result;
+}
+// Differences of pairs of 16-bit floats, rounded to nearest even.
+DEVICE unsigned minus_f16x2(unsigned a, unsigned b) {
+  unsigned word;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+}
+DEVICE unsigned minus_bf16x2(unsigned a, unsigned b) {
+  unsigned word;  // 1 a - b
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(0x3f803f80u), "r"(b ^ 0x80008000u));
+  return word;
+}
+
+// Products of them.
+DEVICE unsigned product_f16x2(unsigned a, unsigned b) {
+  unsigned word;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  return word;
+}
+DEVICE unsigned product_bf16x2(unsigned a, unsigned b) {
+  unsigned word;  // a b - 0
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(0x80008000u));
+  return word;
+}
+
 // Four blocks of eight rows of 16 bytes, spread over the lanes as PTX says of ldmatrix; lane i says where row i % 8 of
 // block i / 8 lies. TRANSPOSED: of elements of 16 bits, with rows and columns exchanged.
 template <bool TRANSPOSED> DEVICE void load_matrices(unsigned (&block)[4], SharedAddress row) {

@@ -7,6 +7,7 @@ from onnxfuse.fusion.region.make_op import Realization
 from onnxfuse.fusion.steps.movement import not_movement
 from onnxfuse.fusion.steps.pointwise import not_pointwise
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rules.language import predicate
 from onnxfuse.rules.language.fuse_table import ANY_MOVEMENT, THROUGH_LIBRARY, Anchor, Fuse
 from onnxfuse.rules.match.cause import Cause
@@ -70,7 +71,7 @@ def _library_can(graph: Graph, anchor: Anchor, match: Match) -> bool:
 
 def takes(graph: Graph, node: Node, around: GraphContext) -> bool:
     """Return whether some rule's kernel starts at `node` and absorbs its pointwise followers."""
-    alone = node in around.alone or node.order < 0 or bool(node.domain)
+    alone = node in around.alone or node.order < 0 or node.domain == DOMAIN
     return not alone and any(isinstance(anchored(graph, a, node, around), Match) for a in around.heads.get(node.op, ()))
 
 

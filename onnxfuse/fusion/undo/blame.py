@@ -24,7 +24,7 @@ Wrong = Callable[[ModelProto], str | None]
 Again = Callable[[Collection[str]], tuple[ModelProto, OptimizeReport]]
 """Optimizes the original again without these rules, and returns model and report."""
 
-SEE = "Check what the rule asks of element types, ranks and the operator set: rules/README.md."
+SEE = "Check what the rule asks of element types, ranks and the operator set: onnxfuse docs rule-language."
 
 PLEASE = "please report it: the fault is onnxfuse's, not the model's"
 

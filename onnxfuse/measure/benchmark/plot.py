@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 KINDS = (".png", ".svg", ".pdf")
-COLOURS = {"original": "#5b6b7b", "fused": "#1a7f37"}
-ROOF = "#8250df"
+COLORS = {"original": "#5b6b7b", "fused": "#1a7f37", "compiled": "#8250df"}
+"""Of models, here and in the chart of the front page; the roofline has the last one."""
 TERA = 1e12
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (1, 3)))
 
@@ -40,7 +40,9 @@ def draw(report: BenchmarkReport, path: Path) -> None:
     _latency(axes[0], report)
     if roofed:
         _roofline(axes[1], report)
-    figure.suptitle(f"{report.summary}\n{report.environment.get('device', '')}", fontsize=10)
+    for one in axes:
+        one.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"{report.summary}\n{report.environment.get('device', '')}", fontsize=10, x=0.01, ha="left")
     picture = BytesIO()
     figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=150)
     io.write_bytes(path, picture.getvalue())
@@ -65,7 +67,7 @@ def _latency(axes: "Axes", report: BenchmarkReport) -> None:
         axes.plot(
             *zip(*points, strict=True),
             marker="o",
-            color=COLOURS[model],
+            color=COLORS[model],
             linestyle=STYLES[settings.index(setting) % len(STYLES)],
             label=f"{model}: {setting}",
         )
@@ -99,11 +101,11 @@ def _roofline(axes: "Axes", report: BenchmarkReport) -> None:
     high = max([x for *_, x, _ in spots] + knees) * 4
     for style, (element, peak) in zip(STYLES, peaks.items(), strict=False):
         xs, ys = [low, peak / memory, high], [low * memory, peak, peak]
-        axes.plot(xs, ys, color=ROOF, linestyle=style, label=f"{element}: {peak:.3g} TFLOP/s")
+        axes.plot(xs, ys, color=COLORS["compiled"], linestyle=style, label=f"{element}: {peak:.3g} TFLOP/s")
     if not peaks:
-        axes.plot([low, high], [low * memory, high * memory], color=ROOF)
+        axes.plot([low, high], [low * memory, high * memory], color=COLORS["compiled"])
     for model, name, intensity, rate in spots:
-        axes.scatter(intensity, rate, color=COLOURS[model], zorder=3)
+        axes.scatter(intensity, rate, color=COLORS[model], zorder=3)
         label_offset = (5, -9) if model == "original" else (5, 4)
         axes.annotate(f"{model} {name}", (intensity, rate), textcoords="offset points", xytext=label_offset, fontsize=7)
     axes.set_xscale("log")

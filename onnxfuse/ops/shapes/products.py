@@ -31,6 +31,13 @@ def gemm(node: ShapeNode) -> list[Dims]:
     return [multiplied(node.shape(0), node.shape(1), axes)]
 
 
+def packed(node: ShapeNode) -> list[Dims]:
+    """Return the shape of a product by a weight in few bits, whose sizes are attributes."""
+    a, k = node.shape(0), node.attribute("K")
+    want(bool(a) and may_equal(a[-1], k), lambda: f"a product of shape {a} by a weight of {k} terms")
+    return [(*a[:-1], node.attribute("N"))]
+
+
 def einsum(node: ShapeNode) -> list[Dims]:
     """Return the shape of an Einsum without an ellipsis."""
     terms, arrow, result = str(node.attribute("equation"), "ascii").replace(" ", "").partition("->")

@@ -54,6 +54,10 @@ Beside = Callable[[Graph, Node, str, RunLayout, int], Mapping[str, RunLayout] | 
 """Return the layouts of a node's other values, from the layout of one of them; None if they cannot be determined."""
 
 
+PRODUCTS = (ops.MatMul, ops.MatMulInteger)
+"""Operators that contract the last axis of their first input; without zero points."""
+
+
 # ---- analysis
 
 
@@ -61,7 +65,9 @@ def carried(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) 
     """Return the layouts of a node's other values; None unless it propagates runs, and maps zeros to zeros."""
     if node.has(Trait.ARITHMETIC):
         return of_elements(graph, node, value, layout, size)
-    own: Mapping[str, Beside] = {ops.MatMul: _of_product, ops.Reshape: _of_reshape, ops.Split: _of_split}
+    own: Mapping[str, Beside] = {
+        **dict.fromkeys(PRODUCTS, _of_product), ops.Reshape: _of_reshape, ops.Split: _of_split,
+    }  # fmt: skip
     return own.get(node.op, _of_axes)(graph, node, value, layout, size)
 
 
@@ -105,7 +111,9 @@ def _around(graph: Graph, runs: Runs) -> list[Node]:
 def _of_product(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) -> Mapping[str, RunLayout] | None:
     """A product by a weight produces or reads runs; a product of two values contracts or preserves their axis."""
     del size
-    left, right, result = *node.inputs, node.outputs[0]
+    if any(node.inputs[2:]):
+        return None
+    left, right, result = *node.inputs[:2], node.outputs[0]
     ranks = {v: graph.type(v).rank or 0 for v in (left, right, result)}
     behind = layout.axis - ranks[value]  # counted from the end
     if graph.is_constant(right):
@@ -241,7 +249,7 @@ def pad_runs(graph: Graph, runs: Runs) -> None:
             retarget(graph, node, target)
         elif node.op == ops.Split:
             _resize_splits(graph, node, runs)
-        elif node.op == ops.MatMul or node.has(Trait.ARITHMETIC):
+        elif node.op in PRODUCTS or node.has(Trait.ARITHMETIC):
             _pad(graph, node, runs)
     for value in runs.layouts:
         type_ = graph.type(value)
@@ -261,11 +269,11 @@ def _resize_splits(graph: Graph, node: Node, runs: Runs) -> None:
 
 def _pad(graph: Graph, node: Node, runs: Runs) -> None:
     """Pad a node's constants that have one value per element with zeros, to match its padded operands or result."""
-    at = 1 if node.op == ops.MatMul else one_constant(graph, node)  # the weight's other factor may be a weight, too
+    at = 1 if node.op in PRODUCTS else one_constant(graph, node)  # the weight's other factor may be a weight, too
     array = None if at is None else graph.constant(node.inputs[at])
     if at is None or array is None or array.size == 1:
         return
-    if node.op == ops.MatMul:
+    if node.op in PRODUCTS:
         for value, axis in ((node.inputs[0], 0), (node.outputs[0], 1)):
             array = runs.padded(array, axis) if value in runs.layouts else array
     else:

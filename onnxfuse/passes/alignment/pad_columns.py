@@ -14,9 +14,23 @@ from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.ops import Trait
-from onnxfuse.passes.alignment.pad_channels import RunLayout, carried, of_elements, one_constant, pad_runs, reached
+from onnxfuse.passes.alignment.pad_channels import (
+    PRODUCTS,
+    RunLayout,
+    carried,
+    of_elements,
+    one_constant,
+    pad_runs,
+    reached,
+)
 
-FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+SUMS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT32)
+
+ALIGNED_BYTES = 16
+"""The same of 8-bit integers, which TMA loads and stores in rows of whole 16 bytes.
+
+Networks of 24 or 40 channels: 100352 x 24, of 8 bits, is written as 32 columns and read as 32 terms.
+"""
 
 MOST_TIMES = 2
 """Maximum growth factor of the number of columns."""
@@ -26,13 +40,14 @@ MOST_TIMES = 2
 def pad_columns(graph: Graph) -> bool:
     """Pads the columns of products to a size that kernels take, in the weights on both sides."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == ops.MatMul and not n.domain]:
+    for node in [n for n in graph.nodes if n.op in PRODUCTS and not n.domain]:
         (result,) = node.outputs
         type_, weight = graph.type(result), graph.type(node.inputs[1]).shape
         columns = weight[-1] if weight is not None and graph.is_constant(node.inputs[1]) else None
-        if type_.dtype not in FLOATS or not type_.rank or not isinstance(columns, int) or columns % ALIGNED == 0:
+        aligned = ALIGNED if node.op == ops.MatMul else ALIGNED_BYTES
+        if type_.dtype not in SUMS or not type_.rank or not isinstance(columns, int) or columns % aligned == 0:
             continue
-        width = -(-columns // ALIGNED) * ALIGNED
+        width = -(-columns // aligned) * aligned
         layout = RunLayout(type_.rank - 1, 1)
         runs = None if width > MOST_TIMES * columns else reached(graph, {result: layout}, columns, width, _carried)
         if runs is not None:

@@ -12,6 +12,7 @@ from onnxfuse.graph.channels import LAST, channels_last_array, has_form, to_firs
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model import schema
+from onnxfuse.model.derived_names import CHANNELS_LAST
 from onnxfuse.shapes.types import Dim, ValueType
 
 
@@ -38,7 +39,7 @@ class ChannelsLastWriter(Rewriter):
     def last(self, value: str) -> str:
         """Return the name of the channels-last form of a value."""
         if value not in self.names:
-            self.names[value] = self.value(f"{value}.nhwc", channels_last_type(self.graph.type(value)))
+            self.names[value] = self.value(f"{value}{CHANNELS_LAST}", channels_last_type(self.graph.type(value)))
         return self.names[value]
 
     def first(self, value: str) -> str:

@@ -14,6 +14,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
+from onnxfuse.model.derived_names import SHIFTED
 
 OTHER: Mapping[int, tuple[int, type[np.integer], int]] = {
     TensorProto.INT8: (-128, np.uint8, 128), TensorProto.UINT8: (128, np.int8, -128),
@@ -37,7 +38,7 @@ def _activation(node: Node, to: Rewriter) -> bool:
         return False
     to.old = (node, *readers)
     zero = to.constant(f"{node.inputs[2]}.0", np.zeros(graph.type(node.inputs[2]).static_shape or (), other[0]))
-    to.copy(node, {2: zero}, hint=f"{value}.shifted", output_dtype=None)
+    to.copy(node, {2: zero}, hint=f"{value}{SHIFTED}", output_dtype=None)
     shifted = to.nodes[-1].output[0]
     for reader in readers:
         to.copy(reader, {0: shifted, 2: ""})
@@ -49,7 +50,7 @@ def _weight(node: Node, to: Rewriter) -> bool:
     if array is None or other is None:
         return False
     shifted = (array.astype(np.int16) + other[1]).astype(other[0])
-    to.copy(node, {0: to.constant(f"{node.inputs[0]}.shifted", shifted), 2: ""})
+    to.copy(node, {0: to.constant(f"{node.inputs[0]}{SHIFTED}", shifted), 2: ""})
     return True
 
 

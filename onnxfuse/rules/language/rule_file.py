@@ -120,12 +120,22 @@ def parts_file() -> Path:
 
 
 @cache
-def shared_parts() -> Parts:
-    """Return the shared parts that all rule files may use by name."""
+def _shared() -> tuple[Parts, Mapping[str, list[str]]]:
     text, data = _read(parts_file())
     reader = Reader(parts_file(), text, spellings=True, parts={})
-    reader.keys(data, {"part"}, "the file of parts")
-    return read_parts(reader, reader.want(data, "part", dict, "the file of parts"), {})
+    reader.keys(data, {"part", "conditions"}, "the file of parts")
+    reader.name_conditions(data)
+    return read_parts(reader, reader.want(data, "part", dict, "the file of parts"), {}), reader.conditions
+
+
+def shared_parts() -> Parts:
+    """Return the shared parts that all rule files may use by name."""
+    return _shared()[0]
+
+
+def shared_conditions() -> Mapping[str, list[str]]:
+    """Return the shared conditions that all rule files may use by name."""
+    return _shared()[1]
 
 
 @cache
@@ -166,6 +176,7 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     text, data = _read(path)
     shared = shared_parts()
     reader = Reader(path, text, spellings=spellings, parts=shared)
+    reader.conditions.update(shared_conditions())
     keys = {"summary", "optional", "priority", "conditions", "part", "rewrite", "fuse", "channels_last", "example"}
     reader.keys(data, keys, "a rule file")
     reader.name_conditions(data)
@@ -176,9 +187,12 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
     layout = reader.layout(data) if "channels_last" in data else None
     if not rewrites and fuse is None and layout is None:
-        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See rules/README.md.")
+        raise RuleError(
+            f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See onnxfuse docs rule-language."
+        )
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
-    files = (path, parts_file()) if any(re.search(rf"= {name} ?[<(]", text) for name in shared) else (path,)
+    uses = [rf"= {name} ?[<(]" for name in shared] + [rf"\b{name}\b" for name in shared_conditions()]
+    files = (path, parts_file()) if any(re.search(use, text) for use in uses) else (path,)
     priority = reader.optional(data, "priority", int, 0)
     optional = reader.optional(data, "optional", str, "")
     if "optional" in data and (not optional.strip() or "\n" in optional):
@@ -191,7 +205,11 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         text = read_text(path)
         return text, read_toml(text)
     except (OSError, ValueError) as error:
-        raise RuleError(f"{path}: {error}", "See rules/README.md.") from None
+        raise RuleError(f"{path}: {error}", "See onnxfuse docs rule-language.") from None
+
+
+WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+"""A name in a condition."""
 
 
 class Reader:
@@ -204,7 +222,7 @@ class Reader:
         self.parts = parts
         """The parts that patterns may use by name."""
         self.conditions: dict[str, list[str]] = {}
-        """The conditions that the file names."""
+        """The conditions that have a name."""
         self.places: dict[str, str] = {}
         """Memoized text searches: each anchor looks up each of its conditions again."""
 
@@ -351,11 +369,13 @@ class Reader:
         for key in table:
             if key not in allowed:
                 near = did_you_mean(key, allowed) or f" It may have: {', '.join(sorted(allowed))}."
-                raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See rules/README.md.")
+                raise RuleError(
+                    f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See onnxfuse docs rule-language."
+                )
 
     def want(self, table: dict[str, Any], key: str, kind: type, what: str) -> Any:
         if key not in table:
-            raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See rules/README.md.")
+            raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See onnxfuse docs rule-language.")
         return self.optional(table, key, kind, None)
 
     def lines(self, table: dict[str, Any], key: str) -> list[str]:
@@ -367,15 +387,27 @@ class Reader:
             near = did_you_mean(unknown, set(self.conditions))
             raise RuleError(
                 f"{self.place(unknown)}: '{unknown}' is no condition, and [conditions] does not name it.{near}",
-                "See rules/README.md.",
+                "See onnxfuse docs rule-language.",
             )
-        return [each for line in lines for each in self.conditions.get(line, [line])]
+        return [each for line in lines for each in self._opened(line)]
+
+    def _opened(self, line: str) -> list[str]:
+        """Return the conditions of a name, or the condition that the line is, with those of the names in it."""
+        if line in self.conditions:
+            return self.conditions[line]
+        for name in WORD.findall(line):
+            if name in self.conditions:
+                whole = " and ".join(f"({one})" for one in self.conditions[name])
+                line = re.sub(rf"\b{name}\b", f"({whole})", line)
+        return [line]
 
     def name_conditions(self, data: dict[str, Any]) -> None:
         """Read [conditions]: names under which several tables of the file share conditions."""
         for name in (table := self.optional(data, "conditions", dict, {})):
             if not name.isidentifier():
-                raise RuleError(f"{self.place(name)}: '{name}' is no name for conditions", "See rules/README.md.")
+                raise RuleError(
+                    f"{self.place(name)}: '{name}' is no name for conditions", "See onnxfuse docs rule-language."
+                )
             self.conditions[name] = self.lines(table, name)
 
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:

@@ -56,4 +56,5 @@ def hint(cause: Cause) -> str:
 
 def without_names(reason: str) -> str:
     """Return a reason without names that differ between layers, so that equal reasons share one row."""
+    reason = re.sub(r"(?<=: that is )(\w+) [^,]*(?=, before it$)", r"a \1", reason)
     return re.sub(r"(value )?'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", reason)

@@ -312,7 +312,7 @@ def _with(pattern: Pattern, call: PatternNode, alternative: Alternative) -> Patt
     if len(call.inputs) > len(part.inputs) or len(call.outputs) != len(part.outputs):
         raise RuleError(
             f"{pattern.place}: {call.op} is used as {_arity(call)}; a spelling of it has {_arity(part)}",
-            "See rules/README.md, 'Patterns'.",
+            "See onnxfuse docs rule-language, 'Patterns'.",
         )
     more = part.inputs[len(call.inputs) :]
     names = dict(zip(part.inputs, call.inputs, strict=False)) | dict(zip(part.outputs, call.outputs, strict=True))
@@ -364,7 +364,7 @@ def parse_function(text: str, origin: str) -> onnx.FunctionProto:
     try:
         return model_text.parse_function(header + text.strip())
     except ModelError as error:
-        raise RuleError(f"{origin}: {error}", "See rules/README.md, 'Patterns'.") from None
+        raise RuleError(f"{origin}: {error}", "See onnxfuse docs rule-language, 'Patterns'.") from None
 
 
 def _arity(of: PatternNode | Pattern) -> str:

@@ -26,7 +26,7 @@ TEXTS = (
 )
 """Description for `onnxfuse rules --predicates`."""
 
-SEE = "See rules/README.md, 'Shapes'."
+SEE = "See onnxfuse docs rule-language, 'Shapes'."
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from onnxfuse.runtime.engine.cuda_provider import outside_captures
 from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel, Shape, words_of
 from onnxfuse.runtime.kernels.programs import next_number, rooms
 from onnxfuse.support.errors import KernelError, ModelError
+from onnxfuse.support.log import LOG
 from onnxfuse.support.plurals import plural
 
 Kernels = str | Path | Literal[False] | None
@@ -46,6 +47,7 @@ def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) ->
     except PackError as fault:
         _warn(pack_path, f"{fault}", model)
         return None
+    LOG.info("kernel pack %s is opened", pack_path)
     return _of_ops(pack, ops, model)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import onnxruntime
+from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 from rich.markup import escape
 
 from onnxfuse.cuda import arch_of
@@ -26,6 +27,7 @@ from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, path_of, read
 from onnxfuse.runtime.sessions.registration import as_functions, register_kernels
 from onnxfuse.support.errors import DeviceError, ModelError
+from onnxfuse.support.log import LOG
 from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 
@@ -35,24 +37,28 @@ Provider = str | tuple[str, Mapping[str, Any]]
 """A provider's name, or a pair of name and options."""
 
 
-class Session(Screen, onnxruntime.InferenceSession):  # type: ignore[misc]  # ONNX Runtime has no types
+class Session(Screen, InferenceSession):  # type: ignore[misc]  # ONNX Runtime has no types
     """An `onnxruntime.InferenceSession` that knows how each of its fused ops runs."""
 
     fused: tuple[Placement, ...] = ()
     """One placement per fused op: kernel or function, and why."""
 
-    def screen(self) -> Blocks:
-        """Return how each fused op runs, and why."""
+    @property
+    def verdict(self) -> str:
+        """Where it runs and how many fused ops run as kernels, in one line."""
         kernels = sum(p.runs_as == "kernel" for p in self.fused)
         where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
-        verdict = (
+        return (
             f"session on {where}: {kernels} of {plural(self.fused, 'fused op')} "
             f"{agreeing(kernels, 'runs as a kernel', 'run as kernels', of=self.fused)}"
         )
+
+    def screen(self) -> Blocks:
+        """Return how each fused op runs, and why."""
         reasons = {p.reason for p in self.fused}
         several = len(reasons) > 1  # one applies to the whole session and is reported once
         why = "" if several or not self.fused else f": {next(iter(reasons))}".removesuffix(": ")
-        yield Line(f"[bold]{escape(verdict + why)}[/]")
+        yield Line(f"[bold]{escape(self.verdict + why)}[/]")
         table = plain_table("op", "rule", "nodes", "runs as", *["because"] * several)
         for p in self.fused:
             table.add_row(escape(p.op), escape(p.rule), str(p.nodes), p.runs_as, *[escape(p.reason)] * several)
@@ -123,6 +129,9 @@ def session(
     if on_cuda and PROVIDER not in opened.get_providers():
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
     opened.fused = fused
+    LOG.info("%s", opened.verdict)
+    for one in fused:
+        LOG.debug("%s runs as %s%s", one.op, one.runs_as, f": {one.reason}" if one.reason else "")
     if dump is not None:
         arch = arch_of(_device(cuda)) if on_cuda else None
         dump_ops(read(source), Path(dump), arch)

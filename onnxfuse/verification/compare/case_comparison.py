@@ -100,6 +100,8 @@ class OutputFacts:
     """Those that are declared to have no element."""
     selects: bool
     """Whether some depend on a selection by value."""
+    steps: Mapping[str, float]
+    """Of those that the model rounds to multiples of a step, that step."""
 
 
 @dataclass(frozen=True)
@@ -336,17 +338,17 @@ class Comparison:
         value, fused = runs.expected.pop(name), runs.got.pop(name)
         originals = runs.right.get(name) or [value, *runs.siblings.pop(name, [])]
         top_k = self.judging.top_k or (CLASS_RANKS if name in self.facts.scores else ())
-        true = runs.truth.pop(name)
+        true, step = runs.truth.pop(name), self.facts.steps.get(name, 0.0)
         if name in runs.wide and runs.wide[name].dtype.kind == "f":
             self._add_exact_row(name, runs, value, originals, true)
         if name in runs.right:
             measure = broken_original.measure_against_unoptimized(
-                fused, value, originals, true, top_k=top_k, nan=self.judging.nan
+                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step
             )
         else:
             measure = error_budget.measure(
                 fused, originals, true, perturbed=runs.perturbed.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                unsure=name in runs.unsure,
+                unsure=name in runs.unsure, step=step,
             )  # fmt: skip
         if not measure.fault and counts(name, self.outputs) and is_empty_metadata(value):
             measure = NOTHING

@@ -106,7 +106,10 @@ def _own(comparison: Comparison, inputs: dict[str, Array]) -> Mapping[str, Measu
     further_runs += [comparison.original.rounded(inputs)] if comparison.original.rounded is not None else []
     return {
         n: error_budget.measure(
-            x, [x, *(o[n].astype(x.dtype) for o in further_runs if n in o and o[n].shape == x.shape)], reference[n]
+            x,
+            [x, *(o[n].astype(x.dtype) for o in further_runs if n in o and o[n].shape == x.shape)],
+            reference[n],
+            step=comparison.facts.steps.get(n, 0.0),
         )
         for n, x in expected.items()
     }

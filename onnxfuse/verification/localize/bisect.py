@@ -6,7 +6,7 @@ is verified like a model: within the error budget of the original's nodes there,
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from onnxfuse.verification.compare.compare import compare, load
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import Case, Shapes
 from onnxfuse.verification.inputs.value_files import serialized
+from onnxfuse.verification.localize.anchors import anchored
 from onnxfuse.verification.localize.partition import (
     Segment,
     aspects,
@@ -42,7 +43,7 @@ from onnxfuse.verification.report.localization import Localization, Suspect
 from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.more_outputs import with_outputs
-from onnxfuse.verification.run.opened_values import SubmodelFeed, feed_of
+from onnxfuse.verification.run.opened_values import feed_of
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.run.tensors import input_types, values_of
 
@@ -73,6 +74,29 @@ class NodeFault:
     feeds: Arrays
     checked: int
     """Number of windows examined, including this one."""
+
+
+@dataclass(frozen=True)
+class ExaminedWindow:
+    """A window that was fed the original's values, and what `compare` says of it."""
+
+    window: Segment
+    original: ModelProto
+    fused: ModelProto
+    feeds: Arrays
+    report: VerifyReport
+    index: int
+    """How many windows have been examined, including this one."""
+
+    @property
+    def fault(self) -> NodeFault | None:
+        """What is wrong with it; None if it is within the error budget."""
+        report = self.report
+        wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
+        output, why = (wrong.output, wrong.fault) if wrong is not None else (self.window.outputs[0], "")
+        if wrong is None and report.problems and not report.rows:
+            why = report.problems[0]
+        return NodeFault(self.window, output, why, self.original, self.fused, self.feeds, self.index) if why else None
 
 
 def bisect(
@@ -118,21 +142,42 @@ def investigate(
     """
     failed = {r.case for r in report.rows if r.verdict == "mismatch"}
     failed |= {n for n, c in enumerate(report.cases) if c.note == FUSED_FAILS}
-    if not failed:
+    failed |= {*report.parts.cases} if report.parts is not None else set()
+    if report.ok or not failed:
         return report
-    models = load(original, "original"), load(fused, "fused")
-    plan = [] if inputs is None else plan_of(input_specs(models[0]), inputs, seeds, shapes)
-    providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
-    if sessions.CUDA in providers and is_strict_fp32(models[1]) != bool(report.without_tf32):
-        # Windows use the options that the file requires.
-        models = models[0], io.without_weights(models[1], lambda weight: weight)
-        set_strict_fp32(models[1], strict=bool(report.without_tf32))
+    before, after = load(original, "original"), load(fused, "fused")
+    plan = [] if inputs is None else plan_of(input_specs(before), inputs, seeds, shapes)
+    after, providers = as_it_ran(after, report)
+    after = anchored(before, after)
+    if reoptimize is not None:
+        reoptimize = anchoring(before, reoptimize)
     localization = None
     for case in cases_to_bisect([report.cases[n].made or plan[n] for n in sorted(failed)]):
-        localization = bisect(*models, case.make(), providers, reoptimize=reoptimize, folder=folder, progress=progress)
+        localization = bisect(
+            before, after, case.make(), providers, reoptimize=reoptimize, folder=folder, progress=progress
+        )
         if localization.fault:
             break
     return replace(report, bisection=localization)
+
+
+def anchoring(original: ModelProto, reoptimize: Reoptimize) -> Reoptimize:
+    """Return a reoptimizer whose models are anchored."""
+
+    def reoptimized(skipped: Collection[str]) -> tuple[ModelProto, tuple[str, ...]]:
+        model, applied = reoptimize(skipped)
+        return anchored(original, model), applied
+
+    return reoptimized
+
+
+def as_it_ran(fused: ModelProto, report: VerifyReport) -> tuple[ModelProto, list[str]]:
+    """Return the fused model with the options under which the report's sessions ran it, and their providers."""
+    providers = list(dict.fromkeys([report.fused_provider or report.provider, sessions.CPU]))
+    if sessions.CUDA in providers and is_strict_fp32(fused) != bool(report.without_tf32):
+        fused = io.without_weights(fused, lambda weight: weight)
+        set_strict_fp32(fused, strict=bool(report.without_tf32))
+    return fused, providers
 
 
 def cases_to_bisect(failed: Sequence[Case]) -> list[Case]:
@@ -164,6 +209,22 @@ def faults(
     unexamined = {} if unexamined is None else unexamined
     every = windows(original, fused) if chosen is None else list(chosen)
     session = session or open_with_inputs(original, every, providers)
+    examination = examine(original, fused, inputs, providers, every, session, unexamined, progress)
+    for index, examined in enumerate(examination, 1):
+        yield (None if examined is None else examined.fault), index
+
+
+def examine(
+    original: ModelProto,
+    fused: ModelProto,
+    inputs: Arrays,
+    providers: Sequence[str],
+    every: Sequence[Segment],
+    session: InferenceSession,
+    unexamined: dict[Segment, str],
+    progress: Progress = silent,
+) -> Iterator[ExaminedWindow | None]:
+    """Yield each window with its report, None for one that cannot be examined; `unexamined` then has the reason."""
     inputs = values_of(inputs, input_types(original.graph))
     types = types_of_values(original)
     kinds = {v.name: v.type for v in (*session.get_inputs(), *session.get_outputs())}
@@ -178,10 +239,15 @@ def faults(
             feed = feed_of({v: values[v] for v in window.inputs}, kinds)
             if feed.why_not:
                 unexamined[window] = feed.why_not
-                yield None, index
+                yield None
                 continue
             outputs = {v: types.get(v, TypeProto()) for v in window.outputs}
-            yield _check(original, fused, window, feed, outputs, providers, index), index
+            ours, theirs = (
+                feed.add_to(submodel(model, nodes, feed.tensors, outputs))
+                for model, nodes in ((original, window.original), (fused, window.fused))
+            )
+            report = compare(ours, theirs, [feed.tensors], providers=providers)
+            yield ExaminedWindow(window, ours, theirs, feed.tensors, report, index)
 
 
 def open_with_inputs(original: ModelProto, every: Collection[Segment], providers: Sequence[str]) -> InferenceSession:
@@ -210,30 +276,6 @@ def write_report(folder: Path, fault: NodeFault) -> Path:
             for n, (name, array) in enumerate(arrays.items()):
                 io.write_bytes(data / f"{kind}_{n}.pb", serialized(name, array))
     return folder
-
-
-def _check(
-    original: ModelProto,
-    fused: ModelProto,
-    window: Segment,
-    feed: SubmodelFeed,
-    outputs: Mapping[str, TypeProto],
-    providers: Sequence[str],
-    index: int,
-) -> NodeFault | None:
-    """Return what is wrong with the window on its inputs; None if it is within the error budget."""
-    feeds = feed.tensors
-    ours, theirs = (
-        feed.add_to(submodel(model, nodes, feeds, outputs))
-        for model, nodes in ((original, window.original), (fused, window.fused))
-    )
-    report = compare(ours, theirs, [feeds], providers=providers)
-    wrong = next((r for r in report.outputs if r.verdict == "mismatch"), None)
-    if wrong is not None:
-        return NodeFault(window, wrong.output, wrong.fault, ours, theirs, feeds, index)
-    if report.problems and not report.rows:
-        return NodeFault(window, window.outputs[0], report.problems[0], ours, theirs, feeds, index)
-    return None
 
 
 def localize(

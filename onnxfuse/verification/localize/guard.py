@@ -18,9 +18,11 @@ from onnxfuse.support.isolation import Crash, isolated
 from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.cases.default_cases import default_cases
 from onnxfuse.verification.cases.planning import RealInputs
+from onnxfuse.verification.localize.anchors import anchored
 from onnxfuse.verification.localize.bisect import (
     NodeFault,
     Reoptimize,
+    anchoring,
     crashed,
     describe_suspect,
     faults,
@@ -100,19 +102,19 @@ def guard(
     reverted: list[RevertedFusion] = []
     left_out: list[str] = []
     fused, applied = reoptimize(())
-    checked = len(windows(original, fused))
+    checked = len(windows(original, anchored(original, fused)))
+    reoptimized = anchoring(original, _without(reoptimize, left_out))
     while True:
-        faulty, unexamined = _faulty(original, fused, feeds, providers, progress)
+        faulty, unexamined = _faulty(original, anchored(original, fused), feeds, providers, progress)
         newly_reverted = _undo(original, fused, faulty, undo, providers)
         reverted += newly_reverted
         if newly_reverted:
-            faulty, unexamined = _faulty(original, fused, feeds, providers, progress)
+            faulty, unexamined = _faulty(original, anchored(original, fused), feeds, providers, progress)
         if not faulty:
             return Guarded(fused, tuple(reverted), checked - len(unexamined), tuple(left_out), unexamined)
         arrays, fault = faulty[0]
-        localization = localize(
-            original, fused, arrays, providers, fault, _without(reoptimize, tuple(left_out)), progress
-        )
+        seen = anchored(original, fused)
+        localization = localize(original, seen, arrays, providers, fault, reoptimized, progress)
         rules = [r for r in localization.rules if r in applied and r not in left_out]
         if not rules:
             raise UsageError(
@@ -126,8 +128,8 @@ def guard(
         fused, _ = reoptimize(left_out)
 
 
-def _without(reoptimize: Reoptimize, rules: tuple[str, ...]) -> Reoptimize:
-    """Return a reoptimizer without these rules in addition to those passed to it."""
+def _without(reoptimize: Reoptimize, rules: Sequence[str]) -> Reoptimize:
+    """Return a reoptimizer without these rules, as they are when it is called, in addition to those passed to it."""
     return lambda more: reoptimize([*rules, *more])
 
 
@@ -136,8 +138,9 @@ def _undo(
 ) -> list[RevertedFusion]:
     """Undo the fused ops that make windows wrong; return them."""
     reverted: dict[str, RevertedFusion] = {}
+    seen = anchored(original, fused)
     for arrays, fault in wrong:
-        for one in _culprits(original, fused, arrays, fault, undo, providers):
+        for one in _culprits(original, seen, arrays, fault, undo, providers):
             reverted.setdefault(one.output, RevertedFusion(one.rule, one.op, one.node, one.nodes, fault.why))
     if reverted:
         undo(fused, set(reverted))

@@ -18,6 +18,7 @@ from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
+from onnxfuse.verification.localize.anchors import is_anchor
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -58,10 +59,11 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Segment]:
 
 
 def differing(original: ModelProto, fused: ModelProto, window: Segment) -> list[int]:
-    """Return the indices of the fused model's nodes in `window` that the original does not have there."""
+    """Return the indices of the fused model's nodes in `window` that the original does not have there, without
+    anchors."""
     ours, theirs = _Producers(original), _Producers(fused)
     original_keys = {ours.identity([n]) for n in window.original}
-    return [n for n in window.fused if theirs.identity([n]) not in original_keys]
+    return [n for n in window.fused if theirs.identity([n]) not in original_keys and not is_anchor(theirs.nodes[n])]
 
 
 def aspects(model: ModelProto, output: str) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: 
     part = ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
     part.opset_import.extend(model.opset_import)
     set_strict_fp32(part, strict=is_strict_fp32(model))
-    chosen = [model.graph.node[n] for n in sorted(nodes)]
+    chosen = [_without_outputs(model.graph.node[n], feeds) for n in sorted(nodes)]
     part.graph.name = model.graph.name or "part"
     part.graph.node.extend(chosen)
     read = {v for n in chosen for v in (*n.input, *captured(n))}
@@ -115,6 +117,16 @@ def submodel(model: ModelProto, nodes: Collection[int], feeds: Arrays, outputs: 
     part.graph.output.extend(onnx.ValueInfoProto(name=name, type=type_) for name, type_ in outputs.items())
     part.functions.extend(_functions(model, chosen))
     return part
+
+
+def _without_outputs(node: NodeProto, feeds: Arrays) -> NodeProto:
+    """Return a node that computes the outputs that are fed under other names: it is there for the rest of them."""
+    if not any(o in feeds for o in node.output):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.output[:] = [f"{o}.computed" if o in feeds else o for o in node.output]
+    return copy
 
 
 class _Producers:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_quantize_linear import QuantizeLinear_25 as OnnxQuantizeLinear
 from onnx.reference.ops.op_roi_align import RoiAlign as OnnxRoiAlign
 
+from onnxfuse.ops.quantize import INTEGER_RANGES
 from onnxfuse.verification.reference.promoted import NARROWER_ARRAYS
 
 Array = npt.NDArray[Any]
@@ -300,6 +302,28 @@ class DequantizeLinear(ReferenceOperator):
         return ((wide * _along(scale, x, axis, block_size)).astype(scale.dtype),)
 
 
+class QuantizeLinear(OnnxQuantizeLinear):
+    """saturate(round_half_even(x / scale) + zero); onnx's implementation rounds to int32 first, and so turns what is
+    beyond its range into the smallest integer."""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Array]:
+        x, scale, zero = (*inputs, None)[:3]
+        written = TensorProto.UINT8 if zero is None else helper.np_dtype_to_tensor_dtype(zero.dtype)
+        to = int(attributes.get("output_dtype") or written)
+        if to not in INTEGER_RANGES:
+            result: tuple[Array] = ONNX_QUANTIZE(self, *inputs, **attributes)
+            return result
+        axis, block_size = attributes.get("axis", 1), attributes.get("block_size") or 0
+        steps = np.rint(x / _along(scale, x, axis, block_size))
+        if zero is not None:
+            steps = steps + _along(zero, x, axis, block_size).astype(steps.dtype)
+        return (np.clip(steps, *INTEGER_RANGES[to]).astype(helper.tensor_dtype_to_np_dtype(to)),)
+
+
+ONNX_QUANTIZE: Any = OnnxQuantizeLinear._run
+"""onnx's implementation, which is right for float8 and float4."""
+
+
 def _along(parameter: Array, x: Array, axis: int, block_size: int) -> Array:
     if parameter.ndim == 0 or parameter.size == 1:
         return parameter.reshape(())
@@ -398,5 +422,5 @@ ONNX_ROI_ALIGN: Any = OnnxRoiAlign._run
 OPERATORS: tuple[type[OpRun], ...] = (
     Erf, Sigmoid, HardSwish, Softsign, Mean, Softmax, LogSoftmax, Hardmax, LpNormalization, MeanVarianceNormalization,
     BatchNormalization, GroupNormalization, LRN, GlobalMaxPool, GlobalLpPool, Pad, GatherElements, OneHot,
-    Scatter, DequantizeLinear, RoiAlign, NonMaxSuppression, BitCast, Optional,
+    Scatter, DequantizeLinear, QuantizeLinear, RoiAlign, NonMaxSuppression, BitCast, Optional,
 )  # fmt: skip

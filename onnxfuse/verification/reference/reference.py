@@ -20,7 +20,16 @@ from onnx.reference.op_run import OpRun
 from onnxfuse.graph.graph import captured
 from onnxfuse.graph.meanings import reference_operators
 from onnxfuse.ops import ENTRIES, Trait, named
-from onnxfuse.verification.reference import attention, control_flow, operators, recurrent, resizing, sequences, windows
+from onnxfuse.verification.reference import (
+    attention,
+    control_flow,
+    operators,
+    packed,
+    recurrent,
+    resizing,
+    sequences,
+    windows,
+)
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import promote_tensor, promoted
 from onnxfuse.verification.run import custom_operators
@@ -52,7 +61,14 @@ class Float64(ReferenceEvaluator):
 
     def __init__(self, proto: Any, **options: Any) -> None:
         by_meaning = reference_operators(BY_MEANING)
-        options["new_ops"] = [*OPERATORS, *sequences.OF_MAPS, *by_meaning, *self.own, *(options.get("new_ops") or [])]
+        options["new_ops"] = [
+            *OPERATORS,
+            *packed.OPERATORS,
+            *sequences.OF_MAPS,
+            *by_meaning,
+            *self.own,
+            *(options.get("new_ops") or []),
+        ]
         super().__init__(proto, **options)
         self.limit = math.inf
         """Seconds of this thread's CPU time that a run may take, including bodies of If and Loop."""

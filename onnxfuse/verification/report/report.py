@@ -18,7 +18,8 @@ or changes its meaning, but not for new keys.
 | a row | `output`, `dtype`, `case` (index into `cases`), `fault` in words |
 | | `part_of` (the output that contains the tensor `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
 | | `verdict` (ok, mismatch, undecided, blunt) of the case; in `outputs` that of all cases |
-| | `judged_by` (budget, tolerance, contract), `tolerance` (null, or the fields of `tolerance.Tolerated`) |
+| | `judged_by` (budget, tolerance, contract; in `outputs` parts, too) |
+| | `tolerance` (null, or the fields of `tolerance.Tolerated`) |
 | | `contract` (null, or the fields of `lower_precision.Judged`: error, own and budget are relative RMS then) |
 | | the numbers of `Measure`, its `budget` and `typical_budget` |
 | | `difference` (the fields of `metrics.Difference`), and its max_abs, max_rel, cosine, rtol, atol |
@@ -31,6 +32,7 @@ or changes its meaning, but not for new keys.
 | searched | values of dynamic dimensions found by the size search |
 | sizes, not_run | values of dynamic dimensions that were run; additional cases that were not run, and why |
 | limits | limits: `seconds` for the cases, bytes of `memory` for the values of one |
+| parts | null, or the fields of `quantized_parts.QuantizedParts`: of a model that rounds inside its parts are judged |
 | precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
 | crash | null, or the fields of `localization.CrashSite`: the op that ended the process or broke the GPU |
 | bisection | null, or the fields of `localization.Localization`: the result of `--bisect` |
@@ -48,6 +50,7 @@ from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.support.plurals import listed, plural
 from onnxfuse.support.screen import Blocks, Screen
 from onnxfuse.verification.report.localization import CrashSite, Localization
+from onnxfuse.verification.report.quantized_parts import QuantizedParts
 from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict
 from onnxfuse.verification.report.screen import screen
 
@@ -108,6 +111,8 @@ class VerifyReport(Screen):
     """Where the model crashed; None if it did not. Also listed among the problems."""
     bisection: Localization | None = None
     """Finding of `bisect`; None if not requested, or if nothing was wrong."""
+    parts: QuantizedParts | None = None
+    """What the parts of a quantized model show, on the original's own values; None if its outputs were judged."""
     contract: PrecisionRecord | None = None
     """How the file was converted to lower precision; None if it was not, and the error budget applies."""
 
@@ -123,12 +128,16 @@ class VerifyReport(Screen):
         verdicts = {self.verdict_of(row.output) for row in self.outputs}
         if self.problems or self.crash is not None or "mismatch" in verdicts:
             return "mismatch"
+        if self.parts is not None:
+            return "undecided" if self.parts.undecided else "ok"
         if not self.rows or "undecided" in verdicts:
             return "undecided"
         return "blunt" if "blunt" in verdicts else "ok"
 
     def verdict_of(self, output: str) -> Verdict:
         """Return the combined verdict of all cases on an output, or on a tensor in one."""
+        if self.parts is not None and not self.parts.faults:
+            return "undecided" if self.parts.undecided else "ok"
         return self._verdicts[output]
 
     @cached_property
@@ -237,6 +246,9 @@ class VerifyReport(Screen):
     def summary(self) -> str:
         """The verdict in one line."""
         run = sum(not c.note for c in self.cases)
+        if self.parts is not None and not self.parts.faults:
+            same = "same" if self.ok else "not shown to be the same"
+            return f"{same} within the error budget, part by part: {self.parts.text}{self._left_out_text()}"
         if self.ok:
             within = {WITHIN[r.judged_by] for r in self.outputs}
             cases = plural(run, "case")
@@ -299,6 +311,12 @@ class VerifyReport(Screen):
         ran = sum(not c.note for c in self.cases)
         return f"{before}{len(self.undecided)} of {plural(ran, 'case')} could not be judged: {why}"
 
+    def _output(self, row: OutputRow) -> dict[str, Any]:
+        """Return the facts of an output: those of its worst case, with the verdict of all cases, or of the parts."""
+        verdict = self.verdict_of(row.output)
+        by_parts = {} if self.parts is None or self.parts.faults else {"judged_by": "parts", "fault": ""}
+        return {**row.as_dict(), **by_parts, "verdict": verdict}
+
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
         return {
@@ -314,7 +332,7 @@ class VerifyReport(Screen):
             "wide": self.wide,
             "without_tf32": self.without_tf32,
             "problems": list(self.problems),
-            "outputs": [{**r.as_dict(), "verdict": self.verdict_of(r.output)} for r in self.outputs],
+            "outputs": [self._output(r) for r in self.outputs],
             "rows": [r.as_dict() for r in self.rows],
             "cases": [c.as_dict() for c in self.cases],
             "undecided": list(self.undecided),
@@ -329,6 +347,7 @@ class VerifyReport(Screen):
             "limits": dict(self.limits),
             "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
+            "parts": None if self.parts is None else self.parts.as_dict(),
             "precision": None if self.contract is None else self.contract.as_dict(),
             "seconds": self.seconds,
         }

@@ -51,7 +51,7 @@ def screen(report: "VerifyReport") -> Blocks:
         yield Rows(_table(report), BENEATH)
         yield Line(_legend(report), style="dim", fold=True)
     for row in _worst_rows(report):
-        if row.verdict == "mismatch":
+        if report.verdict_of(row.output) == "mismatch":
             yield Line(_fault_text(report, row), fold=True)
     if report.bisection is not None:
         yield from _localization(report.bisection)
@@ -148,11 +148,12 @@ def _legend(report: "VerifyReport") -> str:
         text += f"\nconverted, {report.contract.summary}"
         if report.half:
             text += "\nONNX Runtime has no bfloat16 on the CPU: each value was computed in float32 and rounded"
-    if report.searched:
-        sizes = escape(_values(report.searched))
-        text += f"\nsizes searched upward until the original ran: {sizes}; say which with --shape"
-    if report.sizes and any(c.seed is not None for c in ran):
-        text += f"\nsizes run: {escape(_values(report.sizes))}"
+    if report.parts is not None and not report.parts.faults:
+        text += (
+            "\nthe model rounds inside: how far its outputs moved is no measure, so its parts are judged, each on the "
+            "original's own values"
+        )
+    text += _sizes_text(report)
     for line in report.not_run:
         text += f"\nnot run: {escape(line)}"
     if skipped:
@@ -160,6 +161,16 @@ def _legend(report: "VerifyReport") -> str:
         text += f"\n{plural(skipped, 'case')} left out: {escape(why)}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]
     return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
+
+
+def _sizes_text(report: "VerifyReport") -> str:
+    text = ""
+    if report.searched:
+        sizes = escape(_values(report.searched))
+        text += f"\nsizes searched upward until the original ran: {sizes}; say which with --shape"
+    if report.sizes and any(c.seed is not None for c in report.cases if not c.note):
+        text += f"\nsizes run: {escape(_values(report.sizes))}"
+    return text
 
 
 def _values(sizes: Mapping[str, tuple[int, ...]]) -> str:

@@ -23,6 +23,10 @@ GPU, while the fused one holds them in float32. Integers must be equal, except w
 the reference, or from itself on perturbed inputs (a tie of ArgMax), and where no more of them differ than in each run
 of the original. Outputs equal to the original's in every element pass, even if nothing can be judged. A float32 or
 bfloat16 result below the smallest normal number may be flushed to zero, as GPUs do.
+
+Of an output that the model rounds to multiples of a step (`quantized_outputs`) no element may be more than one step
+from the original and the reference, and 99.9% must be the same: what lies in the middle of two steps is rounded to
+either. An element one step off is judged after it is moved by that step.
 """
 
 import math
@@ -52,6 +56,9 @@ float32, thirty in float16, more than the original's rounding usually causes."""
 LUCKY = 0.01
 """Largest number of an output's integers that may differ by a rounding that no run of the original shows."""
 
+TIES = 1e-3
+"""Largest share of the elements rounded to multiples of a step that may be one step apart; of few elements one may."""
+
 NanPolicy = Literal["equal", "fail"]
 """Treatment of a NaN or infinity that the original yields, too: accepted, or a fault."""
 
@@ -65,13 +72,15 @@ def measure(
     top_k: Sequence[int] = (),
     nan: NanPolicy = "equal",
     unsure: bool = False,
+    step: float = 0.0,
 ) -> Measure:
     """Measure `fused` against the original's outputs, the first on the inputs themselves, and `reference`.
 
     `perturbed` are further outputs of the original. They determine how large its largest error can be, but not its
     typical error: that is no chance, and perturbing every input by an ulp makes it larger than rounding does. `unsure`
-    is a field of the measure. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the
-    fused output is a fault even if the original has it too.
+    is a field of the measure. `step`: the model rounds the output to multiples of it; 0 if it does not. `top_k` is that
+    of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even if the original
+    has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
@@ -81,15 +90,19 @@ def measure(
         return NOTHING
     base = replace(
         NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
-        identical=_identical(fused, original), eps=_eps(original.dtype),
+        identical=_identical(fused, original), eps=_eps(original.dtype), grid=step,
     )  # fmt: skip
     # Perturbation may change the output's size, as through the scales of a Resize. Such a run is not comparable.
     originals, perturbed = ([x for x in runs if x.shape == original.shape] for runs in (originals, perturbed))
     if reference.shape != original.shape:
         return base  # The output's size depends on rounding, as the boxes above a threshold. Nothing can be judged.
+    if original.dtype.kind in "iu" and step:
+        return _measure_steps(base, fused, [*originals, *perturbed], reference)
     if original.dtype.kind in "biuSUO":
         return _measure_exact(base, fused, [*originals, *perturbed], reference)
-    measured = _measure_floats(base, fused, originals, perturbed, reference)
+    measured = _measure_floats(base, fused, originals, perturbed, reference, step)
+    if step and not measured.broken:
+        measured = _with_ties(measured, fused, originals[0], reference, step)
     return _without_nan(measured, fused, originals[0], reference) if nan == "fail" and not measured.broken else measured
 
 
@@ -142,9 +155,15 @@ def rounding_step(values: Floats | np.float64, dtype: np.dtype[Any]) -> Floats:
 
 
 def _measure_floats(
-    base: Measure, fused: Array, originals: Sequence[Array], perturbed: Sequence[Array], reference: Array
+    base: Measure,
+    fused: Array,
+    originals: Sequence[Array],
+    perturbed: Sequence[Array],
+    reference: Array,
+    grid: float,
 ) -> Measure:
-    """Measure floats in two chunked passes: statistics of the reference first, then the errors."""
+    """Measure floats in two chunked passes: statistics of the reference first, then the errors, apart from one step of
+    the `grid`."""
     dtype, shape = originals[0].dtype, originals[0].shape
     facts = float_type(dtype)
     survey = _Survey(limit=facts.largest * (1 + facts.eps / 4))
@@ -166,9 +185,9 @@ def _measure_floats(
         t = np.where(finite, t, 0.0)
         step = rounding_step(t, dtype) + (0.0 if dtype == np.float16 else facts.tiny)
         weighty = np.abs(t) >= smallest
-        error.add(start, f, t, finite, step, weighty)
+        error.add(start, _on_step(f, t, grid), t, finite, step, weighty)
         for one, x in zip(run_errors, runs, strict=True):
-            one.add(start, x, t, finite, step, weighty)
+            one.add(start, _on_step(x, t, grid), t, finite, step, weighty)
     location = _at(error.where, shape, fused, originals[0], reference)
     if not any(e.judged for e in run_errors):
         return replace(base, scale=survey.scale, **location)
@@ -288,6 +307,49 @@ def _broken(f: Floats, o: Floats, t: Floats) -> tuple[int, str] | None:
 
 def _same(a: Floats, b: Floats) -> Bools:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+def _on_step(x: Floats, t: Floats, grid: float) -> Floats:
+    """Return values moved by one step of the grid towards `t` where they are nearer to the step beside it."""
+    beside = _is_beside(x, t, grid)
+    return np.where(beside, x - np.copysign(grid, x - t), x) if beside.any() else x
+
+
+def _is_beside(x: Floats, t: Floats, grid: float) -> Bools:
+    return np.asarray((np.abs(x - t) > grid / 2) & (np.abs(x - t) < 1.5 * grid))
+
+
+def _with_ties(measured: Measure, fused: Array, original: Array, reference: Array, step: float) -> Measure:
+    """Return the measure of floats on a grid, broken if too many are one step from both original and reference."""
+    apart = 0
+    for _, f, o, t in _wide_pieces(fused, original, reference):
+        apart += int((_is_beside(f, o, step) & _is_beside(f, t, step)).sum())
+    result = replace(measured, apart=apart)
+    return replace(result, broken=ties_fault(apart, fused.size))
+
+
+def _measure_steps(base: Measure, fused: Array, originals: Sequence[Array], reference: Array) -> Measure:
+    """Measure integers to which the model rounds."""
+    shape, apart, furthest, largest, scale = fused.shape, 0, 0, -1.0, 0.0
+    for start, f, t, *runs in _wide_pieces(fused, reference, *originals):
+        distance = np.min([np.abs(f - x) for x in (t, *runs)], axis=0)
+        apart += int((distance > 0).sum())
+        scale = max(scale, float(np.abs(t).max()))
+        worst = int(distance.argmax())
+        if distance[worst] > largest:
+            furthest, largest = start + worst, float(distance[worst])
+    location = _at(furthest, shape, fused, originals[0], reference)
+    law = f"{largest:g} steps apart" if largest > 1 else ties_fault(apart, fused.size)
+    return replace(base, compared=fused.size, scale=scale, apart=apart, **location, broken=law)
+
+
+def ties_fault(apart: int, elements: int) -> str:
+    """Return what is wrong with so many elements one step apart, in words; empty if they may be ties of rounding."""
+    allowed = max(1, int(TIES * elements))
+    if apart <= allowed:
+        return ""
+    are = agreeing(apart, "is", "are", of=elements)
+    return f"{apart} of {plural(elements, 'quantized value')} {are} one step apart, allowed {allowed}"
 
 
 def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], reference: Array) -> Measure:

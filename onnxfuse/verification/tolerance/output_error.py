@@ -61,6 +61,10 @@ class Measure:
     own_off: float = 0.0
     """Error that ONNX Runtime's default optimizations cause in the original, relative to the largest reference value,
     if they break it: it is right without them, and then judged without them. 0 otherwise."""
+    grid: float = 0.0
+    """The step to multiples of which the model rounds the output; 0 if it does not."""
+    apart: int = 0
+    """Elements of such an output that the fused model rounds to the next step."""
     follows: bool = False
     """Whether the fused output follows the broken original instead of the right one."""
 

@@ -20,13 +20,15 @@ from onnxfuse.model.nested import bodies, nodes_of
 from onnxfuse.passes.manager import verifying
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.reference.float64_reference import REFERENCE_GAPS, reference_for
-from tests.laws.every_operator import recipes
+from tests.laws.every_operator import quantized_recipes, recipes
 from tests.laws.every_operator.grow import EXTENTS, OPSETS, RUN, TYPES, Grower, RefusedError, finished, options
 from tests.laws.every_operator.workers import EQUAL, REFUSED, REFUSED_MADE, Outcome
 
 NODES, LONG = 14, 50
 WIDE = 1_000_000
 """The first seed whose graph has the wider recipes, too, and weights in other forms: those below mean what they did."""
+QUANTIZED = 2_000_000
+"""The first seed whose graph is of quantized products and convolutions, and what tools write around them."""
 PERTURBED = (4, 60)
 """Times that the original runs with each number one rounding step away: how far rounding brings it. Only what is off by
 more than the first few show is looked at again: where two numbers tie, each run decides by a coin which one is chosen,
@@ -55,15 +57,17 @@ class Case:
 def case(seed: int) -> Case:
     """Return the model of a seed."""
     rng = np.random.default_rng(seed)
-    dtype, opset = TYPES[int(rng.integers(len(TYPES)))], int(rng.choice(OPSETS))
+    types, opsets = (quantized_recipes.TYPES, quantized_recipes.OPSETS) if seed >= QUANTIZED else (TYPES, OPSETS)
+    dtype, opset = types[int(rng.integers(len(types)))], int(rng.choice(opsets))
     g = Grower(rng, dtype, opset=opset)
-    recipes.begin(g, seed >= WIDE)
+    quantized = seed >= QUANTIZED
+    quantized_recipes.begin(g) if quantized else recipes.begin(g, seed >= WIDE)
     most = NODES if seed < WIDE or g.chance(0.8) else LONG
     wanted, tries = int(rng.integers(2, most)), 0
     while len(g.nodes) < wanted and tries < 8 * most:
         tries += 1
         with contextlib.suppress(RefusedError):
-            recipes.step(g, seed >= WIDE and g.chance(0.5))
+            quantized_recipes.step(g) if quantized else recipes.step(g, seed >= WIDE and g.chance(0.5))
     model = _model(g)
     if seed >= WIDE:
         model = respelled(g, model)

@@ -7,11 +7,11 @@ import pytest
 import onnxfuse
 from tests.laws.every_operator import laws
 from tests.laws.every_operator.grow import Grower, RefusedError
-from tests.laws.every_operator.laws import Case, broken, by_reference, case, differs, tried
+from tests.laws.every_operator.laws import QUANTIZED, Case, broken, by_reference, case, differs, tried
 from tests.laws.every_operator.workers import REFUSED_MADE
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("first", [*range(0, 60, 10), QUANTIZED, QUANTIZED + 10])
 def test_a_random_graph_holds_every_law(first: int) -> None:
     """Equal in value and shape, the same when it is optimized again, itself when its fusions are undone."""
     assert {seed: said for seed in range(first, first + 10) if (said := broken(case(seed))) is not None} == {}

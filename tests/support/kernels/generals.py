@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import attentions, images, moved, ops, products, rows
+from bench.cases import attentions, images, moved, ops, packed, products, rows
 from bench.cases.images import SILU
 from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic.packing import Packing
 from tests.support.kernels import joined, pools, resized, windows
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -30,6 +31,11 @@ def _of(case: Any) -> tuple[FusedOp, Shapes]:
     return case.op(), tuple(map(tuple, case.shapes()))
 
 
+def _packed(bits: int, zeros: str) -> tuple[FusedOp, Shapes]:
+    fused, inputs = packed.case("residual", HALF, (5,), 7, Packing(bits, 16, 48), zeros)
+    return fused, packed.shapes(inputs)
+
+
 def cases() -> dict[str, tuple[FusedOp, Shapes]]:
     """Return the bodies and the shapes of their inputs, by what they are."""
     row: dict[str, Any] = {n: (f.op(HALF), f.small) for n, f in rows.TEMPLATES.items()}
@@ -43,6 +49,8 @@ def cases() -> dict[str, tuple[FusedOp, Shapes]]:
         "a running sum before it, from the end": _scan(0, "<exclusive = 1, reverse = 1>", BRAIN),
         "a running sum of integers": _scan(1, "", INT32),
         **{n: _shaped(*products.table(n, HALF)) for n in products.TABLE},
+        "a product by a weight of few bits": _packed(4, "packed"),
+        "a product by a weight in bytes": _packed(8, "real"),
         "a product in float": _shaped(*products.table("batched, odd", FLOAT)),
         **{n: _shaped(*products.prologue(n, BRAIN, 5, 19, 41)) for n in products.PROLOGUES},
         "convolution": _shaped(*products.window(HALF, (2, 9, 8, 5), 7, (3, 5), SLID)),

@@ -416,6 +416,8 @@ def _quantized() -> list[Row]:
         of("QuantizeLinear", x, u(4), np.array([1, 2, 3, 4], np.uint8), since=13),
         of("QuantizeLinear", x, u(3), np.array([1, 2, 3], np.int8), axis=0, since=13),
         of("QuantizeLinear", x * 99, scale, np.array(3, np.uint8)), of("DynamicQuantizeLinear", x, outputs=3, since=11),
+        of("QuantizeLinear", x * 1e30, scale, np.array(3, np.int8)), of("QuantizeLinear", x * 99, scale),
+        of("QuantizeLinear", x * 99, u(x.shape[1]), np.arange(x.shape[1]).astype(np.int8), since=13),
         of("QuantizeLinear", n(4, 6), u(2, 6), np.ones((2, 6), np.int8), axis=0, block_size=2, since=21),
         of("DequantizeLinear", eight, scale, np.array(3, np.uint8), since=10),
         of("DequantizeLinear", signed, scale, np.array(-3, np.int8), since=10),

@@ -62,8 +62,8 @@ def test_rows_that_are_hidden_as_a_whole_stay_numbers() -> None:
 
 def test_a_converted_decoder_is_fused_as_one_that_was_exported_in_float16() -> None:
     """GPT-2's causal mask is an attribute of the library's attention in both, and not read."""
-    sizes: dict[str, Any] = {"layers": 1, "vocabulary": 100, "batch": 4, "sequence": 512}
-    feed = models.example_inputs("gpt2", batch=4, sequence=512) | {"input_ids": np.arange(2048).reshape(4, 512) % 100}
+    sizes: dict[str, Any] = {"layers": 1, "hidden": 128, "heads": 2, "vocabulary": 100, "batch": 2, "sequence": 128}
+    feed = models.example_inputs("gpt2", batch=2, sequence=128) | {"input_ids": np.arange(256).reshape(2, 128) % 100}
     native = onnxfuse.optimize(models.build("gpt2", dtype="float16", **sizes))
     converted = onnxfuse.optimize(models.build("gpt2", **sizes), precision="float16", inputs=[feed])
     assert _libraries(native) == _libraries(converted)

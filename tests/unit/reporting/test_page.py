@@ -46,6 +46,7 @@ def facts() -> dict[str, Any]:
         "ok": False,
         "config": "onnxfuse.toml",
         "lock": "onnxfuse.lock",
+        "accept": "",
         "models": [
             {
                 "name": "small", "line": 1, "error": None,
@@ -58,7 +59,8 @@ def facts() -> dict[str, Any]:
                           "blocks": [{"dimensions": {"batch": 8}, "speedup": 1.5, "verdict": "1.50x over CUDA graph",
                                       "rows": ROWS, "work": WORK}], "min_speedup": 2.0, "not_met": ["min_speedup 2"],
                           "ceilings": {"bytes_per_second": 4e12, "flops_per_second": 9e14}},
-                "not_met": [], "lost": ["fusions by linear: 12 -> 10"], "changed": ["exported Tanh: 9 -> 10"],
+                "not_met": [], "regressed": ["fusions by linear: 12 -> 10"], "why": {},
+                "changed": ["exported Tanh: 9 -> 10"],
             }
         ],
     }  # fmt: skip

@@ -114,6 +114,8 @@ def test_shared_parts_hide_no_operator_and_are_used() -> None:
     parts, operators = rule_file.shared_parts(), {s.name for s in onnx.defs.get_all_schemas()}
     assert not operators & set(parts)
     used = {part: [r.name for r in rule_file.shipped() if f"= {part} (" in r.path.read_text()] for part in parts}
+    for name in rule_file.shared_conditions():
+        used[name] = [r.name for r in rule_file.shipped() if name in r.path.read_text()]
     assert all(len(rules) > 1 for rules in used.values()), used
     both = {name for names in used.values() for name in names}
     assert {r.name for r in rule_file.shipped() if rule_file.parts_file() in r.files} == both

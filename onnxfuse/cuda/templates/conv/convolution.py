@@ -7,23 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from onnx import TensorProto
-
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import LAST, ImageProblem, image_problem, image_works
 from onnxfuse.codegen.program.movement import Concatenated, Squeezed
 from onnxfuse.codegen.program.program import BodyProgram, Contraction, Input, Move, Reduce, Resample
 from onnxfuse.codegen.program.slices import between
 from onnxfuse.codegen.program.window import Along, Counted, Pair, Resizing, Sliding, WindowGeometry
-from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, factors_of
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, INTEGERS, TF32, FactorType, factors_of
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-FACTORS = (FLOAT16, BFLOAT16, TF32)
-"""Supported element types."""
+FACTORS = (FLOAT16, BFLOAT16, TF32, *INTEGERS)
+"""Supported element types of images and filters."""
 MOST_TAPS = 81
 """Maximum elements of a window: the source unrolls each for every output of a thread."""
 
@@ -100,14 +98,9 @@ class ConvolutionProblem:
     """Shape of the outputs."""
 
 
-BYTES = (TensorProto.INT8, TensorProto.UINT8)
-"""Of these a window has a largest element, too: computed in float, which holds them exactly."""
-
-
 def factors(op: FusedOp, parts: Convolution) -> FactorType:
     """Return the type of the images and filters of a parsed body."""
-    dtype = op.inputs[parts.x]
-    row = factors_of(dtype, dtype)
+    row = factors_of(op.inputs[parts.x], op.inputs[parts.x if parts.w < 0 else parts.w])
     assert row is not None
     return row
 
@@ -131,8 +124,7 @@ def _parse(program: BodyProgram) -> Convolution:
     if len(inputs) < len(images) or not isinstance(w, Input | None):
         raise UnsupportedError("a convolution of values that the body computes")
     x, *others = inputs
-    largest = isinstance(work.core, Reduce) and work.core.kind == "max"
-    if factors_of(x.dtype, x.dtype) not in FACTORS and not (largest and x.dtype in BYTES):
+    if not _computes(work.core, x.dtype, x.dtype if w is None else w.dtype):
         by = "" if w is None else f" by {element_types.name(w.dtype)}"
         raise UnsupportedError(f"a {_KIND[type(work.core)]} of {element_types.name(x.dtype)}{by}")
     mean = _mean(program) if work.channels_last and work.rank == 4 else None
@@ -155,6 +147,14 @@ def _parse(program: BodyProgram) -> Convolution:
         tuple(position for position, _ in operands), rest, _pooling(work),
         work.core.how if isinstance(work.core, Resample) else None, mean, tuple(v.index for v in others),
     )  # fmt: skip
+
+
+def _computes(core: Contraction | Reduce | Resample, x: int, w: int) -> bool:
+    """Return whether kernels sum products of images by filters of these types, or reduce or resample such images."""
+    row = factors_of(x, w)
+    if row is None or not row.is_integer:
+        return row in FACTORS
+    return isinstance(core, Contraction) or (isinstance(core, Reduce) and core.kind == "max")
 
 
 def _side_by_side(program: BodyProgram, work: ImageProblem) -> tuple[int, ...]:

@@ -4,12 +4,12 @@
 // Convolution of few channels on the tensor cores, as an implicit GEMM (Chetlur et al., cuDNN, 2014): first layers, whose x
 // is [N, C, H, W] (PLANES), and groups, x [N, H, W, C]. Outputs and operands [N, P, Q, F]; w [F, R, S, C / groups] (PACKED)
 // or [F, C / groups, R, S]. Accuracy: exact products of 16-bit elements, of float32 rounded to TF32 unless PRECISE (see
-// include/split.cuh); sums in float.
+// include/split.cuh); sums in float. Of 8-bit integers, x [N, H, W, C], exact sums in int32.
 //
 // A block keeps the weights of BLOCK_FILTERS filters of BLOCK_GROUPS groups in shared memory, as the tensor cores read
 // them, and goes through tiles of TILE_ROWS x TILE_COLUMNS outputs. It copies what a tile's windows see to shared memory
-// as it lies in x, once: the terms of a product are picked from there, a word (one float32, two 16-bit elements) at a
-// time. A word's two elements are neighbours in a run of terms: along the row of a plane, or along the channels of a
+// as it lies in x, once: the terms of a product are picked from there, a word (one float32, two 16-bit or
+// four 8-bit elements) at a time. A word's elements are neighbours in a run of terms: along the row of a plane, or along the channels of a
 // pixel. Where a run has an odd end in a plane, the element behind it belongs to the image, too: it is masked, so that an
 // infinity there does not become NaN.
 //
@@ -26,6 +26,7 @@ constexpr int RUN_WORDS = (LEAD + RUN + TERMS - 1) / TERMS;
 constexpr int RUNS = PLANES ? GROUP_CHANNELS * KERNEL_H : KERNEL_H * KERNEL_W;
 constexpr int WORDS = RUNS * RUN_WORDS, STEPS = (WORDS + 7) / 8;
 constexpr bool MASKED = WORDS % 8 != 0 || (PLANES && (LEAD != 0 || RUN % TERMS != 0));
+static_assert(!PLANES || TERMS <= 2, "the columns of a plane are masked and shifted in halves of a word");
 static_assert(!PLANES || TERMS == 1 || DILATION_W == 1 || KERNEL_W == 1, "the two elements of a word are neighbours");
 
 // Planes. A row begins SHIFT elements early, where READ of them lie on their own boundary in x. Two columns of an odd
@@ -86,7 +87,7 @@ DEVICE unsigned weight_word(const X* w, const Share& share, int group, int filte
     if (term < 0 || term >= RUN) continue;
     const Index at = PACKED ? ((row * KERNEL_H + r) * KERNEL_W + s) * GROUP_CHANNELS + c
                             : ((row * GROUP_CHANNELS + c) * KERNEL_H + r) * KERNEL_W + s;
-    bits |= (unsigned)load_bits(w + at) << (e * 16);
+    bits |= (unsigned)load_bits(w + at) << (e * 8 * int(sizeof(X)));
   }
   return Mma::operand(bits);
 }
@@ -281,8 +282,9 @@ DEVICE void finish(const Sums& sums, const Pointers& pointers, const Unit& unit,
         UNROLLED for (int n = 0; n < HELD; ++n) {
           const int product = (first + n) / 2, other = (first + n) % 2;
           if (!there[n]) continue;
-          float sum[VECTOR];
-          UNROLLED for (int e = 0; e < VECTOR; ++e) sum[e] = sums.of[product][tile + e / 2][other * 2 + e % 2 + single];
+          Sum sum[VECTOR];
+          UNROLLED for (int e = 0; e < VECTOR; ++e)
+            sum[e] = sum_of(sums.of[product][tile + e / 2][other * 2 + e % 2 + single]);
           store_all(pointers, sum, once, each[n], linear[n], 0);
         }
       }

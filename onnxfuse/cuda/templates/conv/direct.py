@@ -95,6 +95,8 @@ def parse_op(op: FusedOp) -> Convolution:
         raise UnsupportedError("weights that lie as those of depthwise convolutions do")
     if not parts.images_last and parts.groups > 1:
         raise UnsupportedError("groups of images that have their channels first")
+    if convolution.factors(op, parts).is_integer and not parts.images_last:
+        raise UnsupportedError("8-bit images that have their channels first")
     if convolution.factors(op, parts).bytes == 2 and not parts.images_last and parts.sliding.dilations[1] > 1:
         raise UnsupportedError("columns further apart, of 16-bit images that have their channels first")
     return parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from onnxfuse.codegen.emit.source import MMA_SYNC, KernelSource, constants
 from onnxfuse.codegen.program.window import WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
-from onnxfuse.cuda.templates.conv import stencil_cpp
+from onnxfuse.cuda.templates.conv import convolution, stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
 from onnxfuse.cuda.templates.conv.variant import Area
 from onnxfuse.model.fused import FusedOp
@@ -113,6 +113,16 @@ class DirectSource(ConvolutionBody):
     packed: bool
     """Whether weights are stored [F, R, S, C]; else [F, C, R, S]."""
 
+    @property
+    def factor_types(self) -> tuple[str, str]:
+        # The tensor cores read both as one type, which names the signs of integers.
+        return super().factor_types if self.slab is None else (convolution.factors(self.op, self.parts).stored,) * 2
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        header = convolution.factors(self.op, self.parts).header
+        return () if header is None else (header,)
+
 
 def kernel(work: DirectSource, min_blocks: int) -> KernelSource:
     """Return the kernel; `min_blocks`: minimum resident blocks per multiprocessor for the compiler, 0 = any."""
@@ -151,8 +161,12 @@ def _constants(work: DirectSource) -> str:
         **({"CHANNELS": 1} if work.slab is None else _slab_constants(group, work.slab)),
     }  # fmt: skip
     whole = work.aligned and work.packed and not group.planes and group.channels % group.terms == 0
-    return f"using X = {element_types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(
-        {**facts, "PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole, "PRECISE": group.precise}
+    return (
+        stencil_cpp.element_aliases(work)
+        + constants(
+            {**facts, "PLANES": group.planes, "PACKED": work.packed, "WHOLE_WORDS": whole, "PRECISE": group.precise}
+        )
+        + f"DEVICE Sum sum_of(float held) {{ return {convolution.factors(work.op, work.parts).sum.format('held')}; }}\n"
     )
 
 

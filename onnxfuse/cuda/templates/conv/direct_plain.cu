@@ -1,11 +1,11 @@
 // The formula of direct.cu, the obvious way: one thread computes one output. For windows that do not fit the shared memory.
-// Accuracy: products and sums in float, r by r, s by s, channel by channel.
+// Accuracy: products and sums in float, of integers in int32, r by r, s by s, channel by channel.
 
-DEVICE float sum_at(const X* x, const X* w, const Place& at, const Parameters& p) {
+DEVICE Sum sum_at(const X* x, const Weight* w, const Place& at, const Parameters& p) {
   const int group = at.channel / FILTERS, top = (int)at.row * STRIDE_H - (int)p.top;
   const int left = (int)at.column * STRIDE_W - (int)p.left;
   const X* image = x + (at.image * p.x_image + group * GROUP_CHANNELS * p.x_channel);
-  float sum = 0.0f;
+  Sum sum = 0.0f;
   for (int r = 0; r < KERNEL_H; ++r)
     for (int s = 0; s < KERNEL_W; ++s) {
       const int row = top + r * DILATION_H, column = left + s * DILATION_W;
@@ -25,6 +25,6 @@ DEVICE void direct(const Pointers& pointers, const Parameters& p) {
   const Index line = pixel / p.columns, image = line / p.rows;
   if (image >= p.images) return;
   const Place at = {image, number - pixel * Y_CHANNELS, line - image * p.rows, pixel - line * p.columns};
-  const float sum[1] = {sum_at(pointers.x, pointers.w, at, p)};
+  const Sum sum[1] = {sum_at(pointers.x, pointers.w, at, p)};
   store_all(pointers, sum, load_once(pointers, at, p), load_each<1>(pointers, at, number, 0, p), number, 0);
 }

@@ -30,15 +30,16 @@ THREADS = 512
 
 
 def takes(op: FusedOp, parts: Convolution, size: ConvolutionProblem) -> bool:
-    """Return whether the kernel is used for such a convolution.
+    """Return whether the kernel is used for such a convolution of floating-point numbers.
 
     Only it supports concatenated images. For a single image, fewer channels than a slice would leave it half empty, and
     one-row windows have no reuse of loaded pixels.
     """
-    window = size.window
-    slice_of_them = window.shape[3] * convolution.factors(op, parts).bytes >= LINE
+    window, factors = size.window, convolution.factors(op, parts)
+    slice_of_them = window.shape[3] * factors.bytes >= LINE
     return (
         slides(parts)
+        and not factors.is_integer
         and (len(parts.images) > 1 or (slice_of_them and window.kernel[0] > 1))
         and window.kernel[0] * window.kernel[1] <= MOST_TAPS
     )

@@ -10,7 +10,6 @@ from onnxfuse.cuda.isa.factors import FactorType
 from onnxfuse.cuda.templates.conv import stencil_cpp
 from onnxfuse.cuda.templates.conv.stencil_cpp import ConvolutionBody
 from onnxfuse.cuda.templates.conv.variant import Halo
-from onnxfuse.symbolic import element_types
 
 LINE = 64
 """Bytes of a pixel's channels in shared memory at a time."""
@@ -101,7 +100,7 @@ def _constants(work: HaloSource) -> str:
         "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": tiling.warps * 32,
         "FILLS": 4 if tiling.halo.together else 1,
     }  # fmt: skip
-    return f"using X = {element_types.TYPES[work.op.inputs[work.parts.x]].stored};\n" + constants(facts)
+    return stencil_cpp.element_aliases(work) + constants(facts)
 
 
 def _warpgroup_product(work: HaloSource) -> str:

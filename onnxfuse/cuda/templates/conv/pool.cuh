@@ -6,7 +6,16 @@ struct Window {};
 DEVICE Window load_window(const Pointers&, Index) { return {}; }
 
 // What a window makes of no element at all.
-DEVICE float nothing() { return MEAN ? 0.0f : float_of_bits(0xff800000u); }
+template <class T> struct Nothing {
+  static DEVICE float of_it() { return MEAN ? 0.0f : float_of_bits(0xff800000u); }
+};
+template <> struct Nothing<signed char> {
+  static DEVICE int of_it() { return -128; }
+};
+template <> struct Nothing<unsigned char> {
+  static DEVICE int of_it() { return 0; }
+};
+DEVICE Sum nothing() { return Nothing<X>::of_it(); }
 
 DEVICE Sums begin() {
   Sums sums;
@@ -21,12 +30,12 @@ DEVICE void see(Sums& sums, const Window&, const Line& line, int i, bool row_ins
   UNROLLED for (int j = 0; j < INPUT_COLUMNS; ++j) {
     const bool inside = row_inside && (unsigned)(left + j) < (unsigned)p.width;
     UNROLLED for (int c = 0; c < CHANNELS; ++c) {
-      const float x = inside ? line.get(j, c) : nothing();
+      const Sum x = inside ? line.get(j, c) : nothing();
       UNROLLED for (int row = 0; row < ROWS; ++row)
         UNROLLED for (int column = 0; column < COLUMNS; ++column)
           if (weight_at(i, row, STRIDE_H, DILATION_H, KERNEL_H) >= 0 &&
               weight_at(j, column, STRIDE_W, DILATION_W, KERNEL_W) >= 0) {
-            float& sum = sums.at(row, column, c);
+            Sum& sum = sums.at(row, column, c);
             sum = MEAN ? sum + x : math::max(sum, x);
           }
     }

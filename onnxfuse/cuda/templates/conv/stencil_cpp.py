@@ -13,6 +13,7 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.program.window import Counted, Resizing, WindowGeometry
 from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.templates.conv import convolution
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
 from onnxfuse.cuda.templates.conv.variant import Band, Patch
 from onnxfuse.model.fused import FusedOp
@@ -88,6 +89,22 @@ class ConvolutionBody:
     def x(self) -> element_types.ElementType:
         return element_types.TYPES[self.op.inputs[self.parts.x]]
 
+    @property
+    def factor_types(self) -> tuple[str, str]:
+        """C++ types of an element of the images and of the filters, as the core reads them."""
+        w = self.parts.x if self.parts.w < 0 else self.parts.w
+        return self.x.stored, element_types.TYPES[self.op.inputs[w]].stored
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Template files that these types need."""
+        return ()
+
+    @property
+    def sum_type(self) -> str:
+        """C++ type of the sums, or the greatest elements: of integers exact ones."""
+        return "int" if convolution.factors(self.op, self.parts).is_integer else "float"
+
     @cached_property
     def operands(self) -> tuple[StencilOperand, ...]:
         """The operands that some output depends on."""
@@ -153,7 +170,7 @@ def kernel_of(
         (
             template(DEVICE),
             generated(entry, f"using Index = {launch_plan.index_type(work.bits)};\nusing Offset = {index};\n"),
-            *(template(f) for f in ("include/math.cuh", "include/memory.cuh")),
+            *(template(f) for f in ("include/math.cuh", "include/memory.cuh", *work.headers)),
             generated(entry, text + expressions.source(work.parts.program)),
             template("conv/images.cuh"),
             generated(entry, around(work, pointers) + more),
@@ -201,11 +218,17 @@ def _constants(work: StencilSource) -> str:
     lines = "" if work.parts.resizing is None else _lines(work.parts.resizing, window)
     facts |= _strip_constants(work.tile) if isinstance(work.tile, Strips) else _patch_constants(work, work.tile)
     return (
-        f"using X = {work.x.stored};\n"
+        element_aliases(work)
         + constants({**facts, "PACKED_WEIGHTS": work.parts.packed})
         + ("" if work.parts.mean is None else constants({"MEETS": work.meets}))
         + lines
     )
+
+
+def element_aliases(work: ConvolutionBody) -> str:
+    """Return the names of the types of an element of the images, of the filters, and of the sums."""
+    x, w = work.factor_types
+    return f"using X = {x};\nusing Weight = {w};\nusing Sum = {work.sum_type};\n"
 
 
 def _counted(counted: Counted, window: WindowGeometry) -> dict[str, int | bool]:
@@ -257,8 +280,8 @@ def image(number: int) -> str:
 def pointers(work: ConvolutionBody, *, scratch: bool = False) -> tuple[Pointer, ...]:
     """Return the fields of `Pointers`: images, weights, operands, outputs, and scratch memory if a mean is computed."""
     op, parts = work.op, work.parts
-    read = [*((image(n), i) for n, i in enumerate(parts.images)), ("w", parts.w)]
-    factors = [access.Pointer("const X", name, f"in{i}") for name, i in read if i >= 0]
+    factors = [access.Pointer("const X", image(n), f"in{i}") for n, i in enumerate(parts.images)]
+    factors += [access.Pointer("const Weight", "w", f"in{parts.w}")] if parts.w >= 0 else []
     operands = [access.Pointer(f"const {o.stored}", o.name, o.name) for o in work.operands]
     outputs = [access.Pointer(element_types.TYPES[t].stored, f"out{n}", f"out{n}") for n, t in enumerate(op.outputs)]
     return (*factors, *operands, *outputs, *([access.scratch(scratch)] if parts.mean is not None else []))
@@ -277,7 +300,7 @@ def around(work: ConvolutionBody, pointers: Iterable[Pointer]) -> str:
         each.load("load_each", f"{arguments}, Index linear, int step, const Parameters& p"),
         access.element(
             ("sum", *(o.name for o in work.operands)), (once, each),
-            "float sum, const Once& once, const Each<W>& each, int w",
+            "Sum sum, const Once& once, const Each<W>& each, int w",
         ),
         _store(work),
     ))  # fmt: skip
@@ -323,9 +346,9 @@ def _store(work: ConvolutionBody) -> str:
     )
     rest = "const Once& once, const Each<W>& each, Index linear, int step"
     if mean is None:
-        return access.store("store_all", f"const Pointers& to, const float (&sum)[W], {rest}", stores, "W", compute)
+        return access.store("store_all", f"const Pointers& to, const Sum (&sum)[W], {rest}", stores, "W", compute)
     load = f"  UNROLLED for (int w = 0; w < W; ++w) sum[w] = (float)out{outputs[mean.of]}[w];\n"
-    return access.store("store_all", f"const Pointers& to, float (&sum)[W], {rest}", stores, "W", compute, load) + (
+    return access.store("store_all", f"const Pointers& to, Sum (&sum)[W], {rest}", stores, "W", compute, load) + (
         "DEVICE void store_mean(const Pointers& to, Index at, float mean) {\n"
         f"  const Stored<{stored[mean.position]}>::Value value[1] = {{mean}};\n"
         f"  store_values<1>(to.out{mean.position} + at, value);\n}}\n"

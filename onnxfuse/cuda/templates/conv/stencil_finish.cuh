@@ -22,7 +22,7 @@ DEVICE void finish_singly(Sums& sums, const Once& once, const Pointers& pointers
     UNROLLED for (int column = 0; column < COLUMNS; ++column)
       if (at.row + row < p.rows && at.column + column < p.columns) {
         const Index here = first + row * p.y_row;
-        float sum[1] = {sums.at(row, column, 0)};
+        Sum sum[1] = {sums.at(row, column, 0)};
         const Place place = {at.image, at.channel, at.row + row, at.column + column};
         store_all(pointers, sum, once, load_each<1>(pointers, place, here, column, p), here, column);
       }

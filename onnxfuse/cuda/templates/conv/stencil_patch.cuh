@@ -22,8 +22,8 @@ DEVICE Place place(const Parameters& p) {
 }
 
 struct Sums {
-  float of[ROWS][VECTORS][BESIDE];
-  DEVICE float& at(int row, int column, int channel) {
+  Sum of[ROWS][VECTORS][BESIDE];
+  DEVICE Sum& at(int row, int column, int channel) {
     if constexpr (CHANNELS_LAST) return of[row][column][channel];
     else return of[row][0][column];
   }
@@ -38,7 +38,7 @@ DEVICE constexpr int weight_at(int position, int place, int stride, int dilation
 // What a thread needs of a row of x: READS vectors, of channels, or of columns from SHIFT before the first one needed.
 struct Line {
   Pack<X, READ> vector[READS];
-  DEVICE float get(int column, int channel) const {
+  DEVICE Sum get(int column, int channel) const {
     if constexpr (CHANNELS_LAST) return vector[column].get(channel);
     else return vector[(SHIFT + column) / READ].get((SHIFT + column) % READ);
   }

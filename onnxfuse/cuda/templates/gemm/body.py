@@ -20,6 +20,7 @@ from onnxfuse.codegen.program.program import (
     Move,
     Output,
     SlidingWindow,
+    Unpacked,
     Value,
 )
 from onnxfuse.codegen.program.rounding import rounded_once
@@ -31,6 +32,7 @@ from onnxfuse.graph.channels import to_first
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.packing import Packing
 from onnxfuse.symbolic.strides import Shape
 
 FACTORS = (FLOAT16, BFLOAT16, TF32, *INTEGERS)
@@ -38,6 +40,19 @@ FACTORS = (FLOAT16, BFLOAT16, TF32, *INTEGERS)
 STORED_BYTES = (1, 2, 4)
 """Element sizes of outputs."""
 ROW_BYTES = 128
+
+
+@dataclass(frozen=True)
+class PackedWeight:
+    """A right factor in few bits: what lies beside its numbers."""
+
+    packing: Packing
+    scales: int
+    """Index of the scales among the op's inputs."""
+    zeros: int | None
+    """Index of the zero points; None: all are the middle of the numbers."""
+    zeros_packed: bool
+    """Whether the zero points are packed like the numbers, rather than of the factors' type."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,20 @@ class Product:
     for volumes with the depth before the height."""
     groups: int = 1
     """Channel groups, each with filters of its own."""
+    packed: PackedWeight | None = None
+    """How the right factor is stored in few bits; None: as elements of the factors' type."""
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Indices of the inputs that hold the right factor."""
+        packed = self.packed
+        beside = () if packed is None else tuple(i for i in (packed.scales, packed.zeros) if i is not None)
+        return (self.b, *beside)
+
+    def right(self, input_shapes: tuple[Shape, ...]) -> Shape:
+        """Return the shape of the right factor for these shapes of the op's inputs."""
+        stored = input_shapes[self.b]
+        return stored if self.packed is None else (stored[0], self.packed.packing.terms)
 
 
 JOINED = -1
@@ -157,6 +186,11 @@ class Anatomy:
         return self.factors.left
 
     @property
+    def packed(self) -> PackedWeight | None:
+        """How the right factors are stored in few bits, by the first one; None if they are not."""
+        return self.products[0].packed
+
+    @property
     def to_tf32(self) -> bool:
         """Whether the factors are rounded to TF32 before the tensor cores."""
         return self.factors.rounding is Rounding.TF32
@@ -187,6 +221,8 @@ def _anatomy(program: BodyProgram) -> Anatomy:
         raise UnsupportedError("products with different left factors")
     if len({p.transposed for p in products}) > 1:
         raise UnsupportedError("products with right factors of both layouts")
+    if len({p.packed and (p.packed.packing, p.packed.zeros is None, p.packed.zeros_packed) for p in products}) > 1:
+        raise UnsupportedError("products by weights that are stored in different numbers of bits")
     if len({(p.a_transposed, p.terms) for p in products}) > 1:
         raise UnsupportedError("products with left factors of both layouts")
     if products[0].a_transposed and products[0].terms is not None:
@@ -209,7 +245,7 @@ def _anatomy(program: BodyProgram) -> Anatomy:
 
 def _factors(program: BodyProgram, heads: Sequence[_Head]) -> FactorType:
     """Return the type of the factors, which is that of all products."""
-    pairs = {(program.values[h.left].dtype, program.inputs[h.product.b]) for h in heads}
+    pairs = {(program.values[h.left].dtype, program.values[h.right].dtype) for h in heads}
     left, right = pairs.pop()
     factors, names = factors_of(left, right), " and ".join(dict.fromkeys(map(element_types.name, (left, right))))
     if factors not in FACTORS or pairs:
@@ -229,6 +265,8 @@ class _Head:
     product: Product
     left: int
     """Index of the value that is the left factor; for images before their Transposes."""
+    right: int
+    """Index of the value that is the right factor, likewise."""
     result: int
     """Index of the result."""
 
@@ -243,13 +281,25 @@ def _head(program: BodyProgram, index: int) -> _Head:
     if isinstance(move, Move) and move.how == Transposed((1, 0)):
         right, b_transposed = move.args[0], not b_transposed
     left, terms = _first_terms(program, left)
-    a, b = (program.values[i] for i in (left, right))
-    if not isinstance(b, Input):
-        raise UnsupportedError("a matrix product whose right factor is computed in the body")
+    a = program.values[left]
+    b, packed = _stored_weight(program, right)
     a_transposed = contract.axes[0] == -2
     if not isinstance(a, Input) and a_transposed:
         raise UnsupportedError("a left factor [k, m] that is computed in the body")
-    return _Head(Product(_position(a, program), b.index, b_transposed, a_transposed, terms), left, index)
+    product = Product(_position(a, program), b, b_transposed, a_transposed, terms, packed=packed)
+    return _Head(product, left, right, index)
+
+
+def _stored_weight(program: BodyProgram, index: int) -> tuple[int, PackedWeight | None]:
+    """Return the op's input that holds a right factor, and how if it is stored in few bits."""
+    match program.values[index]:
+        case Input(index=number):
+            return number, None
+        case Unpacked(args=args) as weight if all(isinstance(program.values[a], Input) for a in args):
+            number, scales, *zeros = map(program.input_at, args)
+            return number, PackedWeight(weight.packing, scales, zeros[0] if zeros else None, weight.zeros_packed)
+        case _:
+            raise UnsupportedError("a matrix product whose right factor is computed in the body")
 
 
 def _first_terms(program: BodyProgram, left: int) -> tuple[int, int | None]:
@@ -279,7 +329,7 @@ def _convolution(program: BodyProgram, index: int) -> _Head:
     if not (work.images_last and packed and isinstance(x, Input) and isinstance(w, Input)):
         raise UnsupportedError("a convolution of images that do not have their channels last")
     product = Product(x.index, w.index, True, sliding=work.window.sliding, groups=work.core.groups)
-    return _Head(product, work.x, work.result)
+    return _Head(product, work.x, work.w, work.result)
 
 
 def _prologue(program: BodyProgram, head: _Head) -> Prologue | None:

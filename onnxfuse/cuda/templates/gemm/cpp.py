@@ -12,6 +12,9 @@ from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
 
+PAIRED_BITS = (4, 8)
+"""Bits of the numbers of which instructions for pairs of 16-bit elements make such."""
+
 
 def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     """Return the kernel for the tensor cores of sm_80 and later."""
@@ -32,31 +35,41 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     else:
         middle += prologue_cpp.sm80(work.op, work.parts, prologue, block.m, fit.along)
     neighbours = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
-    after = ("gemm/sums.cuh", "gemm/sm80.cuh", "gemm/sm80.cu")
+    after = ("gemm/sums.cuh", "gemm/sm80.cuh", *_unpacking(work), "gemm/sm80.cu")
     return kernel(work, (*MMA_SYNC, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
+
+
+def _unpacking(work: GemmSource) -> tuple[str, ...]:
+    """Return the files by which the kernel for sm_80 makes elements of a right factor in few bits."""
+    packed = work.parts.packed
+    if packed is None:
+        return ()
+    by_pairs = packed.packing.bits in PAIRED_BITS and work.parts.factors.bytes == 2
+    return ("gemm/packed_pairs.cuh" if by_pairs else "gemm/packed_floats.cuh", "gemm/sm80_packed.cuh")
 
 
 def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
     """Return the kernel for few rows."""
     facts = {
-        "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps,
+        "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps, "ROWS": fit.rows,
         "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width, "CONSTANT": fit.constant,
+        **({"LINE": fit.line} if fit.line else {}),
     }  # fmt: skip
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
-        bounds="KERNEL(THREADS, 2)",
+        bounds=f"KERNEL(THREADS, {fit.resident})",
     )  # fmt: skip
     middle = right_factors(work) + results(work)
-    return kernel(work, MMA_SYNC, facts, None, middle, ("gemm/sums.cuh", "gemm/few.cu"), end)
+    main = ("gemm/few.cu",) if work.parts.packed is None else ("gemm/packed_pairs.cuh", "gemm/few_packed.cu")
+    return kernel(work, MMA_SYNC, facts, None, middle, ("gemm/sums.cuh", "gemm/few_cells.cuh", *main), end)
 
 
 def right_factors(work: GemmSource) -> str:
     """Return the type of the factors' elements, and the right factors by product index."""
-    stored = work.parts.factors.stored
     choices = "".join(f"  if (number == {k}) return from.b<{k}>();\n" for k in range(1, len(work.parts.products)))
     return (
-        f"using Factor = {stored};\n"
-        f"DEVICE const Factor* right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
+        f"using Factor = {work.parts.factors.stored};\n"
+        f"DEVICE RightFactor right_factor(const Operands& from, int number) {{\n{choices}  return from.b<0>();\n}}\n"
     )
 
 
@@ -93,7 +106,7 @@ def kernel(
         **facts, "ACCUMULATED": work.first_operand, "SIBLINGS": len(work.parts.epilogues),
         "EVEN": not work.size.uneven,
         "B_TRANSPOSED": work.parts.products[0].transposed, "MOVED": bool(work.stored),
-        "BATCHED": bool(work.product_words), "GROUPED": work.size.groups > 1,
+        "BATCHED": bool(work.product_words), "PACKED": work.parts.packed is not None, "GROUPED": work.size.groups > 1,
         "VOLUME": work.size.window is not None and len(work.size.window.kernel) == 3,
     })  # fmt: skip
     several = "ChannelGroups" if work.size.batch is None else "Batch"
@@ -102,9 +115,10 @@ def kernel(
     text += f"struct Groups {{{' Divisor<Index> group; ' if work.group_words else ''}}};\n"
     text += expressions.source(work.program) + around(work, staged) + middle
     moved = ("gemm/stored.cuh",) if work.stored else ()
+    packed = ("gemm/packed.cuh",) if work.parts.packed is not None else ()
     header = () if work.parts.factors.header is None else (work.parts.factors.header,)
     memory = ("include/math.cuh", "include/memory.cuh", "include/extremes.cuh", *header)
-    files = (DEVICE, *memory, "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *moved, *before)
+    files = (DEVICE, *memory, "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *packed, *moved, *before)
     head, *rest = (template(f) for f in files)
     return KernelSource(
         work.entry,

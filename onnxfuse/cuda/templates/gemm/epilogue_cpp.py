@@ -2,6 +2,7 @@
 
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store
+from onnxfuse.cuda.templates.gemm.body import PackedWeight, Product
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import Slot
 from onnxfuse.symbolic import element_types
@@ -71,6 +72,7 @@ def _operands(work: GemmSource, stored: dict[int, str]) -> str:
     choices = "".join(f"    if (sibling == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_sibling))[1:])
     pointers = "".join(f"  const void* in{i};\n" for i in range(len(work.op.inputs)))
     return (
+        f"using RightFactor = {_right_type(work.parts.factors.stored, work.parts.packed)};\n"
         f"struct Operands {{\n{pointers}  DEVICE Pointers of(int sibling) const {{\n{choices}"
         f"    return {{{of_sibling[0]}}};\n  }}\n{_factors(work)}}};\n"
     )
@@ -80,15 +82,30 @@ def _factors(work: GemmSource) -> str:
     """Return the members that expose the factors by their types."""
     products = work.parts.products
     stored = work.parts.factors.stored
-    choices = "".join(
-        f"    if (NUMBER == {k}) return (const {stored}*)in{p.b};\n" for k, p in list(enumerate(products))[1:]
-    )
+    choices = "".join(f"    if (NUMBER == {k}) return {_right(stored, p)};\n" for k, p in list(enumerate(products))[1:])
     member = f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
     return (
         ("" if work.parts.prologue is not None else member)
-        + f"  template <int NUMBER> DEVICE const {stored}* b() const {{\n{choices}"
-        f"    return (const {stored}*)in{products[0].b};\n  }}\n"
+        + f"  template <int NUMBER> DEVICE RightFactor b() const {{\n{choices}"
+        f"    return {_right(stored, products[0])};\n  }}\n"
     )
+
+
+def _right(stored: str, product: Product) -> str:
+    """Return the right factor of a product, as a `RightFactor`."""
+    packed = product.packed
+    if packed is None:
+        return f"(const {stored}*)in{product.b}"
+    zeros = "nullptr" if packed.zeros is None else f"in{packed.zeros}"
+    return f"{{(const unsigned char*)in{product.b}, (const {stored}*)in{packed.scales}, {zeros}}}"
+
+
+def _right_type(stored: str, packed: PackedWeight | None) -> str:
+    """Return how kernels know a right factor: by a pointer to elements, or to numbers in few bits."""
+    if packed is None:
+        return f"const {stored}*"
+    zeros = "MIDDLE" if packed.zeros is None else "PACKED" if packed.zeros_packed else "REAL"
+    return f"PackedMatrix<{packed.packing.bits}, {packed.packing.block}, Zeros::{zeros}, {stored}>"
 
 
 def results(work: GemmSource) -> str:

@@ -23,24 +23,14 @@ constexpr int STRIP_BYTES = TERMS * COLUMNS * 2;        // of a step, of each pr
 constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
 constexpr int STEP_TERMS = WARPS * TERMS;
 constexpr int AHEAD = ACCUMULATED * COLUMNS <= 16 ? 8 : ACCUMULATED * COLUMNS <= 32 ? 4 : 2;  // as registers suffice
-constexpr int ROWS = 8;
-constexpr int ACROSS = COLUMNS / WIDTH;                 // threads that finish a row
-constexpr int TURNS = (ROWS * ACROSS + THREADS - 1) / THREADS;
+static_assert(ROWS == 8, "the lanes of a warp have a row each");
 static_assert(THREADS == WARPS * 32, "warps are whole");
 static_assert(COLUMNS % 16 == 0 && COLUMNS <= 64, "a line is read by fragments, and its pieces are exchanged once");
-using BlockSums = SharedSums<WARPS, ROWS, COLUMNS>;
 using Strip = SwizzledTile<COLUMNS * 2, XorSwizzle<PIECES>>;  // a line for each term; of B_TRANSPOSED 16 bytes for each lane
 using Mma = MmaSync<Factor>;
 using Pipeline = AsyncPipeline<WarpScope, STAGES>;
 static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= BlockSums::BYTES,
               "the plan counts as the kernel does");
-
-struct Parameters : Stores {
-  Sides<SIBLINGS, EVEN> sides;
-  Index m, k, steps;     // steps: STEP_TERMS each
-  Index pitch;           // elements from one line of A to the next
-  Index lines;           // rows of the innermost matrix of the output
-};
 
 // ---- the factors
 
@@ -132,33 +122,7 @@ DEVICE void multiply_step(Sums& sums, const Chunk<16>& held, SharedAddress stage
   }
 }
 
-// ---- the body
-
-// The cells that a thread finishes in one turn, and what the body reads there beside the products.
-struct Cells {
-  Place at;
-  int row, column;  // of the sums
-  bool there;
-  ColumnHeld<WIDTH> columns;
-  CellHeld<WIDTH> cells;
-  RowHeld rows;
-
-  DEVICE void load(const Pointers& operands, int turn, Index first_column, Index n, const Parameters& p) {
-    const int number = turn * THREADS + thread_index();
-    row = number / ACROSS;
-    column = number % ACROSS * WIDTH;
-    at = {(Index)row, first_column + column, p.m, n, p.lines, n};
-    there = at.row < at.m && at.column < at.n;
-    if (!there) return;
-    columns = load_column<WIDTH>(operands, at, 0);
-    cells = load_cell<WIDTH>(operands, at, 0, 0);
-    rows = load_rows(operands, at, 0);
-  }
-  DEVICE void finish(const Results& to, int sibling, const Parameters& p) const {
-    if (!there) return;
-    BlockSums::finish(to, p, sibling, at, row, column, columns, cells, rows);
-  }
-};
+// ---- the kernel
 
 DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& p) {
   const int sibling = p.sides.sibling(block_index()), warp = thread_index() / 32;

@@ -40,6 +40,7 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
         or size.window is not None
         or size.batch is not None
         or parts.prologue is not None
+        or parts.packed is not None
         or parts.products[0].a_transposed
     ):
         return False
@@ -90,9 +91,12 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
     parts, size = work.parts, work.size
     fit = SkinnyParameters(
         strip,
+        MOST_ROWS,
         _stages(work, strip),
         _shared_bytes(work, strip),
         gcd(WIDTH, *(s.width for s in work.stored)),
+        0,
+        2,
         all(product.b in work.op.constants for product in parts.products),
     )
     return LaunchPlan(

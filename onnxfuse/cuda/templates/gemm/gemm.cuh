@@ -25,6 +25,13 @@ struct Batch {
     return {z * a_outer + y * a_middle + x * a_inner, z * b_outer + y * b_middle + x * b_inner};
   }
 };
+// The zero points of a right factor in few bits (packed.cuh).
+enum class Zeros { MIDDLE, PACKED, REAL };
+
+// Elements on from the first matrix of a batch.
+template <class T> DEVICE const T* matrix_at(const T* first, unsigned long long elements) { return first + elements; }
+template <class T> DEVICE const void* first_byte(const T* matrix) { return matrix; }
+
 // The columns of each of the NUMBER bodies side by side, EVEN where all have as many, and where its tiles end among those
 // of all, from left to right.
 template <int NUMBER, bool EVEN> struct Sides {

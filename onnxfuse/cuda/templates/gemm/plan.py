@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 
 from onnxfuse.cuda.isa.factors import SPLIT_FLOAT32
 from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
-from onnxfuse.cuda.templates.gemm import costs, few, sm80, sm90
+from onnxfuse.cuda.templates.gemm import costs, few, few_packed, sm80, sm90
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     GemmProblem,
@@ -38,8 +39,10 @@ def plan(
     if parts.precise:
         tuning = _valid(tuning, parts, arch)
     chosen = tuning.block
-    if tuning.tile is None and chosen is None and few.takes(work, aligned, arch):
-        return few.plan(work, tuning.strip or few.choose(work, arch))
+    skinny = _skinny(work, aligned, arch)
+    if tuning.tile is None and chosen is None and skinny is not None:
+        made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch))
+        return made
     if aligned and chosen is None and sm90.takes(work, arch):
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, GemmTile):
@@ -51,6 +54,11 @@ def plan(
             else f"images of {limits.INDICES} elements or more"
         )  # fmt: skip
     return sm80.plan(work, aligned, chosen, arch)
+
+
+def _skinny(work: GemmSource, aligned: bool, arch: Arch) -> ModuleType | None:
+    """Return the module of the kernel for few rows that supports the products; None if none does."""
+    return next((kernel for kernel in (few, few_packed) if kernel.takes(work, aligned, arch)), None)
 
 
 def _work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> GemmSource:
@@ -108,12 +116,15 @@ def tiles(op: FusedOp, input_shapes: tuple[Shape, ...]) -> list[GemmTile]:
 def chosen(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> GemmTile | Block | Strip:
     """Return the plan's own choice: a tile, a block of the sm_80 kernel, or a strip for few rows."""
     work = _work(op, input_shapes)
-    return few.choose(work, arch) if few.takes(work, True, arch) else _choose(work, arch)
+    skinny = _skinny(work, True, arch)
+    return _choose(work, arch) if skinny is None else skinny.choose(work, arch)
 
 
 def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     """Return the tile with the least estimated time; for few rows the other kernel's block if that takes less."""
     tile, time = sm90.choose(work, arch)
+    if work.parts.packed is not None:  # its warps dequantize beside the products, those of a block between them
+        return tile
     if not work.parts.precise and (work.size.m > costs.mma(arch).few_rows or work.size.window is not None):
         return tile
     block = sm80.choose(work.parts, work.size, arch)
@@ -126,7 +137,8 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     hopper = sm90.takes(work, arch)
     blocks = sm80.worth_measuring(work.parts, work.size, arch) if work.size.window is None or not hopper else []
     tiles = sm90.worth_measuring(work, arch) if hopper else []
-    strips = few.fitting(work, arch) if few.takes(work, True, arch) else []
+    skinny = _skinny(work, True, arch)
+    strips = [] if skinny is None else skinny.fitting(work, arch)
     return (
         *(GemmVariant(tile=tile) for tile in tiles),
         *(GemmVariant(block=block) for block in blocks),
@@ -137,7 +149,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 def estimates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> dict[GemmVariant, float]:
     """Return the estimated microseconds of the tiles and blocks that fit; none for few rows, whose strips have none."""
     work = _work(op, input_shapes)
-    if few.takes(work, True, arch):
+    if _skinny(work, True, arch) is not None:
         return {}
     found: dict[GemmVariant, float] = {}
     if sm90.takes(work, arch):
@@ -167,7 +179,7 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
     """Return the tiles (or blocks) with the summation order of the chosen one, fastest first."""
     work = _work(op, input_shapes)
     # Tiles of other row counts reduce in another order; for few rows the warps share the terms.
-    if work.parts.prologue is not None or few.takes(work, aligned, arch):
+    if work.parts.prologue is not None or _skinny(work, aligned, arch) is not None:
         return ()
     hopper = aligned and sm90.takes(work, arch)
     chosen = _choose(work, arch) if hopper else sm80.choose(work.parts, work.size, arch)

@@ -114,7 +114,7 @@ def problem(parts: Anatomy, input_shapes: tuple[Shape, ...]) -> GemmProblem:
     """Return the sizes of the products for these shapes of the op's inputs."""
     if parts.prologue is not None:
         input_shapes = (*input_shapes, parts.prologue.shape(input_shapes))
-    sizes = [_problem(product, input_shapes[product.a], input_shapes[product.b]) for product in parts.products]
+    sizes = [_problem(product, input_shapes[product.a], product.right(input_shapes)) for product in parts.products]
     first, bodies = sizes[0], len(parts.epilogues)
     columns = tuple(size.n for size in sizes)
     if all(size == first for size in sizes[1:]):

@@ -18,6 +18,9 @@
 // The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies are adjacent, as more output
 // tiles, each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
+using Right = typename Either<PACKED, Unpacked<RightFactor, (B_PIECE >= 4)>,
+                              Side<TILE_N, FactorOf::RIGHT, !B_TRANSPOSED, B_PIECE>>::Type;
+
 // ---- products
 
 struct Sums {
@@ -90,8 +93,8 @@ struct Fetching {
       : a(left_of(from, p, tile.of.a, GROUPED ? 1 : A_TRANSPOSED ? p.k : p.m, GROUPED ? CHANNELS : pitch_of(p)), tile.row,
           p.m, p.k, pitch_of(p), p) {
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      b[g] = Right(right_factor(from, tile.sibling + g) + (unsigned long long)tile.of.b * p.k * tile.n, tile.column,
-                   tile.n, p.k, B_TRANSPOSED ? p.k : tile.n, p);
+      b[g] = Right(matrix_at(right_factor(from, tile.sibling + g), (unsigned long long)tile.of.b * p.k * tile.n),
+                   tile.column, tile.n, p.k, B_TRANSPOSED ? p.k : tile.n, p);
   }
   DEVICE void fetch(SharedAddress stage) const {
     UNROLLED for (int group = 0; group < WARPS_K; ++group) {
@@ -102,6 +105,11 @@ struct Fetching {
         UNROLLED for (int turn = 0; turn < Right::TURNS; ++turn)
           b[g].fetch(to + A_BYTES + g * B_BYTES, group, turn);
     }
+  }
+  // What this thread has fetched becomes elements of the factors.
+  DEVICE void compute(SharedAddress stage, Index step) const {
+    a.compute(stage, step);
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) b[g].compute(stage + A_BYTES + g * B_BYTES, step);
   }
   DEVICE void next() {
     a.next();
@@ -121,7 +129,7 @@ DEVICE void multiply(Sums& sums, Fetching& fetching, SharedAddress ring, const P
   // The step's tiles are there, and those before have been read by all.
   const auto wait_for_step = [&](const Pipeline::State& consumer, Index step) {
     Pipeline::own_wait(consumer);
-    if (step < steps) fetching.a.compute(ring + consumer.stage * STAGE_BYTES, step);
+    if (step < steps) fetching.compute(ring + consumer.stage * STAGE_BYTES, step);
     BlockScope::sync();
   };
   _Pragma("unroll 1") for (int stage = 0; stage < STAGES - 1; ++stage) produce({stage}, stage);
@@ -194,7 +202,7 @@ DEVICE void multiply_plainly(Sums& sums, Fetching& fetching, SharedAddress ring,
     fetching.next();
     Pipeline::producer_commit();
     Pipeline::drain();
-    fetching.a.compute(ring, step);
+    fetching.compute(ring, step);
     wait_for_block();
     multiply_plainly(sums, ring + part.group * PART_BYTES, part);
     wait_for_block();

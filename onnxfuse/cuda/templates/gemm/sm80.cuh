@@ -179,6 +179,9 @@ template <class From> struct Computed : Side<TILE_M, FactorOf::LEFT, false, A_PI
   }
 };
 
+// Columns of a matrix in few bits: sm80_packed.cuh.
+template <class Packed, bool COPIED> struct Unpacked;
+
 // Rows are places of a window, terms what it sees there. Where each row of the tile lies, as {first element, top, left,
 // front}, stays in shared memory behind the ring. A piece of A_PIECE bytes is of one element of the window.
 template <class Images> struct Windows : Side<TILE_M, FactorOf::LEFT, false, A_PIECE> {
@@ -240,4 +243,3 @@ template <class Images> struct Windows : Side<TILE_M, FactorOf::LEFT, false, A_P
 
 using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, FactorOf::LEFT, A_TRANSPOSED, A_PIECE, A_CUT>>::Type;
 using Left = typename Either<WINDOW, Windows<Source>, Matrix>::Type;
-using Right = Side<TILE_N, FactorOf::RIGHT, !B_TRANSPOSED, B_PIECE>;

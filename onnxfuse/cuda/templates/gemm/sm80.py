@@ -187,7 +187,6 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
     stages, resident = _ring(parts, block, arch)
     item = parts.factors.bytes
     product = parts.products[0]
-    along_b = size.k if product.transposed else gcd(*size.widths)
     a_piece = _piece(size.pitch, item, aligned)
     if product.terms is not None and a_piece < 16:  # only whole pieces are truncated at the end
         a_piece = gcd(a_piece, size.k * item)
@@ -199,10 +198,21 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
         _shared_bytes(parts, block, stages),
         width,
         a_piece,
-        _piece(along_b, item, aligned),
+        _b_piece(parts, size, aligned),
         gcd(size.k, 16, *(() if parts.prologue is None else parts.prologue.terms)) if aligned else 1,
         resident if parts.precise else 0,
     )
+
+
+def _b_piece(parts: Anatomy, size: GemmProblem, aligned: bool) -> int:
+    """Return the bytes per copy of the right factor; of numbers in few bits those for 16 bytes of the factor, 1 = read
+    without copies."""
+    product, item = parts.products[0], parts.factors.bytes
+    if product.packed is None:
+        return _piece(size.k if product.transposed else gcd(*size.widths), item, aligned)
+    numbers = 16 // item * product.packed.packing.bits // 8
+    # Words of scales and zero points that straddle the end of a column lie within the array.
+    return numbers if aligned and numbers % 4 == 0 and gcd(4, *size.widths) == 4 else 1
 
 
 def _piece(along: int, item: int, aligned: bool) -> int:

@@ -228,13 +228,13 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
   const SharedMemory shared;
   const unsigned rank = TOGETHER > 1 ? cluster_rank() : 0;
   if (thread_index() == 0) {
-    shared.pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, 4);
+    shared.pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, COMPUTERS * 4);
     for (int warp = 0; warp < CONSUMER_WARPS; ++warp) mbarrier_init(shared.staged + warp * 8, 1);
     fence_mbarrier_init();
   }
   if (thread_index() == CONSUMERS * WARPGROUP) prefetch_tensor_maps(maps);
   if constexpr (PROLOGUE && FETCHED_LEFT == 0)
-    bring_near(operands.b<0>(), p.sides.columns_of(0) * p.k * (unsigned)sizeof(Factor));
+    bring_near(first_byte(operands.b<0>()), p.sides.columns_of(0) * p.k * (unsigned)sizeof(Factor));
   if constexpr (LONG) wait_for_previous_kernel();
   else join_stream();
   if constexpr (TOGETHER > 1) cluster_sync();

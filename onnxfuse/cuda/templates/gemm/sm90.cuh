@@ -19,7 +19,7 @@ constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
 constexpr int PRODUCER_REGISTERS = VOLUME || GROUPED || SPLIT > 1 ? 40 : 24;  // coordinates of more digits
 constexpr int COMPUTER_REGISTERS = PRECISE ? 64 : 96;
 constexpr int CONSUMER_REGISTERS =
-    consumer_registers(THREADS, 1, CONSUMERS, PRODUCER_REGISTERS + (PROLOGUE ? COMPUTER_REGISTERS : 0));
+    consumer_registers(THREADS, 1, CONSUMERS, PRODUCER_REGISTERS + COMPUTERS * COMPUTER_REGISTERS);
 constexpr int CHUNK_SUMS_BYTES = CHUNK_ROWS * CHUNK * ACCUMULATED * 4;
 constexpr int PART_BYTES = (CHUNK_NUMBER + SPLIT - 1) / SPLIT * CHUNK_SUMS_BYTES;  // a warp's sums of what one block finishes
 constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
@@ -111,21 +111,41 @@ DEVICE void produce(const SharedMemory& shared, const TensorMaps& maps, unsigned
     for (Index step = 0; step < steps.count; ++step) {
       pipeline.producer_acquire(state);
       const unsigned full = pipeline.full(state), a = shared.a(state);
-      pipeline.producer_expect(state, FETCHED_LEFT * LEFT_ROWS * ROW_BYTES + ACCUMULATED * B_BYTES);
+      pipeline.producer_expect(state, (FETCHED_LEFT * LEFT_ROWS + (PACKED ? 0 : ACCUMULATED * TILE_N)) * FETCHED_SLICES * 32);
       load_left(maps, terms, a, a + FACTORS_BYTES, A_BYTES, full);
       UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-        terms.load_right(shared.b(state) + g * B_BYTES, &maps.b[tile.sibling + g], tile.column, CLUSTER > 1 ? rank : 0, full);
+        load_right(maps, terms, shared.b(state) + g * B_BYTES, tile.sibling + g, tile.column, CLUSTER > 1 ? rank : 0, full);
       terms.next();
       state.advance();
     }
   }
 }
 
-// What a warpgroup of its own makes of a stage's factors, for a kernel with a PROLOGUE: sm90_prologue.cuh, sm90_precise.cuh.
+// What a warpgroup of its own makes of a stage's factors, for a kernel with a PROLOGUE: sm90_prologue.cuh, sm90_precise.cuh,
+// sm90_packed.cuh.
 template <class Prologue>
 DEVICE void compute_factor(const SharedMemory& shared, const Operands& operands, unsigned rank, const Parameters& p);
 template <>
 DEVICE void compute_factor<GivenFactor>(const SharedMemory&, const Operands&, unsigned, const Parameters&) {}
+
+// Where it is on its way through the steps of all tiles of its block.
+struct Course {
+  Index number, step;
+  Tile tile;
+  State state;
+
+  DEVICE Course(unsigned rank, const Parameters& p) : number(first_tile()), step(0), tile(number, rank, p) {}
+  DEVICE bool goes_on(const Parameters& p) const { return number < tiles(p); }
+  DEVICE void next(const Steps& steps, unsigned rank, const Parameters& p) {
+    state.advance();
+    if (++step < steps.count) return;
+    step = 0;
+    number += tile_stride();
+    if (goes_on(p)) tile = Tile(number, rank, p);
+  }
+};
+// Stages that its own copies bring, if TMA does not, while it computes one. Another one is left to the products.
+constexpr int COPIES = STAGES > 2 ? STAGES - 2 : 1;
 
 // This warp has computed its part of a stage.
 DEVICE void commit_computed(const SharedMemory& shared, const State& state) {

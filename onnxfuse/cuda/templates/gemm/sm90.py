@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from onnxfuse.codegen.program.program import Apply
-from onnxfuse.cuda.isa.factors import ALIGNED
+from onnxfuse.cuda.isa.factors import ALIGNED, BFLOAT16, FLOAT16
 from onnxfuse.cuda.isa.isa import Copy
 from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan, limits
@@ -22,6 +22,8 @@ from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 SHARED_LIMIT = SM_90A.shared_bytes
+PACKED_RUN = 32
+"""Terms of which a thread makes elements at once, all of one block."""
 
 
 def takes(work: GemmSource, arch: Arch) -> bool:
@@ -36,6 +38,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         or 0 in (size.m, size.k, *size.widths)
         or (size.batch is not None and (parts.prologue is not None or size.batch.count == 0))
         or parts.products[0].a_transposed
+        or (parts.packed is not None and not _unpacks(parts))
         or (parts.precise and (parts.prologue is not None or sm90_cpp.slices(size, parts.terms) % 2))
     ):
         return False
@@ -52,8 +55,20 @@ def takes(work: GemmSource, arch: Arch) -> bool:
         line = parts.factors.line
         return size.pitch % line == 0 and (not parts.products[0].transposed or size.k % line == 0)
     # Rows of 16 bytes; groups of channels must be whole slices, because the next group follows.
-    least = ALIGNED if size.groups == 1 else parts.terms // sm90_cpp.SLICES
+    least = parts.factors.line if size.groups == 1 else parts.terms // sm90_cpp.SLICES
     return size.channels % least == 0 and tensor_maps.slides_fast(size.window)
+
+
+def _unpacks(parts: Anatomy) -> bool:
+    """Return whether the kernel reads the right factor's numbers of few bits."""
+    assert parts.packed is not None
+    packing = parts.packed.packing
+    return (
+        packing.bits in gemm_cpp.PAIRED_BITS
+        and packing.block >= PACKED_RUN
+        and parts.factors in (FLOAT16, BFLOAT16)
+        and parts.prologue is None
+    )
 
 
 def _fetched_alike(parts: Anatomy) -> bool:
@@ -113,18 +128,25 @@ PRODUCT_REGISTERS = 26
 
 def _threads(parts: Anatomy, tile: GemmTile) -> int:
     """Return the threads of a block: consumer teams, producers, and warpgroups that compute part of a factor."""
-    return 128 * (tile.warpgroups * tile.teams + 1 + _computes(parts))
+    return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computers(parts))
 
 
-def _computes(parts: Anatomy) -> bool:
-    """Return whether a warpgroup computes the left factor, or the low parts of the right one."""
-    return parts.prologue is not None or parts.precise
+KEPT_REGISTERS = (24, 96)
+"""Registers of a thread of the producers, and of a warpgroup that computes part of a factor: as in sm90.cuh."""
 
 
 def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
-    """Return whether a product of so many columns fits the registers available per thread at launch."""
-    launched = limits.REGISTERS // _threads(parts, tile) // 8 * 8
-    return not _computes(parts) or columns // 2 + PRODUCT_REGISTERS <= launched
+    """Return whether a product of so many columns fits the registers available per thread at launch, and all sums
+    those that the producers leave."""
+    computers, threads = sm90_cpp.computers(parts), _threads(parts, tile)
+    launched = limits.REGISTERS // threads // 8 * 8
+    if not computers:
+        return True
+    left = threads * launched - 128 * (KEPT_REGISTERS[0] + computers * KEPT_REGISTERS[1])
+    sums = tile.m // (64 * tile.warpgroups) * columns // 2
+    return columns // 2 + PRODUCT_REGISTERS <= launched and (
+        computers == 1 or sums + PRODUCT_REGISTERS <= left // (128 * tile.warpgroups * tile.teams)
+    )
 
 
 def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
@@ -140,7 +162,7 @@ def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
     parts = (tile.split - 1) * part * sm90_cpp.part_warps(tile, rows)
     piece = sm90_cpp.piece_bytes(work)
     pieces = 16 + 8 * _steps(work.size, work.parts.terms) * piece if piece else 0
-    return 1024 + ring + puts + parts + (3 if _computes(work.parts) else 2) * 8 * stages + 8 * warps + pieces
+    return 1024 + ring + puts + parts + (3 if sm90_cpp.computers(work.parts) else 2) * 8 * stages + 8 * warps + pieces
 
 
 def _chunks(tile: GemmTile) -> int:
@@ -178,8 +200,11 @@ LIGHT = frozenset({"add", "sub", "mul", "neg", "relu", "max", "min", "at_least",
 computes the elements sequentially: 4096x3072x768 takes 39.7 us, 36.9 with 128; with bias alone 30.3 and 31.9."""
 
 
-def _light(parts: Anatomy) -> bool:
-    program = parts.epilogues[0].program
+def _light(work: GemmSource) -> bool:
+    """Return whether the epilogue has few instructions; of integers, whether no residual is dequantized in it."""
+    if work.parts.factors.is_integer:
+        return work.staged is None
+    program = work.program
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
 
 
@@ -196,6 +221,7 @@ def _tiles(work: GemmSource) -> list[GemmTile]:
         tile
         for tile in wgmma().tiles(work.parts)
         if _takes_columns(work, tile)
+        and (work.parts.packed is None or tile.cluster == 1)
         and (narrow or tile.m * tile.n // (tile.warpgroups * 128) <= 128)
         and _has_registers(work.parts, tile, tile.n)
     ]
@@ -259,7 +285,7 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
     """Return the estimated time of a tile, with the columns of all products of a gate; by its measured cost unless
     given another."""
     parts, size = work.parts, work.size
-    steps, light = _steps(size, parts.terms), _light(parts)
+    steps, light = _steps(size, parts.terms), _light(work)
     moved = output_bytes(parts) + work.staged_bytes
     cost, rounds = known or wgmma().tiles(parts)[_whole(parts, tile)], 1
     if tile.split == 1:

@@ -5,7 +5,8 @@ from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, HOPPER, WARP_SPECIALIZ
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.templates.gemm import prologue_cpp
-from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers
+from onnxfuse.cuda.templates.gemm.body import Anatomy
+from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers, right_factors
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
@@ -37,14 +38,14 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
         "WARPGROUPS": tile.warpgroups, "TEAMS": tile.teams, "SPLIT": tile.split, "TOGETHER": tile.cluster * tile.split,
         "LEFT_ROWS": left_rows, "SLICES": slices(work.size, work.parts.terms),
-        "LAST_SLICES": _last_slices(work.size, work.parts.terms),
+        "FETCHED_SLICES": fetched_slices(work), "LAST_SLICES": _last_slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
         "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages,
         "OUTPUT_BYTES": sum(chunk_bytes(o.dtype) for o in work.program.outputs),
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
-        "PROLOGUE": work.parts.prologue is not None or work.parts.precise, "LONG": long, "PRECISE": work.parts.precise,
-        "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
+        "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
+        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
         "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
     }  # fmt: skip
     middle = (
@@ -64,11 +65,12 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         middle += wgmma.product(smaller(FEW, width), factors, right_rows=False, regs=True)
     prologue = work.parts.prologue
     middle += _load_left(work)
-    middle += f"using Factor = {work.parts.factors.stored};\n"
+    middle += _load_right(work) + right_factors(work)
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
-    if work.parts.precise:
+    other = "SplitFactor" if work.parts.precise else "UnpackedFactor" if work.parts.packed is not None else ""
+    if other:
         middle += (
-            "struct SplitFactor : GivenFactor {\n  using GivenFactor::GivenFactor;\n};\nusing Prologue = SplitFactor;\n"
+            f"struct {other} : GivenFactor {{\n  using GivenFactor::GivenFactor;\n}};\nusing Prologue = {other};\n"
         )
     elif prologue is None:
         middle += "using Prologue = GivenFactor;\n"
@@ -80,6 +82,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         *(("gemm/store_moved.cuh",) if work.stored else ()),
         "gemm/sm90.cuh",
         *(("include/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
+        *(("gemm/packed_pairs.cuh", "gemm/sm90_packed.cuh") if work.parts.packed is not None else ()),
         *(() if prologue is None else ("gemm/sm90_prologue.cuh",)),
         "gemm/sm90_chunks.cuh",
         "gemm/sm90.cu",
@@ -94,11 +97,29 @@ SLICES = 4
 
 
 def slices(size: GemmProblem, terms: int) -> int:
-    """Return how many slices of a step are multiplied: for a group of channels so many that steps end with it."""
+    """Return how many slices of a step are multiplied: for a group of channels so many that steps end with it.
+
+    A window's channels that fill no more than half of a row are half a step.
+    """
     if size.groups == 1:
-        return SLICES
+        return SLICES // 2 if size.window is not None and 2 * settled(size.channels) <= terms else SLICES
     whole = settled(size.channels) * SLICES // terms
     return next(count for count in range(SLICES, 0, -1) if whole % count == 0)
+
+
+def fetched_slices(work: GemmSource) -> int:
+    """Return how many slices of a step TMA loads: of an only step those with terms, which alone are multiplied.
+
+    What lies beyond the terms takes longer than they do: TMA writes zeros there. 401408 x 96 x 16 of 8 bits, fetched in
+    rows of 128: 89 us, of which memory explains 11 (H200, 2026-11).
+    """
+    size, terms = work.size, work.parts.terms
+    if size.window is not None:
+        return SLICES if size.groups > 1 else slices(size, terms)
+    alone = work.parts.prologue is None and not work.parts.precise and not work.stored
+    if not alone or not work.parts.products[0].transposed or size.k > terms:
+        return SLICES
+    return _last_slices(size, terms)
 
 
 def _last_slices(size: GemmProblem, terms: int) -> int:
@@ -157,6 +178,24 @@ def _load_left(work: GemmSource) -> str:
     )
 
 
+def _load_right(work: GemmSource) -> str:
+    """Return the load of a right factor's tile by TMA; none of one in few bits."""
+    load = "" if work.parts.packed else "  terms.load_right(to, &maps.b[number], column, rank, arrived);\n"
+    return (
+        "template <class Terms> DEVICE void load_right(const TensorMaps& maps, const Terms& terms, unsigned to, "
+        f"int number, Index column, unsigned rank, unsigned arrived) {{\n{load}}}\n"
+    )
+
+
+UNPACKING = 2
+"""Warpgroups that make elements of a right factor's numbers of few bits."""
+
+
+def computers(parts: Anatomy) -> int:
+    """Return the warpgroups that compute the left factor, the low parts of the right one, or that from few bits."""
+    return UNPACKING if parts.packed is not None else int(parts.prologue is not None or parts.precise)
+
+
 def _maps_struct(work: GemmSource) -> str:
     parts = work.parts
     outputs = () if work.stored else range(len(parts.epilogues[0].outputs))
@@ -165,13 +204,14 @@ def _maps_struct(work: GemmSource) -> str:
         lanes += f"  TensorMap staged[{len(parts.epilogues)}];\n"
     fields = "  TensorMap a;\n" if _left_maps(work) else ""
     fields += f"  TensorMap beside[{_extra(work)}];\n" if _extra(work) else ""
-    return f"struct TensorMaps {{\n{fields}  TensorMap b[{len(parts.products)}];\n{lanes}}};\n"
+    fields += "" if parts.packed else f"  TensorMap b[{len(parts.products)}];\n"
+    return f"struct TensorMaps {{\n{fields}{lanes}}};\n"
 
 
 def _prefetch_maps(work: GemmSource) -> str:
     """Return the prefetch of the tensor maps, which overlaps the start of the launch."""
     parts = work.parts
-    maps = [*_left_maps(work), *(f"b[{k}]" for k in range(len(parts.products)))]
+    maps = [*_left_maps(work), *(f"b[{k}]" for k in range(0 if parts.packed else len(parts.products)))]
     outputs = () if work.stored else range(len(parts.epilogues[0].outputs))
     maps += [f"out{n}[{k}]" for n in outputs for k in range(len(parts.epilogues))]
     maps += [f"staged[{k}]" for k in range(len(parts.epilogues))] if work.staged is not None else []

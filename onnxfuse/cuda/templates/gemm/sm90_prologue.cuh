@@ -66,25 +66,8 @@ DEVICE void compute_fetched(const SharedMemory& shared, const Operands& operands
   }
 }
 
-// Where a block is on its way through the steps of all its tiles.
-struct Course {
-  Index number, row, step;
-  State state;
-
-  DEVICE Course(unsigned rank, const Parameters& p) : number(first_tile()), row(Tile(number, rank, p).row), step(0) {}
-  DEVICE bool goes_on(const Parameters& p) const { return number < tiles(p); }
-  DEVICE void next(const Steps& steps, unsigned rank, const Parameters& p) {
-    state.advance();
-    if (++step < steps.count) return;
-    step = 0;
-    number += tile_stride();
-    if (goes_on(p)) row = Tile(number, rank, p).row;
-  }
-};
-
 // Of matrices whose terms lie side by side each thread copies its own pieces, whichever of them they are in: COPIES stages
-// are on their way while it computes one. Another one is left to the products.
-constexpr int COPIES = STAGES > 2 ? STAGES - 2 : 1;
+// are on their way while it computes one.
 
 // What is the same for all rows of 16 bytes of terms, in shared memory: which of the matrices they are in is a comparison
 // with each, and the vectors come too late from global memory.
@@ -119,13 +102,13 @@ template <class From>
 DEVICE void compute_joined(const SharedMemory& shared, const Operands& operands, unsigned rank, const Parameters& p) {
   const Steps steps(rank, p);
   Course here(rank, p), ahead = here;
-  LeftRows left(operands, here.row, steps.first, p);
+  LeftRows left(operands, here.tile.row, steps.first, p);
   Piece<From>* const mine = pieces<From>(shared) + thread_index() % 8;
   const auto copy = [&](const auto& run_of) {
     if (ahead.goes_on(p)) {
       const Index step = steps.first + ahead.step;
       shared.pipeline.producer_acquire(ahead.state);
-      copy_pieces(shared.a(ahead.state), run_of(step), step * TILE_K + thread_index() % 8 * From::W, ahead.row, p);
+      copy_pieces(shared.a(ahead.state), run_of(step), step * TILE_K + thread_index() % 8 * From::W, ahead.tile.row, p);
       ahead.next(steps, rank, p);
     }
     commit_copies();
@@ -143,7 +126,7 @@ DEVICE void compute_joined(const SharedMemory& shared, const Operands& operands,
     commit_computed(shared, here.state);
     here.next(steps, rank, p);
     if (here.goes_on(p)) {
-      left.row = here.row;
+      left.row = here.tile.row;
       vectors.load_rows(left.from, left, here.step);
     }
     copy([&](Index step) { return mine[step * 8].run; });

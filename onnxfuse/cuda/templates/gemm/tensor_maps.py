@@ -9,6 +9,7 @@ from dataclasses import replace
 from onnxfuse.codegen.program.window import WindowGeometry
 from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.launch_plan import PixelWindow, TensorMapSpec
+from onnxfuse.cuda.templates.gemm import sm90_cpp
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
@@ -23,16 +24,17 @@ CHUNK = 64
 def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpec, ...]:
     """Return the tensor maps in the order of `TensorMaps`; `left_rows` of the left factor are loaded per tile."""
     op, parts, size, terms = work.op, work.parts, work.size, work.parts.terms
-    maps = _left_maps(parts, size, left_rows)
+    fetched = terms // sm90_cpp.SLICES * sm90_cpp.fetched_slices(work)
+    maps = _left_maps(parts, size, (fetched, left_rows))
     right = None if size.batch is None else size.batch.right
-    for number, product in enumerate(parts.products):
+    for number, product in enumerate(parts.products if parts.packed is None else ()):
         if size.window is not None:
-            maps.append(_filters_map(product.b, parts, size, size.window, tile))
+            maps.append(_filters_map(product.b, parts, size, size.window, (fetched, tile.n // tile.cluster)))
             continue
         n = size.columns(number)
         lies, box = (size.k, n), (64, terms // tile.cluster)
         if product.transposed:
-            lies, box = (n, size.k), (terms, tile.n // tile.cluster)
+            lies, box = (n, size.k), (fetched, tile.n // tile.cluster)
         maps.append(_map(product.b, parts.factors.right, *lies, box, matrices=right, to_tf32=parts.to_tf32))
     for n, output in enumerate(() if work.stored else work.program.outputs):
         columns = min(CHUNK, ROW_BYTES // element_types.TYPES[output.dtype].size)
@@ -53,7 +55,8 @@ def count(work: GemmSource) -> int:
     parts = work.parts
     of_a = 1 if parts.prologue is None else len(parts.prologue.fetched)
     of_sibling = (0 if work.stored else len(parts.epilogues[0].outputs)) + (work.staged is not None)
-    return of_a + len(parts.products) + of_sibling * len(parts.epilogues)
+    of_b = len(parts.products) if parts.packed is None else 0
+    return of_a + of_b + of_sibling * len(parts.epilogues)
 
 
 def _output_map(
@@ -72,9 +75,9 @@ def _output_map(
     return replace(whole, offset=0 if slot is None else slot.first * item)
 
 
-def _left_maps(parts: Anatomy, size: GemmProblem, left_rows: int) -> list[TensorMapSpec]:
-    """Return the map of the left factor, or those of the prologue's input matrices."""
-    pointer, dtype, box = parts.products[0].a, parts.dtype, (parts.terms, left_rows)
+def _left_maps(parts: Anatomy, size: GemmProblem, box: tuple[int, int]) -> list[TensorMapSpec]:
+    """Return the map of the left factor, or those of the prologue's input matrices; `box`: terms and rows."""
+    pointer, dtype = parts.products[0].a, parts.dtype
     if parts.prologue is not None:
         read = zip(parts.prologue.cells, parts.prologue.cell_types, strict=True)
         return [_map(i, t, size.m, size.k, box) for i, t in read if i in parts.prologue.fetched]
@@ -105,13 +108,15 @@ def slides_fast(geometry: WindowGeometry) -> bool:
 
 
 def _filters_map(
-    pointer: int, parts: Anatomy, size: GemmProblem, geometry: WindowGeometry, tile: GemmTile
+    pointer: int, parts: Anatomy, size: GemmProblem, geometry: WindowGeometry, box: tuple[int, int]
 ) -> TensorMapSpec:
+    """Return the map of a window's filters; `box`: terms and filters."""
     extents: tuple[int, ...] = (size.channels, math.prod(geometry.kernel), size.n)
-    box: tuple[int, ...] = (parts.terms, 1, tile.n // tile.cluster)
+    boxes: tuple[int, ...] = (box[0], 1, box[1])
     if size.groups > 1:
-        extents, box = (*extents, size.groups), (*box, 1)
-    return TensorMapSpec(pointer, parts.dtype, extents, _strides(extents[:-1], parts.dtype), box, to_tf32=parts.to_tf32)
+        extents, boxes = (*extents, size.groups), (*boxes, 1)
+    strides = _strides(extents[:-1], parts.dtype)
+    return TensorMapSpec(pointer, parts.dtype, extents, strides, boxes, to_tf32=parts.to_tf32)
 
 
 def _strides(extents: Sequence[int], dtype: int) -> tuple[int, ...]:

@@ -114,11 +114,17 @@ class SkinnyParameters:
     """Parameters of the kernel for few rows for a problem."""
 
     strip: Strip
+    rows: int
+    """Rows that a block computes: 8, or 16."""
     stages: int
     """Stages of each warp's ring."""
     shared_bytes: int
     width: int
     """Adjacent cells that a thread finishes."""
+    line: int
+    """Bytes of a column's packed numbers per step of a warp; 0: the right factor is not packed."""
+    resident: int
+    """Resident blocks per multiprocessor for the compiler."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
 

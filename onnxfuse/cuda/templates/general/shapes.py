@@ -19,6 +19,7 @@ from onnxfuse.codegen.program.program import (
     Reduce,
     Resample,
     SlidingWindow,
+    Unpacked,
     reduced_axes,
 )
 from onnxfuse.codegen.program.window import Along, Resizing
@@ -51,6 +52,8 @@ def of_values(program: BodyProgram, input_shapes: tuple[Shape, ...]) -> dict[int
                 shapes[index] = how.shape(tuple(shapes[a] for a in args))
             case SlidingWindow() as window:
                 shapes[index] = _seen(window, tuple(shapes[a] for a in window.args))
+            case Unpacked(args=args) as weight:
+                shapes[index] = weight.shape(tuple(shapes[a] for a in args))
             case Contraction(args=(left, right)) as contract:
                 seen = isinstance(program.values[left], SlidingWindow)
                 of, by = shapes[left], shapes[right]

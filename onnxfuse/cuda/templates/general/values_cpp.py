@@ -17,6 +17,7 @@ from onnxfuse.codegen.program.program import (
     Reduce,
     Resample,
     SlidingWindow,
+    Unpacked,
     Value,
     arguments,
 )
@@ -65,6 +66,8 @@ class Text:
                 lines = [f"return {element_types.literal(value.value, value.dtype)};"]
             case Move():
                 lines = self._moved(value, shape)
+            case Unpacked():
+                lines = self._unpacked(value)
             case _:
                 raise AssertionError(f"{value}, which is kept or computed where it is read")
         body = "".join(f"  {line}\n" for line in lines)
@@ -77,6 +80,27 @@ class Text:
         own = self._inside(shape)
         operands = tuple(self.shapes[a] for a in value.args)
         return [own, *movement_cpp.statements(value.how, operands, shape, self.numbers, element)]
+
+    def _unpacked(self, weight: Unpacked) -> list[str]:
+        """Return the statements that compute an element of a weight in few bits, at its column and term."""
+        (packed, scales, *zeros), bits, block = weight.args, weight.packing.bits, weight.packing.block
+
+        def number(of: int, at: Sequence[str], place: str) -> str:
+            byte = self.call(of, [*at, f"{place} * {bits} / 8"])
+            return f"(float)((int){byte} >> {place} * {bits} % 8 & {(1 << bits) - 1})"
+
+        of_block = ["c[0]", f"c[1] / {block}"]
+        zero = f"{weight.packing.middle}.0f"
+        if zeros:
+            zero = (
+                number(zeros[0], of_block[:1], f"({of_block[1]})")
+                if weight.zeros_packed
+                else self.call(zeros[0], of_block)
+            )
+        return [
+            f"const float number = {number(packed, of_block, f'(c[1] % {block})')};",
+            f"return (number - {zero}) * {self.call(scales, of_block)};",
+        ]
 
     def _inside(self, shape: Shape) -> str:
         """Return the statement that maps coordinates in a broadcast shape to those in the value itself."""

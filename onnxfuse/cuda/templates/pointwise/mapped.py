@@ -87,7 +87,8 @@ def _width(
     inner = len(lowered.extents) - 1
     along = [s for s in lowered.sources.values() if isinstance(s, Read) and not index_maps.fixed(s, (inner,))]
     if narrow == width and along and all(abs(c.position.factor(inner)) > 1 for s in along for c in s.cases):
-        return min(width, cost.strided)
+        # Results of 8 bits leave as words, too.
+        return min(width, max(cost.strided, 4 // min(t.size for t in tensors if t.is_output)))
     least = cost.narrowest
     if any(index_maps.run(s, lowered.extents, width) == width for s in lowered.sources.values() if isinstance(s, Read)):
         least *= 2

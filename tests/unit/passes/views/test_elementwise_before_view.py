@@ -102,6 +102,9 @@ LEFT = {
       c = Conv (x, w)  f = Reshape (c, flat)  y = Add (f, p) }""",
     "the image is read": """g (float[N,8,5,5] x, float[4,8,1,1] w) => (float[N,4,25] y, float[N,4,5,5] z)
       <int64[3] flat = {0, 4, -1}> { c = Conv (x, w)  f = Reshape (c, flat)  y = Relu (f)  z = Exp (c) }""",
+    "integers": """g (float[N,8,5,5] x, float[4,8,1,1] w) => (float[N,4,25] y)
+      <int64[3] flat = {0, 4, -1}, float s = {0.1}> {
+      c = Conv (x, w)  q = QuantizeLinear (c, s)  f = Reshape (q, flat)  y = DequantizeLinear (f, s) }""",
     "no convolution": """g (float[N,8] x, float[8,12] w) => (float[N,3,4] y)
       <int64[3] apart = {0, 3, 4}> { m = MatMul (x, w)  f = Reshape (m, apart)  y = Relu (f) }""",
 }
@@ -109,6 +112,6 @@ LEFT = {
 
 @pytest.mark.parametrize("name", list(LEFT))
 def test_the_rest_stays(name: str) -> None:
-    """A view more, or numbers of which the image knows nothing."""
+    """A view more, or numbers of which the image knows nothing; integers are viewed before they are dequantized."""
     model = parse(LEFT[name])
     assert not elementwise_before_view(Graph(model.graph, infer(model).graph, 17))

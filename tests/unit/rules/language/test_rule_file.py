@@ -517,6 +517,18 @@ def test_a_rewrite_may_use_parts(tmp_path: Path, first: str, second: str, split:
 
 
 @pytest.mark.parametrize(
+    ("line", "whole"),
+    [
+        ("not thin", "not ((rank(w) == 2) and (dim(w, 1) <= 4))"),
+        ("dim(w, 0) == 1 or thin", "dim(w, 0) == 1 or ((rank(w) == 2) and (dim(w, 1) <= 4))"),
+    ],
+)
+def test_a_condition_may_use_others_by_name(tmp_path: Path, line: str, whole: str) -> None:
+    one = rule_file.read(write(tmp_path, SIGNED.replace('["thin", "const(w)"]', f'["{line}"]')))
+    assert [[p.text for p in r.where] for r in one.rewrites] == [[whole]]
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         (opposites("Neg (x)", "Mul (m, two)", SPLITS[0]), "value(minus) is 2; the rule wants value(minus) == -1"),

@@ -45,3 +45,5 @@ def test_equal_reasons_of_two_layers_are_equal_without_names() -> None:
     """Values and nodes go, numbers stay."""
     first, second = (f"value '/l{i}/x' has 3; /l{i}/Softmax: is fused already" for i in range(2))
     assert without_names(first) == without_names(second) == "a value has 3; is fused already"
+    before = "is an Add, the rule wants a Mul: that is Mul layer.{}/Mul_1, before it"
+    assert without_names(before.format(1)) == without_names(before.format(2)) != before.format(1)

@@ -1,0 +1,88 @@
+"""A first `onnxfuse.toml`, from the models in a folder."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxfuse.contract.config import NAME as NAME
+from onnxfuse.files import io
+from onnxfuse.model.fused import fused_ops
+from onnxfuse.model.overridable import required_inputs
+from onnxfuse.support.errors import ModelError, UsageError
+
+SKIPPED = ("node_modules", "site-packages", "__pycache__")
+"""Folders that hold models of others; hidden folders are left out, too."""
+FUSED = ".fused.onnx"
+"""Ends the names of the outputs."""
+HEAD = """\
+# What the optimized models have to hold to: onnxfuse ci checks it, onnxfuse ci --help explains every key.
+# After a change that is meant: onnxfuse ci --update, and commit onnxfuse.lock.
+"""
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""A key of TOML that needs no quotes."""
+
+
+@dataclass(frozen=True)
+class FirstConfig:
+    """The text of the file, and what was found."""
+
+    text: str
+    models: tuple[Path, ...]
+    """Models of the file, relative to the folder."""
+    left_out: dict[str, str]
+    """Other files that end in .onnx, with the reason."""
+
+
+def first_config(folder: Path) -> FirstConfig:
+    """Return a configuration for the models below `folder`, with a commented line for what only their owner knows.
+
+    Raises UsageError if there is none.
+    """
+    tables: dict[Path, str] = {}
+    left_out: dict[str, str] = {}
+    for path in _files(folder):
+        relative = path.relative_to(folder)
+        try:
+            model = io.outline(path)
+        except ModelError as error:
+            left_out[str(relative)] = f"{error}"
+            continue
+        if fused_ops(model):
+            left_out[str(relative)] = "has fused ops already"
+            continue
+        names = dict.fromkeys(
+            dim.dim_param for v in required_inputs(model.graph) for dim in v.type.tensor_type.shape.dim if dim.dim_param
+        )
+        tables[relative] = _table(relative, list(names))
+    if not tables:
+        raise UsageError(f"{folder}: has no model to write a configuration for", "Export one, or name its folder.")
+    text = "\n".join([HEAD, *tables.values()])
+    return FirstConfig(text, tuple(tables), left_out)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED)
+        yield from (Path(parent, name) for name in sorted(files) if name.endswith(".onnx"))
+
+
+def _table(path: Path, dimensions: list[str]) -> str:
+    """Return the table of a model; `dimensions` are the names of its dynamic ones, that of the batch first."""
+    lines = ["[[model]]", f"path = {_string(path.as_posix())}"]
+    lines += [f"output = {_string(path.with_suffix('').as_posix() + FUSED)}"]
+    if dimensions:
+        sizes = ", ".join(f"{_key(name)} = {'[1, 8]' if n == 0 else 128}" for n, name in enumerate(dimensions))
+        lines += [f"# shapes = {{ {sizes} }}  # the sizes that you serve"]
+    lines += ['# precision = "float16"  # where it is accurate enough']
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if BARE.fullmatch(name) else _string(name)
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

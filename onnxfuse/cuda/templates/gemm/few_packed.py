@@ -1,0 +1,147 @@
+"""The gemm template's kernel for skinny products by weights in few bits: where it is used, its strips, the launch."""
+
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16
+from onnxfuse.cuda.planning import launch_plan
+from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm.variant import Strip
+from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
+from onnxfuse.symbolic.branching import gcd, least
+from onnxfuse.symbolic.packing import Packing
+
+FACTORS = (FLOAT16, BFLOAT16)
+ROWS = (8, 16)
+"""Rows that a block computes: one or two columns of fragments."""
+LINES = (64, 32, 16)
+"""Bytes of a column's numbers in a step of a warp: the most of which its terms are a multiple."""
+PIECE = 16
+"""Bytes of the numbers that have one scale at least: those that a copy brings."""
+LEAST_STAGES = 2
+"""Minimum stages of a warp's ring: one multiplied, one in flight."""
+PADDING = 8
+"""Padding between the rows of sums in shared memory, in columns."""
+STRIPS = (
+    Strip(16, 8, 64), Strip(32, 8, 64), Strip(48, 8, 64), Strip(64, 8, 96), Strip(16, 16, 96), Strip(32, 16, 96),
+)  # fmt: skip
+RESIDENT_THREADS = 512
+"""Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
+MOST_COLUMNS = 64
+"""Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
+WIDTH = 2
+"""Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
+
+
+def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
+    """Return whether the kernel supports products of this size, layout and number."""
+    parts, size = work.parts, work.size
+    if (
+        parts.packed is None
+        or parts.factors not in FACTORS
+        or arch.isa.mma(parts.factors) is None
+        or not aligned
+        or parts.prologue is not None
+        or parts.products[0].a_transposed
+    ):
+        return False
+    packing = parts.packed.packing
+    if packing.bits not in gemm_cpp.PAIRED_BITS or packing.block * packing.bits // 8 < PIECE:
+        return False
+    if size.m > ROWS[-1] or 0 in (size.m, *size.widths):
+        return False
+    return gcd(8, size.pitch, *size.widths) == 8 and bool(fitting(work, arch))
+
+
+def _line(packing: Packing) -> int:
+    """Return the bytes of a column's numbers in a step of a warp."""
+    return next(line for line in LINES if packing.terms * packing.bits // 8 % line == 0)
+
+
+def _terms(packing: Packing) -> int:
+    """Return the terms of a step of a warp."""
+    return _line(packing) * 8 // packing.bits
+
+
+def _packing(work: GemmSource) -> Packing:
+    packed = work.parts.packed
+    assert packed is not None
+    return packed.packing
+
+
+def _rows(work: GemmSource) -> int:
+    return ROWS[0] if work.size.m <= ROWS[0] else ROWS[1]
+
+
+def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
+    """Return the strips that fit, the narrowest first."""
+    return [
+        strip
+        for strip in STRIPS
+        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+    ]
+
+
+def choose(work: GemmSource, arch: Arch) -> Strip:
+    """Return the strip of which no multiprocessor has more columns than it must; of several the widest.
+
+    Where each has one block at most that has all of its threads, else half of them.
+    """
+
+    def columns(strip: Strip) -> int:
+        return -(-work.size.across(strip.columns) // arch.sm_count) * strip.columns
+
+    def shares(strip: Strip) -> bool:
+        return (strip.threads < RESIDENT_THREADS) == (work.size.across(strip.columns) > arch.sm_count)
+
+    best = least(reversed(fitting(work, arch)), columns, shares)
+    return fitting(work, arch)[0] if best is None else best
+
+
+def _step_bytes(work: GemmSource, strip: Strip) -> int:
+    """Return the bytes that all warps of a block load per step: numbers, scales and zero points."""
+    packed, packing = work.parts.packed, _packing(work)
+    assert packed is not None
+    scales = max(4, 2 * _terms(packing) // packing.block)
+    zeros = 0 if packed.zeros is None else 4 if packed.zeros_packed else scales
+    return strip.warps * work.first_operand * strip.columns * (_line(packing) + scales + zeros)
+
+
+def _stages(work: GemmSource, strip: Strip) -> int:
+    """Return the stages of a warp's ring: as many as its share has steps, or as the ring holds."""
+    return max(LEAST_STAGES, min(_steps(work, strip) + 1, strip.ring * 1024 // _step_bytes(work, strip)))
+
+
+def _steps(work: GemmSource, strip: Strip) -> int:
+    return -(-_packing(work).terms // (_terms(_packing(work)) * strip.warps))
+
+
+def _shared_bytes(work: GemmSource, strip: Strip) -> int:
+    """Return the bytes of the rings, or of the sums that reuse their memory."""
+    sums = strip.warps * work.first_operand * _rows(work) * (strip.columns + PADDING) * 4
+    return max(_stages(work, strip) * _step_bytes(work, strip), sums)
+
+
+def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
+    """Return the launch plan of products of few rows."""
+    size = work.size
+    fit = SkinnyParameters(
+        strip,
+        _rows(work),
+        _stages(work, strip),
+        _shared_bytes(work, strip),
+        gcd(WIDTH, *(s.width for s in work.stored)),
+        _line(_packing(work)),
+        RESIDENT_THREADS // strip.threads,
+        all(i in work.op.constants for product in work.parts.products for i in product.weights),
+    )
+    return LaunchPlan(
+        kernel=gemm_cpp.few(work, fit),
+        grid=(size.across(strip.columns), 1, 1),
+        block=(strip.threads, 1, 1),
+        shared_bytes=fit.shared_bytes,
+        parameters=launch_plan.packed(
+            (*work.store_words, *size.side_words(strip.columns), size.m, size.k, _steps(work, strip), size.pitch,
+             size.lines), 32,
+        ),
+        output_shapes=work.output_shapes,
+    )  # fmt: skip

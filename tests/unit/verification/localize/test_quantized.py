@@ -1,0 +1,193 @@
+"""A quantized model is judged by its parts, on the original's own values: what is right is ok, and faults are seen."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from onnx import FunctionProto, ModelProto, NodeProto, helper, numpy_helper
+
+from onnxfuse import ops
+from onnxfuse.fusion.undo.unfuse import unfuse
+from onnxfuse.passes import pipeline
+from onnxfuse.reporting.checks import checks
+from onnxfuse.rules.language import rule_file
+from onnxfuse.verification import VerifyReport, verify
+from onnxfuse.verification.localize.anchors import anchored, is_anchor
+from onnxfuse.verification.localize.bisect import bisect, faults
+from onnxfuse.verification.localize.guard import guard
+from onnxfuse.verification.localize.partition import windows
+from onnxfuse.verification.reference.reference import float64_evaluator
+from tests.support import quantized_models
+from tests.support.quantized_models import IMAGES, TOKENS
+
+CPU = ["CPUExecutionProvider"]
+
+
+@cache
+def _pair(text: str) -> tuple[ModelProto, ModelProto]:
+    """A model with static QDQ, of signed integers with odd zero points, and what it is optimized to."""
+    model = quantized_models.static(text, "QDQ", "QInt8", "QInt8", per_channel=True)
+    return model, _optimized(model)
+
+
+def _optimized(model: ModelProto) -> ModelProto:
+    fused = _copy(model)
+    pipeline.run(fused, rule_file.by_default(rule_file.select([])))
+    return fused
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _verified(original: ModelProto, fused: ModelProto) -> VerifyReport:
+    return verify(original, fused, providers=CPU)
+
+
+def test_ties_of_rounding_are_no_fault() -> None:
+    """One step in one layer flips others behind it: the output moves, and every part is the same on equal inputs."""
+    original, fused = _pair(IMAGES)
+    report = _verified(original, fused)
+    assert report.parts is not None, "no tie was met, so that this shows nothing"
+    assert report.rows[0].measure.difference.max_abs > 0
+    assert (report.verdict, report.parts.faults, report.parts.undecided) == ("ok", (), {})
+    assert report.parts.parts == 7
+    assert report.parts.values > 10_000 > 1000 * report.parts.apart
+    assert report.summary.startswith("same within the error budget, part by part: 7 parts are the same")
+    facts = report.as_dict()
+    assert [(o["verdict"], o["fault"], o["judged_by"]) for o in facts["outputs"]] == [("ok", "", "parts")]
+    assert all(check.ok for check in checks("verify", facts))
+
+
+def test_a_fused_model_that_holds_other_forms_ends_its_windows_at_the_originals_values() -> None:
+    """Channels last and shifted by 128, each value is given back as the original has it, and read as it was."""
+    original, fused = _pair(IMAGES)
+    assert len(windows(original, fused)) == 2
+    with_anchors = anchored(original, fused)
+    assert len(windows(original, with_anchors)) == 7
+    assert any(map(is_anchor, with_anchors.graph.node))
+    x = {"x": quantized_models.drawn(IMAGES, 5).astype(np.float64)}
+    ours, theirs = (float64_evaluator(m).run(None, x)[0] for m in (fused, with_anchors))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_model_that_does_not_round_is_not_anchored() -> None:
+    """Its windows stay as they are: regions of one layout are verified as a whole."""
+    original = quantized_models.model(IMAGES)
+    fused = _optimized(original)
+    assert anchored(original, fused) is fused
+
+
+def _constant(function: FunctionProto, name: str) -> NodeProto:
+    return next(n for n in function.node if name in n.output)
+
+
+def _of(op: str, operand: int, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[FunctionProto], bool]:
+    """Return what changes a constant operand of a body's first node of an operator."""
+
+    def plant(function: FunctionProto) -> bool:
+        node = next((n for n in function.node if n.op_type == op and len(n.input) > operand), None)
+        if node is None:
+            return False
+        value = _constant(function, node.input[operand]).attribute[0]
+        array = numpy_helper.to_array(value.t) if value.HasField("t") else np.array(value.f, np.float32)
+        value.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(change(array))))
+        return True
+
+    return plant
+
+
+def _drop(op: str) -> Callable[[FunctionProto], bool]:
+    """Return what replaces a body's first node of an operator by its first operand."""
+
+    def plant(function: FunctionProto) -> bool:
+        node = next((n for n in function.node if n.op_type == op), None)
+        if node is None:
+            return False
+        node.op_type = ops.Identity
+        del node.input[1:], node.attribute[:]
+        return True
+
+    return plant
+
+
+FAULTS = {
+    "scale": _of("QuantizeLinear", 1, lambda scale: (scale * 1.01).astype(np.float32)),
+    "zero point": _of("QuantizeLinear", 2, lambda zero: (zero.astype(np.int32) + 1).astype(zero.dtype)),
+    "scale of a residual": _of("DequantizeLinear", 1, lambda scale: (scale * 1.01).astype(np.float32)),
+    "bias": _drop("Add"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("text", [IMAGES, TOKENS], ids=["images", "tokens"])
+def test_a_fault_of_a_body_is_a_mismatch(text: str, fault: str) -> None:
+    """A fused op that computes something else is a mismatch, whatever ties there are elsewhere."""
+    original, fused = _pair(text)
+    for index, function in enumerate(fused.functions):
+        wrong = _copy(fused)
+        invariant = any(n.op_type in ("MaxPool", "LayerNormalization") for n in function.node)
+        if (
+            "QuantizeLinear" in {n.op_type for n in function.node}
+            and not invariant
+            and FAULTS[fault](wrong.functions[index])
+        ):
+            report = _verified(original, wrong)
+            assert report.verdict == "mismatch", function.name
+            assert not report.ok
+            break
+    else:
+        pytest.fail("no body has such a node")
+
+
+def test_a_missing_relu_of_a_dynamic_model_is_a_mismatch() -> None:
+    """Its integers depend on a range that is computed, and its kernels write floats."""
+    original = quantized_models.dynamic(TOKENS, "QInt8", per_channel=False)
+    fused = _optimized(original)
+    assert _verified(original, fused).verdict == "ok"
+    assert sum(map(_drop("Relu"), fused.functions)) == 1
+    assert _verified(original, fused).verdict == "mismatch"
+
+
+def test_a_node_that_is_there_for_some_of_its_outputs_computes_the_others_under_other_names() -> None:
+    """The scale of a DynamicQuantizeLinear is fed to the window of its integers."""
+    original = quantized_models.dynamic(TOKENS, "QInt8", per_channel=False)
+    fused = _optimized(original)
+    window = next(w for w in windows(original, fused) if w.outputs == ("x_quantized",))
+    assert set(window.inputs) == {"x", "x_scale", "x_zero_point"}
+    x = {"x": quantized_models.drawn(TOKENS, 1)}
+    assert all(fault is None for fault, _ in faults(original, fused, x, CPU, chosen=[window]))
+
+
+def test_a_wrong_rewrite_is_a_mismatch() -> None:
+    """Another operator in place of a Relu: the parts around it are right."""
+    original = quantized_models.static(
+        IMAGES, "QDQ", "QInt8", "QInt8", per_channel=True, QDQKeepRemovableActivations=True
+    )
+    wrong = _copy(original)
+    relu = next(n for n in wrong.graph.node if n.op_type == "Relu")
+    relu.op_type = ops.Neg
+    assert _verified(original, _optimized(wrong)).verdict == "mismatch"
+    assert _verified(original, _optimized(original)).verdict == "ok"
+
+
+def test_bisect_names_the_op_within_a_region() -> None:
+    """Of the ops between two Transposes, the one whose scale is wrong."""
+    original, fused = _pair(IMAGES)
+    wrong = _copy(fused)
+    function = next(f for f in wrong.functions if f.name.startswith("ConvInteger"))
+    assert FAULTS["scale"](function)
+    inputs = {"x": quantized_models.drawn(IMAGES, 1)}
+    found = bisect(original, anchored(original, wrong), inputs, CPU)
+    assert found.guilty is not None
+    assert found.guilty.op == function.name
+
+
+def test_guard_keeps_what_is_right_within_a_region() -> None:
+    """Nothing is reverted for the ties of the ops before it."""
+    original, fused = _pair(IMAGES)
+    guarded = guard(original, lambda _: (_copy(fused), ()), unfuse, providers=CPU)
+    assert (guarded.undone, guarded.unseen, guarded.checked) == ((), (), 7)
