@@ -70,19 +70,22 @@ def quantized_products(report: OptimizeReport) -> QuantizedProducts:
     integers = {name: p.node for name, p in report.products.items() if p.is_integer}
     roots = {f"{op} {name}": node for name, node in integers.items() for op in named(Trait.INTEGER_PRODUCT)}
     kernels = {roots[line]: a for a in report.applied if a.op for line in a.nodes if line in roots}
+    of_dequantized = {line: a for a in report.applied if a.integers for line in a.nodes}
+    floating = [p for p in report.products.values() if p.is_integer is False]
     nearest: dict[str, Near] = {}
     for near in report.near:
         node = roots.get(near.root, "")
         if node not in nearest or near.refusal.nearness > nearest[node].refusal.nearness:
             nearest[node] = near
     return QuantizedProducts(
-        {node: kernels[node] for node in integers.values() if node in kernels},
+        {node: kernels[node] for node in integers.values() if node in kernels}
+        | {p.node: of_dequantized[p.node] for p in floating if p.node in of_dequantized},
         {
             node: nearest[node].refusal.cause.fact if node in nearest else NO_RULE
             for node in integers.values()
             if node not in kernels
         },
-        [p for p in report.products.values() if p.is_integer is False],
+        [p for p in floating if p.node not in of_dequantized],
         [p.node for p in report.products.values() if p.is_integer is None],
     )
 

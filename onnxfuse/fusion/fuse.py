@@ -241,7 +241,10 @@ def _fuse_from(
     around.fused((*given, *attempt.given))
     kept = tuple(o for n in start.kept for o in n.outputs if o)
     library = bool(start.fallback) and op.template != start.fallback
-    applied = Applied(rule.name, op.name, replaced, attempt.stops(), fused.outputs, kept, start.cost, library)
+    applied = Applied(
+        rule.name, op.name, replaced, attempt.stops(), fused.outputs, kept, start.cost, library,
+        cuda.multiplies_integers(op),
+    )  # fmt: skip
     return attempt, (op, applied)
 
 

@@ -6,7 +6,7 @@ from onnxfuse.ops.shapes import products, windows
 
 __all__ = ["Conv", "ConvTranspose", "DeformConv", "Det", "Einsum", "Gemm", "MatMul"]
 
-MatMul = Operator("MatMul", Trait.MATRIX_PRODUCT, flops=flops.matmul, shape=products.matmul)
+MatMul = Operator("MatMul", Trait.MATRIX_PRODUCT, Trait.BATCHED_PRODUCT, flops=flops.matmul, shape=products.matmul)
 Gemm = Operator("Gemm", Trait.MATRIX_PRODUCT, flops=flops.gemm, shape=products.gemm)
 Conv = Operator("Conv", Trait.CONVOLUTION, flops=flops.convolution, shape=windows.convolved(1))
 ConvTranspose = Operator(

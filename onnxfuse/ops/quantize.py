@@ -156,5 +156,6 @@ ConvInteger = Operator(
 MatMulInteger = Operator(
     "MatMulInteger",
     Trait.INTEGER_PRODUCT,
+    Trait.BATCHED_PRODUCT,
     left="stays with ONNX Runtime: kernels multiply by constant matrices, with zero points that are numbers",
 )

@@ -105,6 +105,8 @@ class Trait(Enum):
     """Rounds to integers that stand for multiples of a step: what lies in the middle of two may become either."""
     QUANTIZED = auto()
     """Computes with quantized values."""
+    BATCHED_PRODUCT = auto()
+    """Sums products along the last axis of the first input and the last but one of the second: stacks of matrices."""
     INTEGER_PRODUCT = auto()
     """Sums products of quantized values exactly, as integers: MatMulInteger is to MatMul as ConvInteger is to Conv."""
     ORT_FUSION = auto()

@@ -237,6 +237,10 @@ steps = Function(
 
 The quotient is one of float32.
 """
+shifted_steps = Function(
+    "shifted_steps", lambda x, scale, zero, low, high: steps(x, scale, low - zero, high - zero) + zero
+)
+"""The same above a whole number, and within bounds of the sum, the last two arguments."""
 line_inside = Function("line_inside", lambda x, slope, offset, *_: round_half_even(x * slope + offset), cheap=True)
 """The whole number nearest to x * slope + offset, known to lie within the bounds, the last two arguments.
 

@@ -19,9 +19,10 @@ from onnxfuse.options.kinds import (
     Strings,
     one_of,
 )
-from onnxfuse.options.schema import Argument, Option
+from onnxfuse.options.schema import EVERYWHERE, Argument, Option
 
 _command = partial(Option, group="Output")
+_everywhere = partial(Option, False, group=EVERYWHERE)
 _measured = partial(Option, group="Measured times")
 _report = partial(Option, None, group="Reports", writes=True)
 TOP = 12
@@ -41,16 +42,16 @@ Shell = Literal["bash", "zsh", "fish"]
 class Shared(Links, total=False):
     """Options of every command."""
 
-    quiet: Annotated[Flag, Option(False, "Print no results; the exit code is the verdict.", "-q, --quiet")]
-    verbose: Annotated[Flag, Option(False, "Print each step and its time, on stderr.", "-v, --verbose")]
-    traceback: Annotated[Flag, Option(False, "After an internal error (exit 70), print the traceback to report.",
+    quiet: Annotated[Flag, _everywhere("Print no results; the exit code is the verdict.", "-q, --quiet")]
+    verbose: Annotated[Flag, _everywhere("Print each step and its time, on stderr.", "-v, --verbose")]
+    traceback: Annotated[Flag, _everywhere("After an internal error (exit 70), print the traceback to report.",
         "--traceback")]
 
 
 class Common(Shared, total=False):
     """Options of every command that reports."""
 
-    as_json: Annotated[Flag, Option(False, "Print every fact as JSON.", "--json")]
+    as_json: Annotated[Flag, _everywhere("Print every fact as JSON.", "--json")]
 
 
 class Reports(TypedDict, total=False):

@@ -19,7 +19,7 @@ from onnxfuse.options.kinds import (
     Strings,
     one_of,
 )
-from onnxfuse.options.schema import Option
+from onnxfuse.options.schema import EVERYWHERE, Option
 
 Precision = Literal["float16", "bfloat16", "mixed"]
 """Target types: all in one type, or float16 where the tolerance holds, else bfloat16, else float32."""
@@ -116,7 +116,7 @@ class Links(TypedDict, total=False):
     """Weights outside the model's folder."""
 
     follow_links: Annotated[Flag, Option(False, "Follow symbolic links to external data outside the model's folder, as "
-        "in model-hub caches.", "--follow-links")]
+        "in model-hub caches.", "--follow-links", group=EVERYWHERE)]
 
 
 class Sizes(TypedDict, total=False):

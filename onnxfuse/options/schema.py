@@ -17,6 +17,8 @@ from onnxfuse.support.plurals import agreeing
 
 T = TypeVar("T")
 GENERAL = "General"
+EVERYWHERE = "Common options"
+"""Headings of options without another one, and of those that all commands have."""
 
 
 @dataclass(frozen=True)

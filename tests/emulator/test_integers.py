@@ -323,6 +323,21 @@ def test_launch_programs_of_quantized_results(arch: Arch) -> None:
     programs.agrees(fused, tuple(shapes), True, arch)
 
 
+@pytest.mark.parametrize(("rows", "n", "k"), [((70,), 72, 80), ((2, 3), 24, 48)])
+def test_products_of_one_input_have_scales_of_their_own(rows: tuple[int, ...], n: int, k: int) -> None:
+    """Queries, keys and values of a static file in one launch, each with numbers of its own in one epilogue."""
+    fused, shapes = quantized.three_case(rows, n, k)
+    epilogues = anatomy(fused).epilogues
+    assert len({e.program for e in epilogues}) == 1
+    assert len({e.parameters for e in epilogues}) == 3
+    inputs = quantized.three_drawn(shapes)
+    plan = cuda.plan(fused, tuple(shapes), True, A100)
+    assert plan.kernel.text.count("math::int_of_shifted_steps(") == 1
+    for got, wanted in zip(emulate.run(plan, inputs, [np.int8] * 3), quantized.three_wanted(inputs), strict=True):
+        assert len(np.unique(wanted)) > 100
+        quantized.assert_same_steps(got, wanted)
+
+
 WINDOWED = """(x, w, s, b, r, t, u, q, z) => (y) { i = Transpose <perm = [0,3,1,2]> (x) PACK
   c = ConvInteger <ATTRIBUTES> (i, v) m = Transpose <perm = [0,2,3,1]> (c) BEHIND }"""
 

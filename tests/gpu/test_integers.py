@@ -50,6 +50,22 @@ def test_every_tile_sums_exactly(tile: GemmTile, text: str) -> None:
         check(*case(text, (UINT8, INT8), rows, n if tile.n >= 64 else 24, k), tile)
 
 
+@pytest.mark.parametrize("variant", [None, *TILES], ids=str)
+def test_products_of_one_input_have_scales_of_their_own(variant: GemmTile | None) -> None:
+    """Queries, keys and values of a static file in one launch."""
+    if variant is not None and cuda.arch_of(0).name != "sm_90a":
+        pytest.skip("needs a Hopper GPU")
+    fused, shapes = quantized.three_case((1000,), 768 if variant is None or variant.n >= 64 else 24, 768)
+    inputs = quantized.three_drawn(shapes)
+    plan = cuda.plan(fused, tuple(shapes), True, cuda.arch_of(0), GemmVariant(tile=variant))
+    sources = [DeviceBuffer(x.shape, x.dtype, True, x) for x in inputs]
+    results = [DeviceBuffer(s, np.int8, True) for s in plan.output_shapes]
+    launch(plan, [b.address for b in (*sources, *results)])
+    cupy.cuda.Device(0).synchronize()
+    for result, wanted in zip(results, quantized.three_wanted(inputs), strict=True):
+        quantized.assert_same_steps(result.read(), wanted)
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_every_block_sums_exactly(block: Block, aligned: bool) -> None:

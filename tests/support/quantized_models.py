@@ -36,6 +36,15 @@ TOKENS = """g (float[N,8,32] x) => (float[N,8,32] y) {
   f = Add (e, x)
   y = LayerNormalization (f, b2, b3)
 }"""
+ATTENTION = """g (float[N,8,32] x) => (float[N,8,32] y)
+<int64[4] heads = {0,0,2,16}, int64[3] merge = {0,0,-1}, float root = {4}> {
+  qm = MatMul (x, w0) qa = Add (qm, b0) q4 = Reshape (qa, heads) q = Transpose <perm = [0,2,1,3]> (q4)
+  km = MatMul (x, w1) ka = Add (km, b1) k4 = Reshape (ka, heads) k = Transpose <perm = [0,2,3,1]> (k4)
+  vm = MatMul (x, w2) va = Add (vm, b2) v4 = Reshape (va, heads) v = Transpose <perm = [0,2,1,3]> (v4)
+  s = MatMul (q, k) d = Div (s, root) p = Softmax <axis = -1> (d) c = MatMul (p, v)
+  ct = Transpose <perm = [0,2,1,3]> (c) r = Reshape (ct, merge) m = MatMul (r, w3) a = Add (m, b3) e = Add (a, x)
+  y = LayerNormalization (e, b4, b5)
+}"""
 OLD_TOKENS = TOKENS.replace("LayerNormalization (f, b2, b3)", "Relu (f)")
 """Of operator sets before 17."""
 SHAPES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
@@ -44,10 +53,13 @@ SHAPES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
         "w3": (10, 32), "b3": (10,),
     },
     TOKENS: {"w0": (32, 64), "b0": (64,), "w1": (64, 32), "b1": (32,), "b2": (32,), "b3": (32,)},
+    ATTENTION: {
+        **{f"w{i}": (32, 32) for i in range(4)}, **{f"b{i}": (32,) for i in range(6)},
+    },
     OLD_TOKENS: {"w0": (32, 64), "b0": (64,), "w1": (64, 32), "b1": (32,)},
 }  # fmt: skip
-"""By model: a block of a convolutional network, and one of a transformer without its attention."""
-INPUTS = {IMAGES: (4, 3, 8, 8), TOKENS: (4, 8, 32), OLD_TOKENS: (4, 8, 32)}
+"""By model: a block of a convolutional network, and of a transformer its feed-forward network and its attention."""
+INPUTS = {IMAGES: (4, 3, 8, 8), TOKENS: (4, 8, 32), ATTENTION: (4, 8, 32), OLD_TOKENS: (4, 8, 32)}
 
 
 def drawn(text: str, seed: int) -> np.ndarray:

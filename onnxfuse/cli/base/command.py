@@ -14,7 +14,7 @@ from onnxfuse.cli.base.parameters import GroupedOption, parameters
 from onnxfuse.options import schema
 from onnxfuse.options.commands import GROUPS
 from onnxfuse.options.groups import Optimizing
-from onnxfuse.options.schema import GENERAL
+from onnxfuse.options.schema import EVERYWHERE, GENERAL
 
 
 class SchemaCommand(click.Command):
@@ -34,16 +34,19 @@ class SchemaCommand(click.Command):
         )  # fmt: skip
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options below the headings of their groups, general ones first."""
+        """Write the options below the headings of their groups: a command's own first, those of every command last."""
         sections: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for parameter in self.get_params(ctx):
             record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
             if record is not None:
                 sections[parameter.group if isinstance(parameter, GroupedOption) else GENERAL].append(record)
-        general = sections.pop(GENERAL, [])
-        for title, records in (("Options", general), *sections.items()):
-            with formatter.section(title):
-                formatter.write_dl(records)
+        own, everywhere = sections.pop(GENERAL, []), sections.pop(EVERYWHERE, [])
+        if own and own[-1][0].endswith("--help"):
+            everywhere.append(own.pop())
+        for title, records in (("Options", own), *sections.items(), (EVERYWHERE, everywhere)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def _call(self, **given: Any) -> int:
         """Run the command; what it reports goes into the report files, too."""

@@ -164,9 +164,10 @@ class Store:
         )
 
 
-def pointers(fields: Iterable[Operand | Pointer]) -> str:
-    """Return the struct `Pointers`."""
-    return "struct Pointers {\n" + "".join(f"  {f.pointer.stored}* {f.pointer.name};\n" for f in fields) + "};\n"
+def pointers(fields: Iterable[Operand | Pointer], others: Iterable[str] = ()) -> str:
+    """Return the struct `Pointers`, with other fields behind them."""
+    declared = (*(f"{f.pointer.stored}* {f.pointer.name}" for f in fields), *others)
+    return "struct Pointers {\n" + "".join(f"  {field};\n" for field in declared) + "};\n"
 
 
 def element(operands: Iterable[str], registers: Iterable[RegisterGroup], arguments: str) -> str:

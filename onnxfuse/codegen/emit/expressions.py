@@ -315,8 +315,8 @@ def _statement(program: BodyProgram, index: int, done: frozenset[str]) -> str:
         source = program.values[value.args[0]].dtype
         expression = _small_cast(program, value, args[0], done) or _cast(args[0], source, value.dtype)
     else:
-        near = value.op == scalar.steps and value.args[0] in _rounded_sums(program)
-        expression = expression_of(value.op, args) if not near else f"math::near_steps({', '.join(args)})"
+        near = _is_near(program, value)
+        expression = expression_of(value.op, args) if not near else f"math::near_{value.op}({', '.join(args)})"
         if value.op.half and value.dtype in SIXTEEN_BITS:
             expression = expression.replace("math::", "math16::")
         if value.op == scalar.div and value.dtype in SIXTEEN_BITS and value.args[1] in _shared(program):
@@ -363,6 +363,11 @@ def _rounded_sums(program: BodyProgram) -> frozenset[int]:
     return frozenset(rounded)
 
 
+def _is_near(program: BodyProgram, value: Apply) -> bool:
+    """Return whether steps are those of a rounded number."""
+    return value.op in (scalar.steps, scalar.shifted_steps) and value.args[0] in _rounded_sums(program)
+
+
 def _small_cast(program: BodyProgram, value: Apply, operand: str, done: frozenset[str]) -> str:
     """Return the conversion between float and a small integer as a sum; empty if it is none."""
     (arg,) = value.args
@@ -376,8 +381,8 @@ def _whole(program: BodyProgram, index: int, operand: str, done: frozenset[str])
     """Return a small whole number as an int; steps of a scale, and their sum with a zero point, without a detour."""
     value = program.values[index]
     if isinstance(value, Apply) and f"v{index}" not in done:
-        if value.op in (scalar.steps, scalar.line_inside):
-            near = "near_" if value.op == scalar.steps and value.args[0] in _rounded_sums(program) else ""
+        if value.op in (scalar.steps, scalar.shifted_steps, scalar.line_inside):
+            near = "near_" if _is_near(program, value) else ""
             return f"math::int_of_{near}{value.op}({', '.join(_operand(program, a, done) for a in value.args)})"
         zero = constant(program.values, value.args[-1])
         if value.op == scalar.add and zero is not None:

@@ -35,6 +35,10 @@ the four schedulers of a multiprocessor issue eight instructions; address and la
 """
 
 
+ROUNDING = {scalar.steps: 4, scalar.shifted_steps: 4, scalar.line: 4}
+"""Cheap operations that it takes to round to steps of a scale, or along a line."""
+
+
 class Table(Function):
     """The function of an 8-bit value whose results are these elements, by its bits as an unsigned number."""
 
@@ -58,7 +62,16 @@ class _Lookup:
     """The smallest number that this can be."""
     function: Table | Line
     dtype: int
-    """The type of 8 bits that holds the results."""
+    """The type that holds the results: of 8 bits, or of 16."""
+
+
+def instructions(program: BodyProgram) -> int:
+    """Return in the time of how many cheap operations an element of a program is computed."""
+    functions = [v.op for i in program.live() if isinstance(v := program.values[i], Apply)]
+    return sum(
+        LOOKUP if isinstance(op, Table) else ROUNDING.get(op, 1 if op.cheap or op == scalar.cast else DEAR)
+        for op in functions
+    )
 
 
 def tabulated(program: BodyProgram) -> BodyProgram:
@@ -134,11 +147,15 @@ def _firsts(values: Sequence[Value]) -> tuple[int | None, ...]:
 
 
 def _byte_type(values: Sequence[Value], index: int) -> int | None:
-    """Return the type of 8 bits that holds a value: its own, or of a float that is quantized, its integers'."""
+    """Return the least type that holds a value: its own, or of a float that is quantized, its integers'.
+
+    Less their zero point, these may take more than 8 bits.
+    """
     dtype = values[index].dtype
     if dtype in BYTES:
         return dtype
-    return next((t for t in BYTES if dtype == TensorProto.FLOAT and fits(values, index, t)), None)
+    held = (*BYTES, TensorProto.INT16) if dtype == TensorProto.FLOAT else ()
+    return next((t for t in held if fits(values, index, t)), None)
 
 
 def _sources(values: Sequence[Value], firsts: Sequence[int | None]) -> tuple[frozenset[int] | None, ...]:

@@ -12,14 +12,19 @@ from onnxfuse.codegen.program.program import Apply, Constant, Value
 from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 
-WHOLE = frozenset({scalar.steps, scalar.line, scalar.line_inside, scalar.round_half_even, scalar.floor, scalar.ceil})
+STEPS = frozenset({scalar.steps, scalar.shifted_steps, scalar.line, scalar.line_inside})
+WHOLE = frozenset({*STEPS, scalar.round_half_even, scalar.floor, scalar.ceil})
 """Functions whose values are whole numbers."""
-BOUNDED = frozenset({scalar.steps, scalar.line, scalar.line_inside, scalar.clip})
+BOUNDED = frozenset({*STEPS, scalar.clip})
 """Functions whose last two arguments are their bounds."""
 KEEPING = frozenset({scalar.add, scalar.sub, scalar.mul, scalar.neg, scalar.clip, scalar.relu})
 """Functions of whole numbers that are whole numbers."""
 EXACT = 2**24
 """The whole numbers that float holds exactly end here."""
+EXACT_HALF = 2**11
+"""Those that float16 holds exactly end here."""
+ROUNDED = 2**22
+"""Below it a sum with 1.5 * 2^23 rounds a number to a whole one, as `math::line` does."""
 SMALL = 2
 """Bytes of integers that float holds exactly."""
 

@@ -59,6 +59,12 @@ def supports(op: FusedOp, arch: Callable[[], Arch] | None = None) -> str | None:
     return mine.refuses(op, arch()) if arch is not None and mine.refuses is not None else None
 
 
+def multiplies_integers(op: FusedOp) -> bool:
+    """Return whether the kernel of `op` multiplies 8-bit integers that its body dequantizes."""
+    integers = planner_of(op).integers if is_template(op.template) else None
+    return integers is not None and integers(op)
+
+
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:
     """Return why inputs of these shapes may have no plan on `arch`; None if they have one. Extents may be unknown."""
     mine = planner_of(op)
@@ -135,8 +141,8 @@ def _general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> Launch
 def _general_program(op: FusedOp, planner: Planner[Any] | None) -> tuple[BodyProgram, Running | None]:
     if planner is not None and planner.running is not None:
         return planner.running(op)
-    form = op.library is not None and reads_library_form(op.template)
-    return (read.library_program if form else read.program)(op), None
+    of = read.library_program if reads_library_form(op.template) and op.library is not None else read.program
+    return of(op), None
 
 
 def family(op: FusedOp, key: Key, aligned: bool, arch: Arch, tuning: Variant | None = None) -> Family:

@@ -67,6 +67,20 @@ DEVICE int int_of_near_steps(float x, float scale, float low, float high) {  // 
   return (int)bits_of_float(near_whole(x, scale, low, high));
 }
 
+// Both above a whole number, between bounds of the sum.
+DEVICE float shifted_steps(float x, float scale, float zero, float low, float high) {
+  return steps(x, scale, low - zero, high - zero) + zero;
+}
+DEVICE int int_of_shifted_steps(float x, float scale, float zero, float low, float high) {  // its last 16 bits
+  return int_of_steps(x, scale, low - zero, high - zero) + int_of_whole(zero);
+}
+DEVICE float near_shifted_steps(float x, float scale, float zero, float low, float high) {
+  return near_steps(x, scale, low - zero, high - zero) + zero;
+}
+DEVICE int int_of_near_shifted_steps(float x, float scale, float zero, float low, float high) {  // its last 16 bits
+  return int_of_near_steps(x, scale, low - zero, high - zero) + int_of_whole(zero);
+}
+
 // The whole number nearest to x * slope + offset. Without an offset the sum rounds the product.
 DEVICE float line_above_whole(float x, float slope, float offset) {
   return offset == 0 ? ::fmaf(x, slope, WHOLE) : ::fmaf(x, slope, offset) + WHOLE;

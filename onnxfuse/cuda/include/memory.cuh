@@ -80,6 +80,12 @@ template <class T> struct Splat {
   DEVICE typename Stored<T>::Value get(int) const { return one.get(0); }
 };
 
+// A number of the text in the place of one in memory.
+template <class T> struct Literal {
+  T one;
+  DEVICE T get(int) const { return one; }
+};
+
 template <class T> DEVICE typename Raw<sizeof(T)>::Word load_bits(const T* from) {
   return read(reinterpret_cast<const typename Raw<sizeof(T)>::Word*>(from));
 }

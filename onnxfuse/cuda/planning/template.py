@@ -131,6 +131,8 @@ class Planner(Generic[V]):
     microseconds: Callable[[FusedOp, tuple[Shape, ...], Arch], float | None] = _no_time
     """The estimated time of the plan's own choice where sizes alone decide; None or absent: the least that memory
     allows."""
+    integers: Callable[[FusedOp], bool] | None = None
+    """Whether the kernel multiplies 8-bit integers that the body dequantizes; absent: never."""
     variants: tuple[type[Variant], ...] = ()
     """The kinds of its variants, which tuning files and benchmarks name by their fields; empty: there are none."""
 

@@ -54,10 +54,6 @@ Beside = Callable[[Graph, Node, str, RunLayout, int], Mapping[str, RunLayout] | 
 """Return the layouts of a node's other values, from the layout of one of them; None if they cannot be determined."""
 
 
-PRODUCTS = (ops.MatMul, ops.MatMulInteger)
-"""Operators that contract the last axis of their first input; without zero points."""
-
-
 # ---- analysis
 
 
@@ -65,9 +61,9 @@ def carried(graph: Graph, node: Node, value: str, layout: RunLayout, size: int) 
     """Return the layouts of a node's other values; None unless it propagates runs, and maps zeros to zeros."""
     if node.has(Trait.ARITHMETIC):
         return of_elements(graph, node, value, layout, size)
-    own: Mapping[str, Beside] = {
-        **dict.fromkeys(PRODUCTS, _of_product), ops.Reshape: _of_reshape, ops.Split: _of_split,
-    }  # fmt: skip
+    if node.has(Trait.BATCHED_PRODUCT):
+        return _of_product(graph, node, value, layout, size)
+    own: Mapping[str, Beside] = {ops.Reshape: _of_reshape, ops.Split: _of_split}
     return own.get(node.op, _of_axes)(graph, node, value, layout, size)
 
 
@@ -249,7 +245,7 @@ def pad_runs(graph: Graph, runs: Runs) -> None:
             retarget(graph, node, target)
         elif node.op == ops.Split:
             _resize_splits(graph, node, runs)
-        elif node.op in PRODUCTS or node.has(Trait.ARITHMETIC):
+        elif node.has(Trait.BATCHED_PRODUCT) or node.has(Trait.ARITHMETIC):
             _pad(graph, node, runs)
     for value in runs.layouts:
         type_ = graph.type(value)
@@ -269,11 +265,13 @@ def _resize_splits(graph: Graph, node: Node, runs: Runs) -> None:
 
 def _pad(graph: Graph, node: Node, runs: Runs) -> None:
     """Pad a node's constants that have one value per element with zeros, to match its padded operands or result."""
-    at = 1 if node.op in PRODUCTS else one_constant(graph, node)  # the weight's other factor may be a weight, too
+    at = (
+        1 if node.has(Trait.BATCHED_PRODUCT) else one_constant(graph, node)
+    )  # the weight's other factor may be a weight, too
     array = None if at is None else graph.constant(node.inputs[at])
     if at is None or array is None or array.size == 1:
         return
-    if node.op in PRODUCTS:
+    if node.has(Trait.BATCHED_PRODUCT):
         for value, axis in ((node.inputs[0], 0), (node.outputs[0], 1)):
             array = runs.padded(array, axis) if value in runs.layouts else array
     else:

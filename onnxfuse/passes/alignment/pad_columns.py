@@ -14,15 +14,7 @@ from onnxfuse.cuda.isa.factors import ALIGNED
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.ops import Trait
-from onnxfuse.passes.alignment.pad_channels import (
-    PRODUCTS,
-    RunLayout,
-    carried,
-    of_elements,
-    one_constant,
-    pad_runs,
-    reached,
-)
+from onnxfuse.passes.alignment.pad_channels import RunLayout, carried, of_elements, one_constant, pad_runs, reached
 
 SUMS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT32)
 
@@ -40,7 +32,7 @@ MOST_TIMES = 2
 def pad_columns(graph: Graph) -> bool:
     """Pads the columns of products to a size that kernels take, in the weights on both sides."""
     changed = False
-    for node in [n for n in graph.nodes if n.op in PRODUCTS and not n.domain]:
+    for node in [n for n in graph.nodes if n.has(Trait.BATCHED_PRODUCT) and not n.domain]:
         (result,) = node.outputs
         type_, weight = graph.type(result), graph.type(node.inputs[1]).shape
         columns = weight[-1] if weight is not None and graph.is_constant(node.inputs[1]) else None

@@ -31,6 +31,8 @@ class Applied:
     """The rule's cost condition that failed, if measuring overrode it."""
     library: bool = False
     """Whether the rule's library form is an alternative implementation."""
+    integers: bool = False
+    """Whether the kernel multiplies 8-bit integers that the nodes dequantize."""
 
 
 @dataclass(frozen=True)

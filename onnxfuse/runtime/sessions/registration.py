@@ -124,7 +124,12 @@ def with_forms(
     candidates = {
         name: op for name, op in ops_by_name.items() if op.library is not None and refusals.get(name, "") is not None
     }
+    candidates |= {name: op for name, op in ops_by_name.items() if refusals[name] is None and _reads_body(op)}
     for name, realized in _realized(model, candidates, rules, path).items():
+        if ops_by_name[name].library is None:
+            ops[name] = replace(ops[name], open_length=_is_open(realized))
+            refusals[name] = _no_plan(ops[name], realized, arch)
+            continue
         ops[name] = replace(ops[name], library=realized.form, open_length=_is_open(realized))
         reason = refusals.get(name)
         if reason is None:
@@ -138,6 +143,11 @@ def with_forms(
         if reason is not None and not realized.runs:
             ops[name] = replace(ops[name], library=None)
     return ops, refusals
+
+
+def _reads_body(op: FusedOp) -> bool:
+    """Return whether a kernel of a template that reads library forms computes the body of an op without one."""
+    return op.library is None and is_template(op.template) and reads_library_form(op.template)
 
 
 def _realized(

@@ -339,16 +339,17 @@ class Comparison:
         originals = runs.right.get(name) or [value, *runs.siblings.pop(name, [])]
         top_k = self.judging.top_k or (CLASS_RANKS if name in self.facts.scores else ())
         true, step = runs.truth.pop(name), self.facts.steps.get(name, 0.0)
+        reach = self.judging.reach.get(name, 0.0)
         if name in runs.wide and runs.wide[name].dtype.kind == "f":
             self._add_exact_row(name, runs, value, originals, true)
         if name in runs.right:
             measure = broken_original.measure_against_unoptimized(
-                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step
+                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step, reach=reach
             )
         else:
             measure = error_budget.measure(
                 fused, originals, true, perturbed=runs.perturbed.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                unsure=name in runs.unsure, step=step,
+                unsure=name in runs.unsure, step=step, reach=reach,
             )  # fmt: skip
         if not measure.fault and counts(name, self.outputs) and is_empty_metadata(value):
             measure = NOTHING

@@ -1,5 +1,6 @@
 """Criteria by which the outputs of a verification are judged."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onnxfuse.verification.compare.rounding import Rounding
@@ -24,3 +25,5 @@ class Judging:
     """Whether half-precision models are also compared in float32 (`wide`); windows expose a fault without it."""
     use_tf32: bool | None = None
     """ONNX Runtime's CUDA option; None for what the fused file says, else ONNX Runtime's default, which rounds."""
+    reach: Mapping[str, float] = field(default_factory=dict)
+    """How far ties of rounding inside the original move each output; of windows (`inner_ties`)."""

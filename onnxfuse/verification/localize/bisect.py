@@ -27,10 +27,12 @@ from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.cases.planning import RealInputs, plan_of
 from onnxfuse.verification.compare.case_comparison import FUSED_FAILS
 from onnxfuse.verification.compare.compare import compare, load
+from onnxfuse.verification.compare.judging import Judging
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import Case, Shapes
 from onnxfuse.verification.inputs.value_files import serialized
 from onnxfuse.verification.localize.anchors import anchored
+from onnxfuse.verification.localize.inner_ties import reach_of_ties
 from onnxfuse.verification.localize.partition import (
     Segment,
     aspects,
@@ -246,7 +248,8 @@ def examine(
                 feed.add_to(submodel(model, nodes, feed.tensors, outputs))
                 for model, nodes in ((original, window.original), (fused, window.fused))
             )
-            report = compare(ours, theirs, [feed.tensors], providers=providers)
+            judging = Judging(reach=reach_of_ties(ours, feed.tensors))
+            report = compare(ours, theirs, [feed.tensors], providers=providers, judging=judging)
             yield ExaminedWindow(window, ours, theirs, feed.tensors, report, index)
 
 

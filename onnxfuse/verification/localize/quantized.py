@@ -5,7 +5,8 @@ runs that differ in the last digit, and what is one step apart in one layer brin
 After twelve layers the original itself is far from the float64 reference, and so is whatever computes the same. So the
 models are partitioned at the values that both compute, and where the fused one has them in another form (`anchors`).
 Each part gets the original's own values; then integers must be equal in 99.9% of the elements and nowhere more than one
-step apart, and floats must be within the error budget of the original's nodes there. As every part ends where others
+step apart, and floats must be within the error budget of the original's nodes there; a part that rounds inside may move
+by what ties there make of it (`inner_ties`). As every part ends where others
 begin, parts that are all right make a model that is right.
 """
 
@@ -14,7 +15,10 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from onnx import ModelProto
 
 from onnxfuse.support.progress import Progress, silent
@@ -117,6 +121,11 @@ class _Tally:
             self.fault = self.fault or (f"{output}: {why}" if why else "")
 
 
+def _are_numbers(feeds: Mapping[str, npt.NDArray[Any]]) -> bool:
+    """Return whether all floats are numbers: which integer NaN is rounded to, no standard says."""
+    return not any(np.isnan(x.astype(np.float64)).any() for x in feeds.values() if x.dtype.kind in "fV")
+
+
 def _examined(
     original: ModelProto,
     fused: ModelProto,
@@ -135,7 +144,9 @@ def _examined(
             break  # One more would take as long as one of those before it.
         unexamined: dict[Segment, str] = {}
         for examined in examine(original, fused, case.make(), providers, every, session, unexamined, progress):
-            if examined is not None:
+            if examined is not None and not _are_numbers(examined.feeds):
+                tallies[examined.window].why_undecided = "some of the original's own values are NaN"
+            elif examined is not None:
                 tallies[examined.window].add(examined)
         for window, why in unexamined.items():
             tallies[window].why_undecided = why

@@ -20,7 +20,7 @@ class QuantizedParts:
     values: int
     """Values compared that the model rounds to steps: integers, and what was dequantized from them."""
     apart: int
-    """Those of them that are one step apart: ties of rounding."""
+    """Those of them that are rounded to another step, the next one except for ties inside a part."""
     faults: tuple[str, ...]
     """What is wrong with parts, one sentence each."""
     undecided: Mapping[str, str]
@@ -32,7 +32,7 @@ class QuantizedParts:
         right = self.parts - len(self.undecided)
         ties = ""
         if self.values:
-            ties = f"; {self.apart} of {plural(self.values, 'quantized value')} one step apart"
+            ties = f"; {self.apart} of {plural(self.values, 'quantized value')} rounded to another step"
         shown = "; ".join(f"{name}: {why}" for name, why in list(self.undecided.items())[:NAMED])
         left = f"; {plural(self.undecided, 'part')} could not be judged ({shown})" if self.undecided else ""
         many = plural(self.parts, "part")

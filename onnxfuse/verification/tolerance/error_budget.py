@@ -31,7 +31,7 @@ either. An element one step off is judged after it is moved by that step.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -73,14 +73,15 @@ def measure(
     nan: NanPolicy = "equal",
     unsure: bool = False,
     step: float = 0.0,
+    reach: float = 0.0,
 ) -> Measure:
     """Measure `fused` against the original's outputs, the first on the inputs themselves, and `reference`.
 
     `perturbed` are further outputs of the original. They determine how large its largest error can be, but not its
     typical error: that is no chance, and perturbing every input by an ulp makes it larger than rounding does. `unsure`
-    is a field of the measure. `step`: the model rounds the output to multiples of it; 0 if it does not. `top_k` is that
-    of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even if the original
-    has it too.
+    is a field of the measure. `step`: the model rounds the output to multiples of it; 0 if it does not. Ties inside the
+    model move it by `reach`. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the
+    fused output is a fault even if the original has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
@@ -90,19 +91,20 @@ def measure(
         return NOTHING
     base = replace(
         NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
-        identical=_identical(fused, original), eps=_eps(original.dtype), grid=step,
+        identical=_identical(fused, original), eps=_eps(original.dtype), grid=step, reach=0.0 if step else reach,
     )  # fmt: skip
     # Perturbation may change the output's size, as through the scales of a Resize. Such a run is not comparable.
     originals, perturbed = ([x for x in runs if x.shape == original.shape] for runs in (originals, perturbed))
     if reference.shape != original.shape:
         return base  # The output's size depends on rounding, as the boxes above a threshold. Nothing can be judged.
     if original.dtype.kind in "iu" and step:
-        return _measure_steps(base, fused, [*originals, *perturbed], reference)
+        return _measure_steps(base, fused, [*originals, *perturbed], reference, 1 + math.ceil(reach))
     if original.dtype.kind in "biuSUO":
         return _measure_exact(base, fused, [*originals, *perturbed], reference)
-    measured = _measure_floats(base, fused, originals, perturbed, reference, step)
+    grid = _Grid(step, 1 + math.ceil(reach / step) if step else 0)
+    measured = _measure_floats(base, fused, originals, perturbed, reference, grid)
     if step and not measured.broken:
-        measured = _with_ties(measured, fused, originals[0], reference, step)
+        measured = _with_ties(measured, fused, originals[0], reference, grid)
     return _without_nan(measured, fused, originals[0], reference) if nan == "fail" and not measured.broken else measured
 
 
@@ -160,10 +162,10 @@ def _measure_floats(
     originals: Sequence[Array],
     perturbed: Sequence[Array],
     reference: Array,
-    grid: float,
+    grid: "_Grid",
 ) -> Measure:
-    """Measure floats in two chunked passes: statistics of the reference first, then the errors, apart from one step of
-    the `grid`."""
+    """Measure floats in two chunked passes: statistics of the reference first, then the errors, apart from steps of the
+    `grid`."""
     dtype, shape = originals[0].dtype, originals[0].shape
     facts = float_type(dtype)
     survey = _Survey(limit=facts.largest * (1 + facts.eps / 4))
@@ -185,9 +187,9 @@ def _measure_floats(
         t = np.where(finite, t, 0.0)
         step = rounding_step(t, dtype) + (0.0 if dtype == np.float16 else facts.tiny)
         weighty = np.abs(t) >= smallest
-        error.add(start, _on_step(f, t, grid), t, finite, step, weighty)
+        error.add(start, grid.moved(f, t), t, finite, step, weighty)
         for one, x in zip(run_errors, runs, strict=True):
-            one.add(start, _on_step(x, t, grid), t, finite, step, weighty)
+            one.add(start, grid.moved(x, t), t, finite, step, weighty)
     location = _at(error.where, shape, fused, originals[0], reference)
     if not any(e.judged for e in run_errors):
         return replace(base, scale=survey.scale, **location)
@@ -309,27 +311,38 @@ def _same(a: Floats, b: Floats) -> Bools:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-def _on_step(x: Floats, t: Floats, grid: float) -> Floats:
-    """Return values moved by one step of the grid towards `t` where they are nearer to the step beside it."""
-    beside = _is_beside(x, t, grid)
-    return np.where(beside, x - np.copysign(grid, x - t), x) if beside.any() else x
+@dataclass(frozen=True)
+class _Grid:
+    """The steps to which the model rounds an output."""
+
+    step: float
+    """0 if it does not."""
+    most: int
+    """Number of steps that a value may be off."""
+
+    def moved(self, x: Floats, t: Floats) -> Floats:
+        """Return values moved by whole steps towards `t` where they are nearer to another step."""
+        if not self.step:
+            return x
+        return np.where(self.beside(x, t), x - self.step * np.rint((x - t) / self.step), x)
+
+    def beside(self, x: Floats, t: Floats) -> Bools:
+        """Return where values are off by steps, of which they may be."""
+        off = np.abs(x - t)
+        return np.asarray((off > self.step / 2) & (off < (self.most + 0.5) * self.step))
 
 
-def _is_beside(x: Floats, t: Floats, grid: float) -> Bools:
-    return np.asarray((np.abs(x - t) > grid / 2) & (np.abs(x - t) < 1.5 * grid))
-
-
-def _with_ties(measured: Measure, fused: Array, original: Array, reference: Array, step: float) -> Measure:
-    """Return the measure of floats on a grid, broken if too many are one step from both original and reference."""
+def _with_ties(measured: Measure, fused: Array, original: Array, reference: Array, grid: _Grid) -> Measure:
+    """Return the measure of floats on a grid, broken if too many are steps from both original and reference."""
     apart = 0
     for _, f, o, t in _wide_pieces(fused, original, reference):
-        apart += int((_is_beside(f, o, step) & _is_beside(f, t, step)).sum())
+        apart += int((grid.beside(f, o) & grid.beside(f, t)).sum())
     result = replace(measured, apart=apart)
     return replace(result, broken=ties_fault(apart, fused.size))
 
 
-def _measure_steps(base: Measure, fused: Array, originals: Sequence[Array], reference: Array) -> Measure:
-    """Measure integers to which the model rounds."""
+def _measure_steps(base: Measure, fused: Array, originals: Sequence[Array], reference: Array, most: int) -> Measure:
+    """Measure integers to which the model rounds, of which none may be more than `most` steps off."""
     shape, apart, furthest, largest, scale = fused.shape, 0, 0, -1.0, 0.0
     for start, f, t, *runs in _wide_pieces(fused, reference, *originals):
         distance = np.min([np.abs(f - x) for x in (t, *runs)], axis=0)
@@ -339,7 +352,7 @@ def _measure_steps(base: Measure, fused: Array, originals: Sequence[Array], refe
         if distance[worst] > largest:
             furthest, largest = start + worst, float(distance[worst])
     location = _at(furthest, shape, fused, originals[0], reference)
-    law = f"{largest:g} steps apart" if largest > 1 else ties_fault(apart, fused.size)
+    law = f"{largest:g} steps apart" if largest > most else ties_fault(apart, fused.size)
     return replace(base, compared=fused.size, scale=scale, apart=apart, **location, broken=law)
 
 
@@ -348,8 +361,7 @@ def ties_fault(apart: int, elements: int) -> str:
     allowed = max(1, int(TIES * elements))
     if apart <= allowed:
         return ""
-    are = agreeing(apart, "is", "are", of=elements)
-    return f"{apart} of {plural(elements, 'quantized value')} {are} one step apart, allowed {allowed}"
+    return f"{apart} of {plural(elements, 'quantized value')} rounded to another step, allowed {allowed}"
 
 
 def _measure_exact(base: Measure, fused: Array, originals: Sequence[Array], reference: Array) -> Measure:

@@ -63,6 +63,8 @@ class Measure:
     if they break it: it is right without them, and then judged without them. 0 otherwise."""
     grid: float = 0.0
     """The step to multiples of which the model rounds the output; 0 if it does not."""
+    reach: float = 0.0
+    """How far a tie of rounding inside the model moves the output (`inner_ties`); 0 if that was not asked."""
     apart: int = 0
     """Elements of such an output that the fused model rounds to the next step."""
     follows: bool = False
@@ -71,7 +73,7 @@ class Measure:
     @property
     def budget(self) -> float:
         """The largest allowed error at `where`."""
-        return FACTOR * self.own + self.step
+        return FACTOR * self.own + self.step + self.reach
 
     @property
     def typical_budget(self) -> float:

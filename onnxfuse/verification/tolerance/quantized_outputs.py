@@ -29,7 +29,7 @@ OF_ALL = named(Trait.IDENTITY_OF_ONE)
 
 def steps_of_outputs(model: onnx.ModelProto) -> Mapping[str, float]:
     """Return the step of each output of `model` whose values the model rounds to multiples of one."""
-    if not any(_rounds(node) for node in model.graph.node):
+    if not any(rounds(node) for node in model.graph.node):
         return {}
     typed = infer(model).graph
     makers = {value: node for node in typed.node for value in node.output if value}
@@ -41,7 +41,13 @@ def steps_of_outputs(model: onnx.ModelProto) -> Mapping[str, float]:
 def rounds_inside(model: onnx.ModelProto) -> bool:
     """Return whether `model` rounds computed values to integers."""
     weights = {t.name for t in model.graph.initializer} - {i.name for i in model.graph.input}
-    return any(_rounds(n) and not set(n.input[:1]) <= weights for n in model.graph.node)
+    return any(rounds(n) and not set(n.input[:1]) <= weights for n in model.graph.node)
+
+
+def rounds(node: NodeProto) -> bool:
+    """Return whether a node rounds to integers."""
+    entry = ops.operator(node.op_type, node.domain)
+    return entry is not None and Trait.ROUNDS in entry.traits
 
 
 class _Grid:
@@ -57,7 +63,7 @@ class _Grid:
         node = self.makers.get(value)
         if node is None or value in self.constants:
             return None
-        if _rounds(node):
+        if rounds(node):
             return 1.0 if self.types.get(value, UNKNOWN).dtype in (0, *INTEGER_RANGES) else None
         if node.op_type == ops.DequantizeLinear:
             return self._scale(node.input[1]) if self.step(node.input[0]) == 1.0 else None
@@ -71,8 +77,3 @@ class _Grid:
         scale = self.constants.get(value)
         array = None if scale is None else numpy_helper.to_array(scale)
         return abs(float(array.astype(np.float64).ravel()[0])) if array is not None and array.size == 1 else None
-
-
-def _rounds(node: NodeProto) -> bool:
-    entry = ops.operator(node.op_type, node.domain)
-    return entry is not None and Trait.ROUNDS in entry.traits

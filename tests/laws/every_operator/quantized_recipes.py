@@ -100,7 +100,8 @@ def _weight(g: Grower, shape: Sequence[int], axis: int) -> str:
     held = _operands(g, codes, scale, zero)
     if dtype == np.int8 and not zero.any() and g.chance(0.3):
         held = held[:2]
-    return str(g.add("DequantizeLinear", held, **({"axis": axis} if many is not None else {})))
+    along: dict[str, Any] = {"axis": axis} if many is not None else {}
+    return str(g.add("DequantizeLinear", held, **along))
 
 
 def _finish(g: Grower, y: str) -> None:
@@ -134,7 +135,7 @@ def pair(g: Grower) -> None:
 
 
 def product(g: Grower) -> None:
-    """MatMul or Gemm of dequantized factors; with one activation for several weights, or one weight for two products."""
+    """MatMul or Gemm of dequantized factors; one activation for several weights, one weight for two products."""
     x = _dequantized(g, g.any(least=2, most=3))
     k, n = g.shape(x)[-1], g.pick(WIDTHS)
     if not k:
@@ -243,11 +244,11 @@ def operators(g: Grower) -> None:
             case 0 if len(shape) in (2, 3) and shape[-1]:
                 n = g.pick(WIDTHS)
                 codes = g.rng.integers(-127, 127, (shape[-1], n)).astype(np.int8)
-                weight = _operands(g, codes, np.float32(g.pick(SCALES) / 8), np.int8(0))
+                weight = _operands(g, codes, np.array(g.pick(SCALES) / 8, np.float32), np.array(0, np.int8))
                 y = g.add("QLinearMatMul", [*value, *weight, *held])
             case 1 if len(shape) == 4:
                 codes = g.rng.integers(-127, 127, (16, shape[1], 3, 3)).astype(np.int8)
-                weight = _operands(g, codes, np.float32(g.pick(SCALES) / 8), np.int8(0))
+                weight = _operands(g, codes, np.array(g.pick(SCALES) / 8, np.float32), np.array(0, np.int8))
                 y = g.add("QLinearConv", [*value, *weight, *held], pads=[1, 1, 1, 1])
             case 2:
                 y = g.add(g.pick(("QLinearAdd", "QLinearMul")), [*value, *value, *held], domain="com.microsoft")
@@ -276,7 +277,10 @@ def table(g: Grower) -> None:
         case 1:
             y = g.add("Gather", [g.add("DequantizeLinear", [codes, *held]), ids])
         case _:
-            y = g.add("Mul", [g.add("Cast", [g.add("Gather", [codes, ids])], to=FLOAT), g.constant(np.float32(0.0173))])
+            y = g.add(
+                "Mul",
+                [g.add("Cast", [g.add("Gather", [codes, ids])], to=FLOAT), g.constant(np.array(0.0173, np.float32))],
+            )
     x = _float(g, y, np.zeros((), g.numpy))
     if g.chance(0.5):
         g.add("Mul", [x, g.number(0.5)])

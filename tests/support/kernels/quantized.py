@@ -132,3 +132,52 @@ def by_nodes(nodes: str, element: str, **read: np.ndarray) -> np.ndarray:
     extents = ",".join(map(str, array.shape))
     model = small.parse(f"g ({element}[{extents}] {name}) => (uint8[{extents}] y) {{ {GELU_SCALES} {nodes} }}")
     return small.run(model, read)[0]
+
+
+THREE_SCALES = ((0.03, 3, 0.031, 5), (0.04, -9, 0.038, -9), (0.05, 0, 0.045, 0))
+"""Of queries, keys and values: scale and zero point of the product, and of its sum with the bias."""
+
+
+def _third(n: int, steps: tuple[float, int, float, int]) -> str:
+    s, z, t, u = steps
+    # A zero point of 0 is left out of a DequantizeLinear.
+    zero = f", z{n}" if z else ""
+    return f"""s{n} = Constant <value = float {{{s}}}> () z{n} = Constant <value = int8 {{{z}}}> ()
+      t{n} = Constant <value = float {{{t}}}> () u{n} = Constant <value = int8 {{{u}}}> ()
+      v{n} = Transpose <perm = [1, 0]> (w{n}) m{n} = MatMulInteger (x, v{n}) f{n} = Cast <to = 1> (m{n})
+      g{n} = Mul (f{n}, c{n}) q{n} = QuantizeLinear (g{n}, s{n}, z{n}) d{n} = DequantizeLinear (q{n}, s{n}{zero})
+      a{n} = Add (d{n}, b{n}) y{n} = QuantizeLinear (a{n}, t{n}, u{n})"""
+
+
+def three_case(rows: tuple[int, ...], n: int, k: int) -> tuple[FusedOp, list[tuple[int, ...]]]:
+    """Return products of one input as queries, keys and values of a static file, and the shapes of the inputs."""
+    names = ", ".join(f"w{i}, c{i}, b{i}" for i in range(3))
+    bodies = " ".join(_third(i, steps) for i, steps in enumerate(THREE_SCALES))
+    text = f"(x, {names}) => (y0, y1, y2) {{ {bodies} }}"
+    types = (INT8, *(INT8, FLOAT, FLOAT) * 3)
+    return ops.op(text, types, (INT8,) * 3, "gemm"), [(*rows, k), *([(n, k), (n,), (n,)] * 3)]
+
+
+def three_drawn(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return inputs whose results use all numbers of the type."""
+    random = np.random.default_rng(0)
+    inputs: list[np.ndarray] = [random.integers(-128, 128, shapes[0]).astype(np.int8)]
+    for weight, *_ in zip(shapes[1::3], shapes[2::3], strict=True):
+        inputs += [
+            random.integers(-128, 128, weight).astype(np.int8),
+            (random.uniform(0.5, 2, weight[:1]) / (74 * 74 * np.sqrt(weight[1]))).astype(np.float32) * 2,
+            random.standard_normal(weight[:1]).astype(np.float32) / 4,
+        ]
+    return inputs
+
+
+def three_wanted(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return what is written of exact sums."""
+    x, *others = inputs
+    results = []
+    for (s, z, t, u), w, c, b in zip(THREE_SCALES, others[::3], others[1::3], others[2::3], strict=True):
+        s, t = float(np.float32(s)), float(np.float32(t))
+        sums = (x.astype(np.int64) @ w.astype(np.int64).T) * c.astype(np.float64)
+        numbers = (np.clip(np.rint(sums / s) + z, -128, 127) - z) * s + b
+        results.append(np.clip(np.rint(numbers / t) + u, -128, 127))
+    return results

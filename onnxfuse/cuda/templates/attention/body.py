@@ -1,7 +1,8 @@
 """Parse an attention body: its queries, keys, values and bias inputs, their layouts, and the masking.
 
 Parsed from the op's library form, ONNX Runtime's MultiHeadAttention, a single value for what the body computes in many.
-A form with further operations on queries, keys and values is left to the library.
+A form with further operations on queries, keys and values is left to the library. An op without one is an attention of
+integers (`integers`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from functools import lru_cache, partial
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.node import reduced
 from onnxfuse.codegen.program.builder import Builder, Term
-from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run, Transposed
+from onnxfuse.codegen.program.movement import Concatenated, Expanded, Gathered, Reshaped, Run
 from onnxfuse.codegen.program.program import Apply, Attend, BodyProgram, Constant, Input, Move, Value
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, Rounding, factors_of
+from onnxfuse.cuda.templates.attention import integers
+from onnxfuse.cuda.templates.attention.integers import BY_HEADS, IntegerAttention
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops import scalar
 from onnxfuse.ops.reduction import softmax
@@ -23,8 +26,6 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 FACTORS = (FLOAT16, BFLOAT16, TF32)
-SWAPPED = Transposed((0, 2, 1, 3))
-"""Permutation between [sequence, heads] and [heads, sequence]."""
 MERGED = Reshaped((0, 0, -1), True)
 """From [batch, sequence, heads, size] to [batch, sequence, heads * size]."""
 
@@ -78,6 +79,8 @@ class AttentionBody:
     """Scale of the scores; 0 = 1 / sqrt(size)."""
     causal: bool
     factors: FactorType
+    integers: IntegerAttention | None = None
+    """For 8-bit integers, which float16 holds: what is computed between the products."""
 
     @property
     def dtype(self) -> int:
@@ -102,7 +105,17 @@ class AttentionBody:
 
 def parse_op(op: FusedOp) -> AttentionBody:
     """Parse `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
-    return _parse(read.library_program(op))
+    return _of_integers(read.program(op)) if op.library is None else _parse(read.library_program(op))
+
+
+@lru_cache(maxsize=1024)
+def _of_integers(program: BodyProgram) -> AttentionBody:
+    work = integers.parse(program)
+    q, k, v, y = (AttentionOperand(position, heads_first=False) for position in (*work.positions, 0))
+    return AttentionBody(
+        q, k, v, y, work.biases, windows=False, target=None, safe=False, heads=work.heads, scale=1.0, causal=False,
+        factors=FLOAT16, integers=work,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -150,7 +163,7 @@ def _operand(program: BodyProgram, index: int, name: str, heads: int) -> Attenti
         if value.how != MERGED:
             raise UnsupportedError(f"{name} that take another shape in the library form")
         value = program.values[value.args[0]]
-        if isinstance(value, Move) and value.how == SWAPPED:
+        if isinstance(value, Move) and value.how == BY_HEADS:
             value, heads_first = program.values[value.args[0]], True
     cache = None
     # The ranks of heads-first operands are known, which resolves negative axes.
@@ -222,7 +235,7 @@ def _rows_without_keys(program: BodyProgram, biases: tuple[int, ...]) -> set[int
     for over in (partial(reduced, axes=(-1,), onward=onward) for onward in (False, True)):
         column = builder.move(Gathered(3, (Run(0, 1, 1),)), softmax(whole, over))
         gone = builder.apply(scalar.is_nan, column)
-        rows.add(builder.move(SWAPPED, gone).index)
+        rows.add(builder.move(BY_HEADS, gone).index)
     return rows
 
 
@@ -242,7 +255,7 @@ def _result(program: BodyProgram, index: int) -> tuple[bool, tuple[int, ...] | N
     moves = [program.values[i] for i in (first, last) if i is not None]
     match [v.how for v in moves if isinstance(v, Move)]:
         case Reshaped(), how if last is not None and program.is_output(last):
-            if how == SWAPPED:
+            if how == BY_HEADS:
                 return True, None
             if isinstance(how, Reshaped) and how.zero_copies and all(n >= -1 for n in how.target):
                 return False, how.target

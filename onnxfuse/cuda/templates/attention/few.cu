@@ -75,6 +75,7 @@ template <bool HEADS_FIRST> DEVICE long long start_of(const Place& at, long long
 
 // The keys or the values of a head: those of the cache, and the new ones.
 template <int STRIDE> struct Sequence {
+  using Element = E;
   const E *before, *later;
   int past;
   E* all;  // where both are put

@@ -38,7 +38,7 @@ def can(mine: AttentionProblem) -> bool:
     """Return whether the kernel supports an attention: a warp holds 16 queries, and a mask must be an input."""
     parts = mine.parts
     return (
-        not (parts.causal or parts.windows or mine.also) and parts.k.group == parts.v.group
+        not (parts.causal or parts.windows or mine.also or parts.integers) and parts.k.group == parts.v.group
         and mine.size * parts.element_bytes <= 512
     )  # fmt: skip
 

@@ -124,7 +124,7 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
     # The number of keys including caches has no name: unsupported bias shapes go to the general kernel.
     if not parts.grows and not all(_fits_bias(shapes[i], queries, keys) for i in parts.biases):
         return "a bias that may have more rows or columns than the scores"
-    if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows):
+    if parts.biases and isinstance(keys, int) and not (parts.to_tf32 or parts.grows or parts.integers):
         by_query = sum(_is_by_query(shapes[i]) for i in parts.biases)
         ours = sm90.multiplies(parts, arch) and (by_query == 0 or (by_query == 1 and keys % 8 == 0))
         if not ours and not _are_few(parts, shapes, queries, arch) and (size > 64 or keys > costs_of(arch).short):

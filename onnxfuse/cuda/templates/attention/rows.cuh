@@ -17,15 +17,16 @@ DEVICE unsigned rounded(float low, float high, f16*) { return floats_to_f16x2(lo
 DEVICE unsigned rounded(float low, float high, bf16*) { return floats_to_bf16x2(low, high); }
 
 // Scaled when they become weights, where nothing is added to them and the scale keeps their order.
-constexpr bool SCALED_LATE = BIAS == NONE && SCALE > 0;
+constexpr bool SCALED_LATE = !QUANTIZED && BIAS == NONE && SCALE > 0;
 
 template <class T> struct Range { static constexpr bool WIDE = true; };
 template <> struct Range<f16> { static constexpr bool WIDE = false; };
 
 // What is added may be the lowest number of its type. Of a wide one log2(e) times that is no number any more, so there
 // scores are differences from the highest one before they are powers of two; of float16 the powers are taken at once.
-constexpr bool PLAIN = BIAS != NONE && Range<E>::WIDE;
-constexpr float ADDED_UNIT = PLAIN ? 1.0f : LOG2_E, SCORE_UNIT = PLAIN ? PLAIN_SCALE : SCALE;
+// Scores that a scalar program has computed of sums of integers (QUANTIZED) are plain ones, too, or POWERS of two.
+constexpr bool PLAIN = QUANTIZED ? !POWERS : BIAS != NONE && Range<E>::WIDE;
+constexpr float ADDED_UNIT = PLAIN || QUANTIZED ? 1.0f : LOG2_E, SCORE_UNIT = PLAIN ? PLAIN_SCALE : SCALE;
 DEVICE float power(float score, float base) {
   if constexpr (PLAIN) return exp2_fast((score - base) * LOG2_E);
   return exp2_fast(score * (SCALED_LATE ? SCALE : 1.0f) - base);
@@ -92,6 +93,19 @@ DEVICE void shrink(Rows& rows, const Shrinking& shrinking) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int column = 0; column < COLUMNS; ++column)
       UNROLLED for (int i = 0; i < 4; ++i) rows.y[tile][column][i] *= shrinking.by[tile][i / 2];
+}
+
+// Scores of keys whose greatest score is known, with those of all others, become weights.
+template <int COUNT> DEVICE void weigh_known(Scores<COUNT>& scores, const Rows& rows) {
+  UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      const float highest = rows.highest[tile][half], base = highest == lowest() ? 0.0f : highest;
+      UNROLLED for (int column = 0; column < COUNT / 8; ++column)
+        UNROLLED for (int i = 0; i < 2; ++i) {
+          float& score = scores.of[tile][column][half * 2 + i];
+          score = power(score, base);
+        }
+    }
 }
 
 // Scores become weights; what there is of the keys before, unless these are the FIRST, shrinks where a greater one has come.

@@ -41,7 +41,7 @@ SHARED = SM_90A.shared_bytes + 1024
 
 def multiplies(parts: AttentionBody, arch: Arch) -> bool:
     """Return whether warpgroups of `arch` multiply such factors, values without a transposition."""
-    instruction = arch.isa.wgmma(parts.factors)
+    instruction = arch.isa.wgmma(parts.factors) if parts.integers is None else None
     return instruction is not None and not instruction.k_major
 
 

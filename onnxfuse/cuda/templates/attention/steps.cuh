@@ -8,16 +8,55 @@ using Mma = MmaSync<E>;
 
 // ---- into shared memory
 
-// Rows that lie STRIDE elements apart: where each one begins.
-template <int STRIDE> struct Apart {
-  const E* from;
-  DEVICE const E* operator()(int row) const { return from + row * (long long)STRIDE; }
+// Rows that lie STRIDE elements apart: where each one begins; of 8-bit integers with their zero point.
+template <class T, int STRIDE, int ZERO_POINT> struct Apart {
+  using Element = T;
+  static constexpr int ZERO = ZERO_POINT;
+  const T* from;
+  DEVICE const T* operator()(int row) const { return from + row * (long long)STRIDE; }
 };
+
+// Integers of a word, less their zero point, as float16, which holds all of them: 1024 + n has n in its last bits.
+template <class T, int ZERO> DEVICE void widen(unsigned (&pair)[2], unsigned word) {
+  constexpr bool SIGNED = (T)-1 < (T)0;
+  constexpr unsigned BASE = 0x6400u + ZERO + (SIGNED ? 128 : 0);
+  if (SIGNED) word ^= 0x80808080u;
+  pair[0] = subtract_f16x2(choose_bytes(word, 0x64u, 0x4140), BASE << 16 | BASE);
+  pair[1] = subtract_f16x2(choose_bytes(word, 0x64u, 0x4342), BASE << 16 | BASE);
+}
+
+// The same rows of 8-bit integers. Several loads are on their way together.
+template <int MANY, int WORKERS, class Begin>
+DEVICE void widen_rows(SharedAddress to, const Begin& begin, int first, int count) {
+  using T = typename Begin::Element;
+  constexpr int PIECES = SIZE / 16, EACH = (MANY * PIECES + WORKERS - 1) / WORKERS, TOGETHER = EACH < 4 ? EACH : 4;
+  UNROLLED for (int i = 0; i < EACH; i += TOGETHER) {
+    Pack<T, 16> held[TOGETHER] = {};
+    UNROLLED for (int j = 0; j < TOGETHER; ++j) {
+      const int unit = (i + j) * WORKERS + (int)thread_index() % WORKERS, row = unit / PIECES, piece = unit % PIECES;
+      if (unit >= MANY * PIECES || first + row >= count) continue;
+      const T* from = begin(first + row) + piece * 16;
+      if constexpr (ALIGNED) held[j] = load<16>(from);
+      else UNROLLED for (int e = 0; e < 16; ++e) held[j].set_bits(e, load_bits(from + e));
+    }
+    UNROLLED for (int j = 0; j < TOGETHER; ++j) {
+      const int unit = (i + j) * WORKERS + (int)thread_index() % WORKERS, row = unit / PIECES, piece = unit % PIECES;
+      if (unit >= MANY * PIECES) continue;
+      UNROLLED for (int half = 0; half < 2; ++half) {
+        unsigned low[2], high[2], word[4] = {};
+        widen<T, Begin::ZERO>(low, held[j].word(half * 2));
+        widen<T, Begin::ZERO>(high, held[j].word(half * 2 + 1));
+        if (first + row < count) word[0] = low[0], word[1] = low[1], word[2] = high[0], word[3] = high[1];
+        store_shared(StepRows{to}.at(row, piece * 2 + half), word);
+      }
+    }
+  }
+}
 
 // MANY rows from `first` on, by WORKERS threads; those behind the last one are zeros, since no number times a weight of
 // 0 is one, and so is what is behind a row's SIZE elements.
 template <int MANY, int WORKERS, class Begin>
-DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int count) {
+DEVICE void copy_rows(SharedAddress to, const Begin& begin, int first, int count) {
   // The addresses of more than eight copies would not fit the registers.
   _Pragma("unroll 8") for (int i = 0; i < (MANY * UNITS + WORKERS - 1) / WORKERS; ++i) {
     const int unit = i * WORKERS + (int)thread_index() % WORKERS, row = unit / UNITS, piece = unit % UNITS;
@@ -29,15 +68,26 @@ DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int coun
   }
 }
 
+template <int MANY, int WORKERS, class Begin>
+DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int count) {
+  if constexpr (sizeof(typename Begin::Element) == 1) widen_rows<MANY, WORKERS>(to, begin, first, count);
+  else copy_rows<MANY, WORKERS>(to, begin, first, count);
+}
+
 // ---- into the registers of a warp
 
 // A lane's words of a row of queries.
-DEVICE void load_query(Rows& rows, int tile, int half, const E* row) {
+template <int ZERO = 0, class T> DEVICE void load_query(Rows& rows, int tile, int half, const T* row) {
   UNROLLED for (int k = 0; k < (HELD ? TERMS : 0); ++k)
     UNROLLED for (int right = 0; right < 2; ++right) {
-      const E* from = row + (k * 8 + right * 4 + (int)thread_index() % 4) * PER_WORD;
+      const T* from = row + (k * 8 + right * 4 + (int)thread_index() % 4) * PER_WORD;
       unsigned both = 0;
-      if ((k * 8 + right * 4) * PER_WORD < SIZE) {
+      if constexpr (sizeof(T) == 1) {
+        unsigned pair[2];
+        if constexpr (ALIGNED) widen<T, ZERO>(pair, load<2>(from).word(0));
+        else widen<T, ZERO>(pair, (unsigned)load_bits(from) | (unsigned)load_bits(from + 1) << 8);
+        both = pair[0];
+      } else if ((k * 8 + right * 4) * PER_WORD < SIZE) {
         if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
         else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
       }
@@ -71,18 +121,6 @@ DEVICE void multiply_keys(Scores<COUNT>& scores, const Rows& rows, SharedAddress
       }
     }
   }
-}
-
-// What is added to two neighbouring keys of a query, from `at` on.
-template <bool EDGE> DEVICE Pair load_bias(const E* at, long long stride, bool wide, int key, int keys) {
-  Pack<E, 2> both = {};
-  if (!EDGE && wide) {
-    both = load<2>(at);
-  } else {
-    if (!EDGE || key < keys) both.set_bits(0, load_bits(at));
-    if (!EDGE || key + 1 < keys) both.set_bits(1, load_bits(at + stride));
-  }
-  return {both.get(0) * ADDED_UNIT, both.get(1) * ADDED_UNIT};
 }
 
 // Weights of 16 keys times their values of 16 columns.

@@ -15,11 +15,12 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVariant) -> LaunchPlan:
     """Return the launch plan for any number of queries and keys."""
     queries = tuning.queries or choose(mine, arch)
-    if queries.step % 16 or queries.passes != 1:
+    most = 1 if mine.parts.integers is None or not _holds(queries, mine) else queries.passes
+    if queries.step % 16 or not 1 <= queries.passes <= most:
         raise UnsupportedError(
-            f"{queries.step} keys at a time in {queries.passes} passes, expected a multiple of 16 in 1"
+            f"{queries.step} keys at a time in {queries.passes} passes, expected a multiple of 16 in {most}"
         )
-    blocks = -(-mine.queries // _rows(queries))
+    blocks = -(-mine.queries // (_rows(queries) * queries.passes))
     grid = mine.batch * mine.parts.heads * blocks
     if grid >= limits.INDICES or mine.queries >= limits.INDICES or mine.keys >= limits.INDICES:
         raise UnsupportedError(
@@ -50,6 +51,9 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
             return (Queries(2, 1, 1, 16, streamed=1),)
         pairs = (Queries(4, 2, 1, 32, streamed=1),) if mine.size <= 64 and not mine.is_bias_by_query else ()
         return (*pairs, *(Queries(w, 1, 1, 32, streamed=1) for w in (4, 2)))
+    if mine.parts.integers is not None:
+        step = 128 if mine.size <= 64 else 64 if mine.size <= 128 else 32
+        return tuple(Queries(w, 1, p, step, streamed=1) for w, p in ((4, 2), (4, 1), (2, 1)))
     if mine.size <= (64 if mine.bias is None else 32) and not mine.is_bias_by_query:
         return tuple(Queries(w, t, 1, 64, streamed=1) for w, t in ((4, 2), (4, 1), (2, 1)))
     return tuple(Queries(w, 1, 1, 64 if mine.size <= 128 else 32, streamed=1) for w in (8, 4, 2))
@@ -61,10 +65,11 @@ def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     heads, splits = mine.batch * mine.parts.heads, ways(mine)
 
     def fills(split: Queries) -> bool:
-        enough = 2 * heads * -(-mine.queries // _rows(split)) >= 3 * arch.sm_count
-        return enough and mine.queries > _rows(split) // 2
+        rows = _rows(split) * split.passes
+        enough = 2 * heads * -(-mine.queries // rows) >= 3 * arch.sm_count
+        return enough and mine.queries > rows // 2
 
-    return least(splits, lambda split: -_rows(split), fills) or splits[-1]
+    return least(splits, lambda split: -_rows(split) * split.passes, fills) or splits[-1]
 
 
 def candidates(mine: AttentionProblem) -> tuple[Queries, ...]:
@@ -76,7 +81,7 @@ def candidates(mine: AttentionProblem) -> tuple[Queries, ...]:
 
 
 def _rows(queries: Queries) -> int:
-    """Return the queries per block."""
+    """Return the queries per block at a time."""
     return queries.warps * queries.tiles * 16
 
 
@@ -95,8 +100,9 @@ def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
 def _resident(queries: Queries, mine: AttentionProblem) -> int:
     """Return the resident blocks per multiprocessor, given the registers for the sums and scores of a thread."""
     registers = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
+    most = 96 if mine.parts.integers is None else 128
     return max(
-        limits.REGISTERS // (queries.warps * 32 * (128 if registers <= 64 else 168 if registers <= 96 else 255)), 1
+        limits.REGISTERS // (queries.warps * 32 * (128 if registers <= 64 else 168 if registers <= most else 255)), 1
     )
 
 
@@ -105,7 +111,7 @@ def _resident(queries: Queries, mine: AttentionProblem) -> int:
 
 def _kernel(mine: AttentionProblem, queries: Queries, aligned: bool, min_blocks: int) -> KernelSource:
     facts = {
-        "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": 1, "STEP": queries.step,
+        "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
         "THREADS": queries.warps * 32, "KEY_ROWS": 0, "HELD": _holds(queries, mine), "ALIGNED": aligned,
     }  # fmt: skip
     return tiled_kernel(mine, facts, f"long long {', '.join(LENGTHS)};", min_blocks)

@@ -7,10 +7,10 @@ from onnxfuse.cuda.templates.attention.variant import AttentionVariant
 
 TEMPLATES = (
     Template(
-        "attention", 20, "what `realize` writes as one MultiHeadAttention",
+        "attention", 20, "what `realize` writes as one MultiHeadAttention, and attention of 8-bit integers",
         Planner(
             parse_op, output_shapes, plan, refuses, fits, candidates=candidates, microseconds=microseconds,
-            variants=(AttentionVariant,),
+            integers=lambda op: parse_op(op).integers is not None, variants=(AttentionVariant,),
         ),
         growth=frozenset({Growth.CACHES}), reads_library_form=True, rounds_to_tf32=True, leaves_extremes=True,
     ),

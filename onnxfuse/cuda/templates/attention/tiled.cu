@@ -1,10 +1,12 @@
-// y = softmax(q k^T * scale + bias) v, head by head: a tile of queries goes over tiles of keys and values with an online
+// y = softmax(q k^T * scale + bias) v, head by head; of 8-bit integers y = result_of(weight_of(softmax(score_of(q k^T, bias))) v)
+// with scalar programs, of integers less their zero points: a tile of queries goes over tiles of keys and values with an online
 // softmax (Dao, FlashAttention-2, 2023)
 //
 // q [batch, HEADS, queries, SIZE], k and v [batch, HEADS / GROUP, keys, SIZE], y as q, each with strides of its own along
 // all but the last axis, K_GROUP and V_GROUP heads of queries reading one of keys and values; bias, or two of them (ALSO),
 // broadcast to [batch, HEADS, queries, keys], or one to [windows, HEADS, queries, keys], again and again along the batch.
-// 16-bit types and float32. Accuracy: products exact, those of float32 of factors rounded to TF32, sums and exponentials in
+// 16-bit types and float32, and 8-bit integers as float16, whose products and sums are exact: heads of up to 256 elements,
+// shares of a row that add up to 2^16. Accuracy: products exact, those of float32 of factors rounded to TF32, sums and exponentials in
 // float; weights are rounded to the element type, or TF32, before they meet the values, and divided by their sum, which is
 // of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if
 // SAFE; without a key it is 0.
@@ -59,9 +61,10 @@ struct Stage {
   DEVICE Stage from(int row) const { return {keys + row * ROW_BYTES, values + row * ROW_BYTES, key_bias + row}; }
 };
 
-template <int COUNT> DEVICE void fetch_step(const Stage& to, const E* k, const E* v, int first, int keys) {
-  fetch_rows<COUNT, THREADS>(to.keys, Apart<K_ROW>{k}, first, keys);
-  fetch_rows<COUNT, THREADS>(to.values, Apart<V_ROW>{v}, first, keys);
+template <int COUNT, bool VALUES = true>
+DEVICE void fetch_step(const Stage& to, const Memory::K* k, const Memory::V* v, int first, int keys) {
+  fetch_rows<COUNT, THREADS>(to.keys, Apart<Memory::K, K_ROW, K_ZERO>{k}, first, keys);
+  if (VALUES) fetch_rows<COUNT, THREADS>(to.values, Apart<Memory::V, V_ROW, V_ZERO>{v}, first, keys);
 }
 
 // The bias of COUNT keys, in the scores' unit, on its way in registers: while the step before is multiplied.
@@ -69,10 +72,10 @@ template <int COUNT> struct KeyBias {
   static constexpr int EACH = BIAS == PER_KEY ? (COUNT + THREADS - 1) / THREADS : 1;
   float of[EACH];
 
-  DEVICE void load_from(const E* bias, int first, int keys, long long stride) {
+  DEVICE void load_from(const Memory::Bias* bias, int first, int keys, long long stride) {
     UNROLLED for (int i = 0; i < EACH; ++i) {
       const int key = first + i * THREADS + (int)thread_index();
-      of[i] = key < keys ? load<1>(bias + key * stride).get(0) * ADDED_UNIT : lowest();
+      of[i] = key < keys ? added_of(load<1>(bias + key * stride).get(0)) * ADDED_UNIT : lowest();
     }
   }
   DEVICE void store(float* to) const {
@@ -85,7 +88,7 @@ template <int COUNT> struct KeyBias {
 
 // What is added to the scores of a head: by a query or by all of them, and besides.
 struct Added {
-  const E *bias, *also;
+  const Memory::Bias *bias, *also;
 };
 
 // ---- the queries of a warp
@@ -96,27 +99,74 @@ DEVICE int row_of(const Place& at, int first, int tile, int half) {
   return wanted < at.queries ? wanted : at.queries - 1;
 }
 
-DEVICE void load_queries(Rows& rows, const E* q, const Place& at, int first) {
+DEVICE void load_queries(Rows& rows, const Memory::Q* q, const Place& at, int first) {
   if (HELD)
     UNROLLED for (int tile = 0; tile < TILES; ++tile)
       UNROLLED for (int half = 0; half < 2; ++half)
-        load_query(rows, tile, half, q + row_of(at, first, tile, half) * (long long)Q_ROW);
+        load_query<Q_ZERO>(rows, tile, half, q + row_of(at, first, tile, half) * (long long)Q_ROW);
   clear(rows);
 }
 
-DEVICE void store_rows(const Rows& rows, E* y, const Place& at, int first, SeenExtremes<EXTREMES>& extremes) {
+// This lane's part of a row of 8-bit integers.
+template <class T> DEVICE void store_integers(const Rows& rows, int tile, int half, T* to, bool inside) {
+  const int lane = thread_index() % 4;
+  unsigned pair[COLUMNS];
+  UNROLLED for (int column = 0; column < COLUMNS; ++column) {
+    const float* sum = &rows.y[tile][column][half * 2];
+    pair[column] = (unsigned)(unsigned char)result_of(sum[0]) | (unsigned)(unsigned char)result_of(sum[1]) << 8;
+  }
+  constexpr int BY_EIGHTS = ALIGNED ? COLUMNS / 8 * 8 : 0;
+  UNROLLED for (int column = 0; column < BY_EIGHTS; column += 8) {
+    unsigned four[4];  // of two columns each
+    UNROLLED for (int i = 0; i < 4; ++i) four[i] = pair[column + 2 * i] | pair[column + 2 * i + 1] << 16;
+    const Chunk<16> both = whole_column(four);
+    Chunk<16> whole;
+    UNROLLED for (int i = 0; i < 2; ++i) {
+      whole.word[i] = choose_bytes(both.word[2 * i], both.word[2 * i + 1], 0x5410);
+      whole.word[2 + i] = choose_bytes(both.word[2 * i], both.word[2 * i + 1], 0x7632);
+    }
+    if (inside) write((Chunk<16>*)(to + (column + 2 * lane) * 8), whole);
+  }
+  UNROLLED for (int column = BY_EIGHTS; column < COLUMNS; ++column) {
+    T* at = to + column * 8 + lane * 2;
+    if (ALIGNED && inside) write((unsigned short*)at, (unsigned short)pair[column]);
+    if (!ALIGNED && inside) UNROLLED for (int i = 0; i < 2; ++i) write(at + i, (T)(pair[column] >> i * 8));
+  }
+}
+
+template <class T>
+DEVICE void store_row_of(const Rows& rows, int tile, int half, T* to, bool inside, bool zero) {
+  if constexpr (QUANTIZED) store_integers(rows, tile, half, to, inside);
+  else store_row(rows, tile, half, share_of(rows, tile, half, zero), to, inside);
+}
+
+DEVICE void store_rows(const Rows& rows, Memory::Y* y, const Place& at, int first, SeenExtremes<EXTREMES>& extremes) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
-      const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
-      store_row(rows, tile, half, share, y + row * (long long)Y_ROW, row < at.queries);
-      if constexpr (EXTREMES)
+      store_row_of(rows, tile, half, y + row * (long long)Y_ROW, row < at.queries, SAFE || at.keys == 0);
+      if constexpr (EXTREMES) {
+        const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
         UNROLLED for (int column = 0; column < COLUMNS; ++column)
           UNROLLED for (int i = 0; i < 2; ++i) extremes.take(rows.y[tile][column][half * 2 + i] * share, row < at.queries);
+      }
     }
 }
 
 // ---- a step: EDGE where some of its keys do not count, for all or for some queries
+
+// What is added to two neighbouring keys of a query, from `at` on.
+template <bool EDGE>
+DEVICE Pair load_bias(const Memory::Bias* at, long long stride, bool wide, int key, int keys) {
+  Pack<Memory::Bias, 2> both = {};
+  if (!EDGE && wide) {
+    both = load<2>(at);
+  } else {
+    if (!EDGE || key < keys) both.set_bits(0, load_bits(at));
+    if (!EDGE || key + 1 < keys) both.set_bits(1, load_bits(at + stride));
+  }
+  return {added_of(both.get(0)) * ADDED_UNIT, added_of(both.get(1)) * ADDED_UNIT};
+}
 
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 template <bool EDGE, int COUNT>
@@ -125,13 +175,13 @@ DEVICE void scale_scores(Scores<COUNT>& scores, const float* key_bias, const Add
   const int lane = thread_index() % 32, inside = lane % 4 * 2;
   // Whether both of a pair can be read at once.
   const bool wide = BIAS == PER_PAIR && p.bias_key == 1 && p.bias_query % 2 == 0 &&
-                    (unsigned long long)biases.bias % (2 * sizeof(E)) == 0;
+                    (unsigned long long)biases.bias % (2 * sizeof(Memory::Bias)) == 0;
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       const int query = first_query + tile * 16 + lane / 4 + half * 8;
-      const E* row = biases.bias;
+      const Memory::Bias* row = biases.bias;
       if constexpr (BIAS == PER_PAIR) row += row_of(at, first_query, tile, half) * p.bias_query + (first_key + inside) * p.bias_key;
-      const E* other = biases.also;
+      const Memory::Bias* other = biases.also;
       if constexpr (ALSO) other += row_of(at, first_query, tile, half) * p.also_query + (first_key + inside) * p.also_key;
       UNROLLED for (int column = 0; column < COUNT / 8; ++column) {
         const int key = first_key + column * 8 + inside;
@@ -144,22 +194,42 @@ DEVICE void scale_scores(Scores<COUNT>& scores, const float* key_bias, const Add
         }
         UNROLLED for (int i = 0; i < 2; ++i) {
           float& score = scores.of[tile][column][half * 2 + i];
-          if (!SCALED_LATE) score = score * SCORE_UNIT + added.at[i];
+          if (!SCALED_LATE) score = score_of(score, added.at[i]);
           if (EDGE) score = key + i < at.keys && (!CAUSAL || key + i <= query) ? score : lowest();
         }
       }
     }
 }
 
-template <int COUNT, bool FIRST, bool EDGE>
+// What a step does. Weights that are rounded as shares of all keys' sum (QUANTIZED) want that sum before: of keys of a single
+// step ALL AT ONCE, else in a pass over the keys for their TOTAL, and another one for their SHARES. Others need it at the end.
+enum Softmax { ONLINE, AT_ONE_STEP, TOTAL, SHARES };
+
+// Weights become the integers by which values are multiplied.
+template <int COUNT> DEVICE void round_shares(Scores<COUNT>& weights, const Rows& rows) {
+  UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int half = 0; half < 2; ++half) {
+      const float share = share_of(rows, tile, half, false);
+      UNROLLED for (int column = 0; column < COUNT / 8; ++column)
+        UNROLLED for (int i = 0; i < 2; ++i) {
+          float& weight = weights.of[tile][column][half * 2 + i];
+          weight = weight_of(weight, share);
+        }
+    }
+}
+
+template <Softmax SOFTMAX, int COUNT, bool FIRST, bool EDGE>
 DEVICE void attend_step(Rows& rows, SharedAddress queries, const Stage& stage, const Added& biases, const Place& at,
                         int first_query, int first_key, const Parameters& p) {
   const int groups = groups_of<COUNT, EDGE>(first_key, at.end);
   Scores<COUNT> scores = {};
   multiply_keys<EDGE>(scores, rows, queries, stage.keys, groups);
   if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, stage.key_bias, biases, at, first_query, first_key, p);
-  weigh<FIRST>(scores, rows);
-  multiply_values<EDGE>(rows, scores, stage.values, groups);
+  if constexpr (SOFTMAX == ONLINE) weigh<FIRST>(scores, rows);
+  if constexpr (SOFTMAX == AT_ONE_STEP || SOFTMAX == TOTAL) weigh_ahead<FIRST>(scores, rows);
+  if constexpr (SOFTMAX == SHARES) weigh_known(scores, rows);
+  if constexpr (SOFTMAX == AT_ONE_STEP || SOFTMAX == SHARES) round_shares(scores, rows);
+  if constexpr (SOFTMAX != TOTAL) multiply_values<EDGE>(rows, scores, stage.values, groups);
 }
 
 // Whether a query of a warp sees a key of a step.
@@ -169,33 +239,36 @@ DEVICE bool sees(const Place& at, int first_query, int first_key) {
 
 // ---- streamed
 
-DEVICE void attend_streamed(Rows& rows, SharedAddress queries, const Stage& ring, const E* k, const E* v, const E* q,
-                            const Added& biases, const Place& at, int first_query, const Parameters& p) {
+template <Softmax SOFTMAX>
+DEVICE void attend_streamed(Rows& rows, SharedAddress queries, const Stage& ring, const Memory::K* k, const Memory::V* v,
+                            const Memory::Q* q, const Added& biases, const Place& at, int first_query, bool fetches,
+                            const Parameters& p) {
+  constexpr bool VALUES = SOFTMAX != TOTAL;
   using Pipeline = AsyncPipeline<BlockScope, STAGES>;
   KeyBias<STEP> next;
-  if (at.end > 0) {
-    fetch_step<STEP>(ring, k, v, 0, at.keys);
+  if (at.end > 0 && fetches) {
+    fetch_step<STEP, VALUES>(ring, k, v, 0, at.keys);
     if constexpr (BIAS == PER_KEY) {
       next.load_from(biases.bias, 0, at.keys, p.bias_key);
       next.store(ring.key_bias);
     }
   }
   Pipeline::producer_commit();
-  load_queries(rows, q, at, first_query);
+  if (SOFTMAX != SHARES) load_queries(rows, q, at, first_query);
   for (int first_key = 0, stage = 0; first_key < at.end; first_key += STEP, stage ^= 1) {
     Pipeline::consumer_wait();
     const int after = first_key + STEP;
     if (after < at.end) {
-      fetch_step<STEP>(ring.from((stage ^ 1) * STEP), k, v, after, at.keys);
+      fetch_step<STEP, VALUES>(ring.from((stage ^ 1) * STEP), k, v, after, at.keys);
       if constexpr (BIAS == PER_KEY) next.load_from(biases.bias, after, at.keys, p.bias_key);
     }
     Pipeline::producer_commit();
     const Stage now = ring.from(stage * STEP);
     if (sees(at, first_query, first_key)) {
       if (after > at.keys || (CAUSAL && after > first_query + 1))
-        attend_step<STEP, false, true>(rows, queries, now, biases, at, first_query, first_key, p);
+        attend_step<SOFTMAX, STEP, false, true>(rows, queries, now, biases, at, first_query, first_key, p);
       else
-        attend_step<STEP, false, false>(rows, queries, now, biases, at, first_query, first_key, p);
+        attend_step<SOFTMAX, STEP, false, false>(rows, queries, now, biases, at, first_query, first_key, p);
     }
     if constexpr (BIAS == PER_KEY)
       if (after < at.end) next.store(ring.from((stage ^ 1) * STEP).key_bias);
@@ -208,7 +281,8 @@ template <int NUMBER> struct ResidentStep {
   static constexpr int FIRST = NUMBER * STEP, COUNT = KEY_ROWS - FIRST < STEP ? KEY_ROWS - FIRST : STEP;
 };
 
-template <int NUMBER = 0> DEVICE void fetch_resident(const Stage& to, const E* k, const E* v, int keys) {
+template <int NUMBER = 0>
+DEVICE void fetch_resident(const Stage& to, const Memory::K* k, const Memory::V* v, int keys) {
   if constexpr (NUMBER < STAGES) {
     using Step = ResidentStep<NUMBER>;
     fetch_step<Step::COUNT>(to.from(Step::FIRST), k, v, Step::FIRST, keys);
@@ -217,16 +291,16 @@ template <int NUMBER = 0> DEVICE void fetch_resident(const Stage& to, const E* k
   }
 }
 
-template <int NUMBER = 0, class Lengths>
+template <Softmax SOFTMAX, int NUMBER = 0, class Lengths>
 DEVICE void attend_resident(Rows& rows, const Stage& all, const Added& biases, const Place& at, int first_query, bool waits,
                             const Lengths& p) {
   if constexpr (NUMBER < STAGES) {
     using Step = ResidentStep<NUMBER>;
     if (waits) AsyncPipeline<BlockScope, STAGES - NUMBER, STAGES - NUMBER>::consumer_wait();
     if (sees(at, first_query, Step::FIRST))
-      attend_step<Step::COUNT, NUMBER == 0, CAUSAL || (Step::FIRST + Step::COUNT > Lengths::keys)>(
+      attend_step<SOFTMAX, Step::COUNT, NUMBER == 0, CAUSAL || (Step::FIRST + Step::COUNT > Lengths::keys)>(
           rows, all.keys, all.from(Step::FIRST), biases, at, first_query, Step::FIRST, p);
-    attend_resident<NUMBER + 1>(rows, all, biases, at, first_query, waits, p);
+    attend_resident<SOFTMAX, NUMBER + 1>(rows, all, biases, at, first_query, waits, p);
   }
 }
 
@@ -236,14 +310,14 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
   const Stage ring = {keys, values, (float*)(shared_words + STAGED * ROW_BYTES / 2)};
   const SharedAddress queries = keys + STAGED * (2 * ROW_BYTES + 4);
   const Place at = place(p);
-  const E* k = pointers.k + start_of<K_HEADS_FIRST, K_GROUP>(at, at.keys);
-  const E* v = pointers.v + start_of<V_HEADS_FIRST, V_GROUP>(at, at.keys);
-  const E* bias = BIAS == NONE ? nullptr
+  const Memory::K* k = pointers.k + start_of<K_HEADS_FIRST, K_GROUP>(at, at.keys);
+  const Memory::V* v = pointers.v + start_of<V_HEADS_FIRST, V_GROUP>(at, at.keys);
+  const Memory::Bias* bias = BIAS == NONE ? nullptr
                                : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch +
                                                   at.head * p.bias_head);
   const Added biases = {bias, ALSO ? pointers.also + at.batch * p.also_batch + at.head * p.also_head : nullptr};
-  const E* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
-  E* y = pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries);
+  const Memory::Q* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
+  Memory::Y* y = pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries);
   Rows rows;
   SeenExtremes<EXTREMES> extremes;
   if constexpr (RESIDENT) {
@@ -256,14 +330,29 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
     for (int pass = 0; pass < PASSES; ++pass) {
       const int first_query = at.first_query + (pass * WARPS + (int)thread_index() / 32) * (TILES * 16);
       load_queries(rows, q, at, first_query);
-      attend_resident(rows, ring, biases, at, first_query, pass == 0, p);
+      constexpr Softmax FIRST_PASS = !QUANTIZED ? ONLINE : STAGES == 1 ? AT_ONE_STEP : TOTAL;
+      attend_resident<FIRST_PASS>(rows, ring, biases, at, first_query, pass == 0, p);
+      if constexpr (FIRST_PASS == TOTAL) attend_resident<SHARES>(rows, ring, biases, at, first_query, false, p);
       store_rows(rows, y, at, first_query, extremes);
     }
   } else {
-    const int first_of_warp = (int)thread_index() / 32 * (TILES * 16), first_query = at.first_query + first_of_warp;
-    if (!HELD) fetch_rows<ROWS, THREADS>(queries, Apart<Q_ROW>{q}, at.first_query, at.queries);
-    attend_streamed(rows, queries + first_of_warp * ROW_BYTES, ring, k, v, q, biases, at, first_query, p);
-    store_rows(rows, y, at, first_query, extremes);
+    const int first_of_warp = (int)thread_index() / 32 * (TILES * 16);
+    if (!HELD) fetch_rows<ROWS, THREADS>(queries, Apart<Memory::Q, Q_ROW, Q_ZERO>{q}, at.first_query, at.queries);
+    const SharedAddress mine = queries + first_of_warp * ROW_BYTES;
+    for (int pass = 0; pass < PASSES; ++pass) {
+      const int first_query = at.first_query + pass * ROWS + first_of_warp;
+      if constexpr (!QUANTIZED) {
+        attend_streamed<ONLINE>(rows, mine, ring, k, v, q, biases, at, first_query, true, p);
+      } else if (at.keys <= STEP) {
+        attend_streamed<AT_ONE_STEP>(rows, mine, ring, k, v, q, biases, at, first_query, pass == 0, p);
+      } else {
+        if (pass > 0) wait_for_block();  // the ring has been read
+        attend_streamed<TOTAL>(rows, mine, ring, k, v, q, biases, at, first_query, true, p);
+        wait_for_block();
+        attend_streamed<SHARES>(rows, mine, ring, k, v, q, biases, at, first_query, true, p);
+      }
+      store_rows(rows, y, at, first_query, extremes);
+    }
   }
   extremes.leave_of_warp(pointers.scratch, block_index() * WARPS + thread_index() / 32);
 }

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from onnx import TensorProto
 
-from onnxfuse.codegen.emit import access
+from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, identifier, template
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
@@ -110,7 +111,7 @@ def work(op: FusedOp, input_shapes: tuple[Shape, ...]) -> AttentionProblem:
 
 def wrong_size(parts: AttentionBody, size: int) -> str | None:
     """Return why no kernel supports heads of so many elements; None if one does."""
-    multiple = 16 if parts.to_tf32 else 8
+    multiple = 16 if parts.to_tf32 or parts.integers is not None else 8
     if size % multiple or not multiple <= size <= LARGEST_SIZE:
         return f"heads of {size} elements, expected a multiple of {multiple} up to {LARGEST_SIZE}"
     return None
@@ -160,11 +161,66 @@ def common_constants(mine: AttentionProblem, facts: dict[str, bool | int]) -> st
     scale = parts.scale or mine.size**-0.5
     return (
         f"using E = {parts.factors.stored};\n"
+        + _memory(mine)
         + constants(both)
         + f"constexpr float PLAIN_SCALE = {element_types.literal(scale, TensorProto.FLOAT)};\n"
         + f"constexpr float SCALE = {element_types.literal(scale * LOG2_E, TensorProto.FLOAT)};\n"
         + f"enum Bias {{ {', '.join(kinds)} }};\n"
         + f"constexpr Bias BIAS = {kinds[0 if mine.bias is None else 2 if mine.is_bias_by_query else 1]};\n"
+    )
+
+
+def _memory(mine: AttentionProblem) -> str:
+    """Return the types of operands in memory, and the zero points of integers."""
+    parts, inputs = mine.parts, mine.op.inputs
+    types = [inputs[operand.position] for operand in (parts.q, parts.k, parts.v)] + [mine.op.outputs[parts.y.position]]
+    types.append(inputs[mine.biases[0]] if mine.biases else parts.dtype)
+    stored = (element_types.TYPES[t].stored for t in types)
+    fields = " ".join(f"using {name} = {kind};" for name, kind in zip((*"QKVY", "Bias"), stored, strict=True))
+    zeros = (0, 0, 0) if parts.integers is None else parts.integers.zeros
+    return f"struct Memory {{ {fields} }};\n" + constants(
+        {"QUANTIZED": parts.integers is not None, "POWERS": parts.integers is not None and parts.integers.powers_of_two}
+        | {f"{name}_ZERO": zero for name, zero in zip("QKV", zeros, strict=True)}
+    )
+
+
+def _programs(parts: AttentionBody) -> str:
+    """Return the functions of a bias, of a sum of the first product with it, of a weight and the share of its row, and
+    of a sum of the second product."""
+    if parts.integers is None:
+        return (
+            "DEVICE float added_of(float bias) { return bias; }\n"
+            "DEVICE float score_of(float sum, float added) { return sum * SCORE_UNIT + added; }\n"
+            "DEVICE float weight_of(float weight, float share) { return weight * share; }\n"
+            "DEVICE float result_of(float sum) { return sum; }\n"
+        )
+    work = parts.integers
+    return "".join(
+        _function(name, program, arguments)
+        for name, program, arguments in (
+            ("added", work.added, ("bias",)), ("score", work.scores, ("sum", "added")),
+            ("step", work.weights, ("share",)), ("result", work.result, ("sum",)),
+        )
+    ) + f"DEVICE float weight_of(float weight, float share) {{ return {_weight(work.share)}; }}\n"  # fmt: skip
+
+
+def _weight(share: float | None) -> str:
+    """Return a weight by its share, rounded: by one multiplication if that is all."""
+    if share is None:
+        return "step_of(weight * share)"
+    steps = element_types.literal(share, TensorProto.FLOAT)
+    return f"math::line_inside(weight, share * {steps}, 0, 0, 0)"
+
+
+def _function(name: str, program: BodyProgram, arguments: tuple[str, ...]) -> str:
+    """Return a scalar program as a function of its inputs."""
+    types = (element_types.computed(t) for t in (*program.inputs, *[TensorProto.FLOAT] * len(arguments)))
+    declared = ", ".join(f"{t} {a}" for t, a in zip(types, arguments, strict=False))
+    passed = ", ".join(arguments[i] for i in expressions.live_inputs(program))
+    result = element_types.computed(program.outputs[0].dtype)
+    return (
+        f"namespace {name} {{\n{expressions.source(program)}}}\n"
+        f"DEVICE {result} {name}_of({declared}) {{ return {name}::apply({{{passed}}}).b0; }}\n"
     )
 
 
@@ -177,12 +233,14 @@ def pointers(mine: AttentionProblem) -> tuple[Pointer, ...]:
     """Return the fields of `Pointers`."""
     parts = mine.parts
     bias, also = (*(f"in{i}" for i in mine.biases), "nullptr", "nullptr")[:2]
-    inputs = (Pointer("const E", name.lower(), f"in{operand.position}") for name, operand in named(parts)[:3])
+    inputs = (
+        Pointer(f"const Memory::{name}", name.lower(), f"in{operand.position}") for name, operand in named(parts)[:3]
+    )
     return (
         *inputs,
-        Pointer("const E", "bias", bias),
-        Pointer("const E", "also", also),
-        Pointer("E", "y", f"out{parts.y.position}"),
+        Pointer("const Memory::Bias", "bias", bias),
+        Pointer("const Memory::Bias", "also", also),
+        Pointer("Memory::Y", "y", f"out{parts.y.position}"),
     )
 
 
@@ -204,7 +262,8 @@ def tiled_kernel(
     mine: AttentionProblem, facts: dict[str, bool | int], parameters: str, min_blocks: int
 ) -> KernelSource:
     """Return the kernel of tiled.cu with these constants and fields of `Parameters`."""
-    entry, fields = identifier(mine.op.name), (*pointers(mine), access.scratch(used=mine.leaves_extremes))
+    entry, quantized = identifier(mine.op.name), mine.parts.integers is not None
+    fields = (*pointers(mine), access.scratch(used=mine.leaves_extremes))
     facts = {**facts, "EXTREMES": mine.leaves_extremes}
     first = {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}
     text = common_constants(mine, {**facts, "WINDOWED": mine.parts.windows} | first)
@@ -212,11 +271,13 @@ def tiled_kernel(
         entry,
         (
             template(DEVICE),
+            *(template(f) for f in (("include/math.cuh",) if quantized else ())),
             template("include/memory.cuh"),
             template("include/extremes.cuh"),
             *(template(f) for f in MMA_SYNC),
             generated(entry, text + f"struct Parameters {{ {parameters} }};\n" + access.pointers(fields)),
             template("attention/rows.cuh"),
+            generated(entry, _programs(mine.parts)),
             template("attention/steps.cuh"),
             template("attention/tiled.cu"),
             generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks)),

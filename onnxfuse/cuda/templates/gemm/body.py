@@ -12,6 +12,7 @@ from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program.images import image_problem
 from onnxfuse.codegen.program.movement import Concatenated, Reshaped, Sliced, SliceRange, Transposed
+from onnxfuse.codegen.program.parameters import Number, parametric
 from onnxfuse.codegen.program.program import (
     BodyProgram,
     Constant,
@@ -165,6 +166,8 @@ class Epilogue:
     outputs: tuple[int, ...]
     """Indices of its outputs among the op's outputs."""
     program: BodyProgram
+    parameters: tuple[Number, ...] = ()
+    """The numbers of its last inputs, in which it differs from the others."""
     moves: Moves = ()
     """Reshape and transposition of its only output, applied by the store."""
 
@@ -239,7 +242,7 @@ def _anatomy(program: BodyProgram) -> Anatomy:
         # One that all read, as a zero point, stands before some operands of the first body and behind those of others.
         epilogues = _epilogues(program, heads, by_use=True)
     if len({canonical(e.program) for e in epilogues}) > 1:
-        raise UnsupportedError("products side by side with different bodies")
+        epilogues = _with_parameters(epilogues)
     return Anatomy(products, epilogues, factors, prologue)
 
 
@@ -388,6 +391,16 @@ def _epilogues(program: BodyProgram, heads: Sequence[_Head], *, by_use: bool = F
     return tuple(bodies)
 
 
+def _with_parameters(epilogues: Sequence[Epilogue]) -> tuple[Epilogue, ...]:
+    """Return epilogues that differ in constants alone with one program, whose parameters these are."""
+    one = parametric([e.program for e in epilogues])
+    if one is None:
+        raise UnsupportedError("products side by side with different bodies")
+    return tuple(
+        replace(e, program=one.program, parameters=numbers) for e, numbers in zip(epilogues, one.numbers, strict=True)
+    )
+
+
 def _epilogue(
     program: BodyProgram, heads: Sequence[_Head], group: tuple[int, ...], mine: tuple[int, ...], *, by_use: bool
 ) -> Epilogue:
@@ -408,7 +421,7 @@ def _epilogue(
         raise UnsupportedError("a reduction after a matrix product")
     if not part.is_pointwise():
         raise UnsupportedError("moved data after a matrix product, other than to where an output is written")
-    return Epilogue(group, tuple(program.input_at(i) for i in operands), mine, part, written[0][1])
+    return Epilogue(group, tuple(program.input_at(i) for i in operands), mine, part, moves=written[0][1])
 
 
 def _written(program: BodyProgram, output: Output, results: Sequence[int]) -> tuple[Output, Moves]:

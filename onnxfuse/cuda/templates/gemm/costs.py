@@ -23,7 +23,7 @@ class TileCost:
     finish: float
     """For several tiles: everything else, per tile."""
     light: float
-    """The same for an epilogue of few instructions: bias, residual, ReLU; of integers one without a residual."""
+    """The same for an epilogue of few instructions: bias, residual, ReLU."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,10 @@ class WgmmaCosts:
     float16: Mapping[GemmTile, TileCost]
     tf32: Mapping[GemmTile, TileCost]
     exact: Mapping[GemmTile, TileCost]
-    integers: Mapping[GemmTile, TileCost]
+    instruction: Mapping[GemmTile, float]
 
     def tiles(self, parts: Anatomy) -> Mapping[GemmTile, TileCost]:
         """Return the tiles available for a body, and the cost of each."""
-        if parts.factors.is_integer:
-            return self.integers
         if parts.precise:
             return self.exact
         return self.tf32 if parts.to_tf32 else self.float16

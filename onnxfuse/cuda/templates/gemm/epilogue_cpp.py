@@ -1,8 +1,10 @@
 """Source generation of a product's epilogue: loads of its operands, and stores of its results."""
 
+from collections.abc import Iterable
+
 from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store
-from onnxfuse.cuda.templates.gemm.body import PackedWeight, Product
+from onnxfuse.cuda.templates.gemm.body import Epilogue, PackedWeight, Product
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.model.fused import Slot
 from onnxfuse.symbolic import element_types
@@ -11,6 +13,7 @@ _LOADS = {
     "row": ("Splat<{}>", "load_row(from.{}, at, down + half * 8)"),
     "inner": ("Splat<{}>", "load_inner(from.{}, at, down + half * 8)"),
     "uniform": ("Splat<{}>", "load_splat(from.{})"),
+    "literal": ("Literal<{}>", "{{from.{}}}"),
     "column": ("Pack<{}, W>", "load_column<W>(from.{}, at, right)"),
     "cell": ("Pack<{}, W>", "load_cell<W>(from.{}, at, down, right)"),
 }
@@ -22,14 +25,16 @@ def around(work: GemmSource, staged: int | None) -> str:
     op, parts, kinds = work.op, work.parts, work.kinds
     epilogue, first = parts.epilogues[0], work.first_operand
     live = [i for i in expressions.live_inputs(epilogue.program) if i >= first]
-    stored = {i: element_types.TYPES[op.inputs[epilogue.operands[i - first]]].stored for i in live}
+    end = first + len(epilogue.operands)
+    stored = {i: element_types.TYPES[op.inputs[epilogue.operands[i - first]]].stored for i in live if i < end}
+    literals = {i: element_types.computed(epilogue.program.inputs[i]) for i in live if i >= end}
 
     def group(struct: str, name: str, *of: str) -> RegisterGroup:
         lies = ((i, kinds[i - first]) for i in live if kinds[i - first] in of)
         loads = (
             Load(
                 f"in{i}",
-                _LOADS[kind][0].format(stored[i]),
+                _LOADS[kind][0].format((stored | literals)[i]),
                 _LOADS[kind][1].format(f"in{i}"),
                 halves=kind in ("row", "inner"),
             )
@@ -37,7 +42,10 @@ def around(work: GemmSource, staged: int | None) -> str:
         )
         return RegisterGroup(struct, name, tuple(loads), wide="row" not in of)
 
-    rows, column = group("RowHeld", "rows", "row", "inner", "uniform"), group("ColumnHeld", "column", "column")
+    rows, column = (
+        group("RowHeld", "rows", "row", "inner", "uniform", "literal"),
+        group("ColumnHeld", "column", "column"),
+    )
     cell = group("CellHeld", "cell", "cell")
     arguments = "const Pointers& from, const Place& at"
     named = (
@@ -45,8 +53,11 @@ def around(work: GemmSource, staged: int | None) -> str:
         for i in expressions.live_inputs(epilogue.program)
     )
     return "".join((
-        access.pointers(access.Pointer(f"const {stored[i]}", f"in{i}", f"in{i}") for i in live),
-        _operands(work, {i: stored[i] for i in live}),
+        access.pointers(
+            (access.Pointer(f"const {of}", f"in{i}", f"in{i}") for i, of in stored.items()),
+            (f"{of} in{i}" for i, of in literals.items()),
+        ),
+        _operands(work, stored, literals),
         rows.hold(),
         rows.load("load_rows", f"{arguments}, int down"),
         column.hold(),
@@ -63,12 +74,15 @@ def around(work: GemmSource, staged: int | None) -> str:
     ))  # fmt: skip
 
 
-def _operands(work: GemmSource, stored: dict[int, str]) -> str:
-    """Return the struct of a launch's inputs, with accessors for the pointers of each epilogue."""
+def _operands(work: GemmSource, stored: dict[int, str], literals: Iterable[int]) -> str:
+    """Return the struct of a launch's inputs, with accessors for the pointers and the numbers of each epilogue."""
     of_sibling = [
-        ", ".join(f"(const {t}*)in{epilogue.operands[i - work.first_operand]}" for i, t in stored.items())
+        ", ".join((
+            *(f"(const {t}*)in{epilogue.operands[i - work.first_operand]}" for i, t in stored.items()),
+            *(_number(epilogue, i - work.first_operand - len(epilogue.operands)) for i in literals),
+        ))
         for epilogue in work.parts.epilogues
-    ]
+    ]  # fmt: skip
     choices = "".join(f"    if (sibling == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_sibling))[1:])
     pointers = "".join(f"  const void* in{i};\n" for i in range(len(work.op.inputs)))
     return (
@@ -76,6 +90,11 @@ def _operands(work: GemmSource, stored: dict[int, str]) -> str:
         f"struct Operands {{\n{pointers}  DEVICE Pointers of(int sibling) const {{\n{choices}"
         f"    return {{{of_sibling[0]}}};\n  }}\n{_factors(work)}}};\n"
     )
+
+
+def _number(epilogue: Epilogue, index: int) -> str:
+    parameters = epilogue.parameters
+    return element_types.literal(parameters[index], epilogue.program.inputs[index - len(parameters)])
 
 
 def _factors(work: GemmSource) -> str:

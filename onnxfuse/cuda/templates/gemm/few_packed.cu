@@ -144,6 +144,7 @@ struct Left {
     const int lane = thread_index() % 32;
     row = lane / 4;
     from = matrix + ((unsigned long long)row * p.pitch + first + lane % 4 * WORD_TERMS);
+    UNROLLED for (int piece = 0; piece < PIECES; ++piece) load(piece);
   }
   DEVICE void load(int piece) {
     UNROLLED for (int part = 0; part < PARTS; ++part) {
@@ -177,12 +178,15 @@ struct Left {
 struct Sums {
   float of[ACCUMULATED][TILES][PARTS][4];
 };
-struct Yes {
-  static constexpr bool value = true;
-};
-struct No {
-  static constexpr bool value = false;
-};
+DEVICE bool are_finite(const Sums& sums) {
+  bool finite = true;
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+    UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int part = 0; part < PARTS; ++part)
+        UNROLLED for (int cell = 0; cell < 4; ++cell)
+          finite &= ::fabsf(sums.of[g][tile][part][cell]) < float_of_bits(0x7f800000u);
+  return finite;
+}
 
 // The pieces of A that belong to one block of B's numbers, and their sums: of the two rows that a lane has of a tile.
 struct BlockRows {
@@ -201,16 +205,10 @@ struct BlockRows {
       }
     }
   }
-  // Whether that holds for the rows of all lanes.
-  DEVICE bool are_finite() const {
-    float greatest = 0.0f;
-    UNROLLED for (int part = 0; part < PARTS; ++part) greatest = greater(greatest, greater(::fabsf(total[part][0]), ::fabsf(total[part][1])));
-    return !any_of_warp(!(greatest < float_of_bits(0x7f800000u)));
-  }
 };
 
 // Sixteen columns of a strip, one block of terms. SHIFTED: the sums of A's rows take what the numbers are too great by from
-// the products; with an infinity in them, which has to meet the numbers as they are, each is made smaller before.
+// the products; else each is made smaller before.
 template <bool SHIFTED>
 DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const OfColumn (&of)[2], SharedAddress strip,
                            int tile, int block) {
@@ -238,6 +236,7 @@ DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const
 }
 
 // A warp's step: what has been multiplied of A is loaded again for the next one.
+template <bool SHIFTED>
 DEVICE void multiply_step(Sums& sums, Left& a, const Right (&b)[ACCUMULATED], SharedAddress stage, Index term) {
   const int lane = thread_index() % 32;
   OfColumn of[ACCUMULATED][TILES][2];
@@ -248,15 +247,49 @@ DEVICE void multiply_step(Sums& sums, Left& a, const Right (&b)[ACCUMULATED], Sh
   UNROLLED for (int block = 0; block < BLOCKS; ++block) {
     const BlockRows rows(a, block);
     UNROLLED for (int i = 0; i < PER_BLOCK; ++i) a.load(block * PER_BLOCK + i);
-    const auto multiply = [&](auto shifted) {
-      UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-        UNROLLED for (int tile = 0; tile < TILES; ++tile)
-          multiply_block<decltype(shifted)::value>(sums.of[g][tile], rows, of[g][tile], stage + g * STRIP_BYTES, tile, block);
-    };
-    if (rows.are_finite()) multiply(Yes());
-    else multiply(No());
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
+      UNROLLED for (int tile = 0; tile < TILES; ++tile)
+        multiply_block<SHIFTED>(sums.of[g][tile], rows, of[g][tile], stage + g * STRIP_BYTES, tile, block);
   }
 }
+
+// A warp's way through its steps.
+struct Course {
+  Right b[ACCUMULATED];
+  Pipeline::State producer, consumer;
+  SharedAddress ring;
+  Index first;  // term
+
+  DEVICE Course(const Operands& operands, int sibling, Index column, Index n, const Parameters& p) {
+    const int warp = thread_index() / 32;
+    ring = shared_address(shared_floats) + warp * (STAGES * STAGE_BYTES);
+    first = warp * TERMS;
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) b[g] = Right(right_factor(operands, sibling + g), column, n, first, p.k);
+  }
+  DEVICE void produce() {
+    Pipeline::producer_acquire(producer);
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
+      b[g].fetch(ring + (producer.stage * STAGE_BYTES + g * STRIP_BYTES));
+      b[g].next();
+    }
+    Pipeline::producer_commit();
+    producer.advance();
+  }
+  DEVICE void begin() {
+    UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) produce();
+  }
+  template <bool SHIFTED> DEVICE void multiply(Sums& sums, Left& a, Index steps) {
+    for (Index step = 0, term = first; step < steps; ++step, term += STEP_TERMS) {
+      a.next();
+      Pipeline::consumer_wait(consumer);
+      produce();
+      multiply_step<SHIFTED>(sums, a, b, ring + consumer.stage * STAGE_BYTES, term);
+      Pipeline::consumer_release(consumer);
+      consumer.advance();
+    }
+    Pipeline::drain();
+  }
+};
 
 // A lane has of a tile two neighbouring rows of A, in the columns lane / 4 and eight on.
 DEVICE void store_sums(const Sums& sums, int warp) {
@@ -273,45 +306,30 @@ DEVICE void store_sums(const Sums& sums, int warp) {
 // ---- the kernel
 
 DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& p) {
-  const int sibling = p.sides.sibling(block_index()), warp = thread_index() / 32;
+  const int sibling = p.sides.sibling(block_index());
   const Index first_column = p.sides.own(block_index(), sibling) * COLUMNS, n = p.sides.columns_of(sibling);
-  const Index first = warp * TERMS;
-  const SharedAddress ring = shared_address(shared_floats) + warp * (STAGES * STAGE_BYTES);
-  Right b[ACCUMULATED];
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    b[g] = Right(right_factor(operands, sibling + g), first_column, n, first, p.k);
-  Pipeline::State producer, consumer;
-  const auto produce = [&] {
-    Pipeline::producer_acquire(producer);
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) {
-      b[g].fetch(ring + (producer.stage * STAGE_BYTES + g * STRIP_BYTES));
-      b[g].next();
-    }
-    Pipeline::producer_commit();
-    producer.advance();
-  };
-
+  Course course(operands, sibling, first_column, n, p);
   if constexpr (!CONSTANT) join_stream();
-  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) produce();
+  course.begin();
   if constexpr (CONSTANT) join_stream();
-  Left a(operands.a(), first, p);
-  UNROLLED for (int piece = 0; piece < PIECES; ++piece) a.load(piece);
+  Left a(operands.a(), course.first, p);
   const Pointers mine = operands.of(sibling);
   Cells cells[TURNS];
   UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].load(mine, turn, first_column, n, p);
 
   Sums sums = {};
-  for (Index step = 0, term = first; step < p.steps; ++step, term += STEP_TERMS) {
-    a.next();
-    Pipeline::consumer_wait(consumer);
-    produce();
-    multiply_step(sums, a, b, ring + consumer.stage * STAGE_BYTES, term);
-    Pipeline::consumer_release(consumer);
-    consumer.advance();
+  course.multiply<true>(sums, a, p.steps);
+  // An infinity in A has to meet the numbers as they are: a block that finds a sum that is not finite adds up all of its own
+  // again.
+  if (any_of_block(!are_finite(sums))) {
+    Course again(operands, sibling, first_column, n, p);
+    again.begin();
+    Left from(operands.a(), again.first, p);
+    sums = {};
+    again.multiply<false>(sums, from, p.steps);
+    wait_for_block();
   }
-  Pipeline::drain();
-  wait_for_block();
-  store_sums(sums, warp);
+  store_sums(sums, thread_index() / 32);
   wait_for_block();
   UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].finish(to, sibling, p);
 }

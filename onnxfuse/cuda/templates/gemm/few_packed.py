@@ -17,12 +17,12 @@ LINES = (64, 32, 16)
 """Bytes of a column's numbers in a step of a warp: the most of which its terms are a multiple."""
 PIECE = 16
 """Bytes of the numbers that have one scale at least: those that a copy brings."""
-LEAST_STAGES = 2
-"""Minimum stages of a warp's ring: one multiplied, one in flight."""
+LEAST_STAGES = 3
+"""Minimum stages of a warp's ring, if its share has more steps than one: one multiplied, one free, one in flight."""
 PADDING = 8
 """Padding between the rows of sums in shared memory, in columns."""
 STRIPS = (
-    Strip(16, 8, 64), Strip(32, 8, 64), Strip(48, 8, 64), Strip(64, 8, 96), Strip(16, 16, 96), Strip(32, 16, 96),
+    Strip(16, 8, 64), Strip(32, 8, 92), Strip(48, 8, 108), Strip(64, 8, 108), Strip(16, 16, 96), Strip(32, 16, 96),
 )  # fmt: skip
 RESIDENT_THREADS = 512
 """Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
@@ -108,7 +108,8 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 def _stages(work: GemmSource, strip: Strip) -> int:
     """Return the stages of a warp's ring: as many as its share has steps, or as the ring holds."""
-    return max(LEAST_STAGES, min(_steps(work, strip) + 1, strip.ring * 1024 // _step_bytes(work, strip)))
+    held = max(LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+    return min(_steps(work, strip) + 1, held)
 
 
 def _steps(work: GemmSource, strip: Strip) -> int:

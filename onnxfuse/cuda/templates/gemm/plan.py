@@ -191,7 +191,10 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
 def _kinds(parts: Anatomy, size: GemmProblem, input_shapes: tuple[Shape, ...]) -> tuple[str, ...]:
     """Return how each operand of an epilogue lies in the output; the epilogues agree."""
     kinds = {
-        tuple(kind_of(input_shapes[i], size.full_of(body)) for i in epilogue.operands)
+        (
+            *(kind_of(input_shapes[i], size.full_of(body)) for i in epilogue.operands),
+            *["literal"] * len(epilogue.parameters),
+        )
         for body, epilogue in enumerate(parts.epilogues)
     }
     if len(kinds) > 1:

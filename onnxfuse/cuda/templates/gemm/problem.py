@@ -227,7 +227,11 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
     for body, epilogue in enumerate(parts.epilogues):
         full = size.full_of(body)
         shapes = epilogue.program.shapes(
-            (*(full for _ in epilogue.products), *(input_shapes[i] for i in epilogue.operands))
+            (
+                *(full for _ in epilogue.products),
+                *(input_shapes[i] for i in epilogue.operands),
+                *(() for _ in epilogue.parameters),
+            )
         )
         if any(shapes[o.value] != full for o in epilogue.program.outputs):
             raise UnsupportedError("an output of another shape than its product")

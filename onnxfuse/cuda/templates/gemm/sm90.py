@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.codegen.program.tables import instructions
 from onnxfuse.cuda.isa.factors import ALIGNED, BFLOAT16, FLOAT16
 from onnxfuse.cuda.isa.isa import Copy
 from onnxfuse.cuda.isa.sm_90 import SM_90A
@@ -201,9 +202,9 @@ computes the elements sequentially: 4096x3072x768 takes 39.7 us, 36.9 with 128; 
 
 
 def _light(work: GemmSource) -> bool:
-    """Return whether the epilogue has few instructions; of integers, whether no residual is dequantized in it."""
+    """Return whether the epilogue has few instructions, or they are counted, as those of integers."""
     if work.parts.factors.is_integer:
-        return work.staged is None
+        return True
     program = work.program
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
 
@@ -287,7 +288,7 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
     parts, size = work.parts, work.size
     steps, light = _steps(size, parts.terms), _light(work)
     moved = output_bytes(parts) + work.staged_bytes
-    cost, rounds = known or wgmma().tiles(parts)[_whole(parts, tile)], 1
+    cost, rounds = known or _cost(parts, tile), 1
     if tile.split == 1:
         rounds = -(-_count(work, tile) // (arch.sm_count // tile.cluster))
     if tile.cluster > 1 and rounds < wgmma().shared_from:
@@ -302,6 +303,16 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
     gather = wgmma().gather_once + wgmma().gather_each * added if tile.split > 1 else 0.0
     saved = wgmma().light_saves if light else 0.0
     return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - saved
+
+
+def _cost(parts: Anatomy, tile: GemmTile) -> TileCost:
+    """Return the measured cost of a tile; for integers a light epilogue and the instructions of this one."""
+    whole = _whole(parts, tile)
+    cost = wgmma().tiles(parts)[whole]
+    if not parts.factors.is_integer:
+        return cost
+    epilogue = wgmma().instruction[whole] * instructions(parts.epilogues[0].program)
+    return replace(cost, launch=cost.launch + epilogue, light=cost.light + epilogue)
 
 
 def _is_long(work: GemmSource, tile: GemmTile, arch: Arch) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.schema import opset_of
-from tests.support.quantized_models import IMAGES, OLD_TOKENS, TOKENS, drawn, dynamic, static
+from tests.support.quantized_models import ATTENTION, IMAGES, OLD_TOKENS, TOKENS, drawn, dynamic, static
 from tests.support.small import Arrays, evaluate, ops, optimize, run
 
 Run = Callable[[onnx.ModelProto, Arrays], list[np.ndarray]]
@@ -41,6 +41,19 @@ def check(model: onnx.ModelProto, made: onnx.ModelProto, before: np.ndarray, tex
     for one in (made, plain):
         (after,) = run(one, inputs)
         np.testing.assert_allclose(after, before, rtol=0, atol=2e-6 * np.abs(before).max())
+
+
+@pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
+def test_attention_of_static_qdq(activations: str) -> None:
+    """Three kernels: queries, keys and values, their attention, and the product after it, which a norm reads."""
+    model = static(ATTENTION, "QDQ", activations, "QInt8", per_channel=True)
+    made, report = optimize(model)
+    rules = [a.rule for a in report.applied if a.op]
+    assert sorted(rules)[-3:] == ["matmul_integer", "matmul_integer", "quantized_attention"]
+    (attention,) = (op for op in fused_ops(made).values() if op.rule == "quantized_attention")
+    eight = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8}
+    assert {*attention.inputs, *attention.outputs} <= eight
+    check(model, made, evaluate(model, {"x": drawn(ATTENTION, 9)})[0], ATTENTION)
 
 
 @pytest.mark.parametrize("types", TYPES)

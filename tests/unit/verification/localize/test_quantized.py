@@ -16,10 +16,12 @@ from onnxfuse.verification import VerifyReport, verify
 from onnxfuse.verification.localize.anchors import anchored, is_anchor
 from onnxfuse.verification.localize.bisect import bisect, faults
 from onnxfuse.verification.localize.guard import guard
+from onnxfuse.verification.localize.inner_ties import reach_of_ties
 from onnxfuse.verification.localize.partition import windows
 from onnxfuse.verification.reference.reference import float64_evaluator
 from tests.support import quantized_models
 from tests.support.quantized_models import IMAGES, TOKENS
+from tests.support.small import parse
 
 CPU = ["CPUExecutionProvider"]
 
@@ -191,3 +193,33 @@ def test_guard_keeps_what_is_right_within_a_region() -> None:
     original, fused = _pair(IMAGES)
     guarded = guard(original, lambda _: (_copy(fused), ()), unfuse, providers=CPU)
     assert (guarded.undone, guarded.unseen, guarded.checked) == ((), (), 7)
+
+
+COARSE = """g (float[1000] x) => (int8[1000] q) <float s = {1}, float t = {0.3}, int8 z = {0}> {
+  a = QuantizeLinear (x, s, z)
+  b = DequantizeLinear (a, s, z)
+  q = QuantizeLinear (b, t, z)
+}"""
+
+
+def test_a_tie_inside_a_window_moves_what_comes_out_by_more_than_a_step() -> None:
+    """A step of 1 is three or four of 0.3; without one inside, nothing is moved."""
+    x = {"x": np.linspace(-9, 9, 1000).astype(np.float32)}
+    assert reach_of_ties(parse(COARSE, 21), x) == {"q": 4.0}
+    alone = COARSE.replace("  a = QuantizeLinear (x, s, z)\n  b = DequantizeLinear (a, s, z)\n", "").replace(
+        "(b, t", "(x, t"
+    )
+    assert reach_of_ties(parse(alone, 21), x) == {}
+
+
+@pytest.mark.parametrize(("by", "many", "ok"), [(4, 1, True), (4, 2, False), (6, 1, False)])
+def test_what_a_tie_inside_explains_is_right_in_few_elements(by: int, many: int, ok: bool) -> None:
+    """As many elements as else may be off, by as much as a tie inside moves them."""
+    original, wrong = parse(COARSE, 21), parse(COARSE.replace("(a", "(inner").replace(" a =", " inner ="), 21)
+    offsets = np.zeros(1000, np.float32)
+    offsets[:many] = 0.3 * by
+    wrong.graph.initializer.append(numpy_helper.from_array(offsets, "offsets"))
+    wrong.graph.node[1].output[0], wrong.graph.node[2].input[0] = "exact", "moved"
+    wrong.graph.node.insert(2, helper.make_node("Add", ["exact", "offsets"], ["moved"]))
+    found = faults(original, wrong, {"x": np.full(1000, 0.2, np.float32)}, CPU)
+    assert all(fault is None for fault, _ in found) == ok
