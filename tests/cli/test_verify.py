@@ -81,7 +81,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("in.onnx", "other.onnx", "--json") == 1
     facts = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert set(facts) == {
-        "schema", "command", "ok", "summary", "provider", "fused_provider", "truth", "tf32", "half", "wide",
+        "schema", "command", "ok", "summary", "parts", "provider", "fused_provider", "truth", "tf32", "half", "wide",
         "without_tf32", "problems", "outputs", "rows", "cases", "undecided", "unverified", "kernels", "searched",
         "never_ran", "limits", "verdict", "blunt", "original_broken", "sizes", "not_run", "crash",
         "bisection", "precision", "seconds",
@@ -95,7 +95,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
         "output", "dtype", "case", "verdict", "fault", "judged_by", "elements", "compared", "max_abs", "max_rel",
         "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
         "original", "truth", "budget", "typical_budget", "tolerance", "contract", "difference", "identical", "unsure",
-        "eps", "own_off", "follows", "part_of", "element",
+        "eps", "own_off", "follows", "part_of", "element", "grid", "apart", "reach",
     }  # fmt: skip
     assert set(row["difference"]) == {
         "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",

@@ -38,7 +38,7 @@ def anchored(original: ModelProto, fused: ModelProto) -> ModelProto:
         return fused
     copy = ModelProto()
     copy.CopyFrom(fused)
-    types = value_types(infer(original).graph)
+    types, held = (value_types(infer(model).graph) for model in (original, fused))
     values = {v for n in original.graph.node for v in n.output if v}
     taken = {v for n in fused.graph.node for v in n.output} | {i.name for i in fused.graph.input}
     inside = {v for n in fused.graph.node for v in captured(n)} | {o.name for o in fused.graph.output}
@@ -51,12 +51,9 @@ def anchored(original: ModelProto, fused: ModelProto) -> ModelProto:
         for value in node.output:
             name, last, shifted = original_name(value)
             known = types.get(name, UNKNOWN)
-            if (
-                name in taken
-                or name not in values
-                or value in inside
-                or not _has_forms(known, last=last, shifted=shifted)
-            ):
+            if name in taken or name not in values or value in inside or not (last or shifted):
+                continue
+            if (shifted and known.dtype not in OTHER) or (last and not _same_channels(known, held.get(value, UNKNOWN))):
                 continue
             taken.add(name)
             renamed[value] = f"{value}.again"
@@ -71,10 +68,12 @@ def is_anchor(node: NodeProto) -> bool:
     return node.doc_string == TRACE
 
 
-def _has_forms(known: ValueType, *, last: bool, shifted: bool) -> bool:
-    """Return whether a value of the original's type can be given back from the form that its name tells of."""
-    form = has_form(known.rank) and known.rank != SIGNAL
-    return (last or shifted) and (form or not last) and (known.dtype in OTHER or not shifted)
+def _same_channels(original: ValueType, channels_last: ValueType) -> bool:
+    """Return whether the form has the original's channels: kernels pad them, and signals have a row axis more."""
+    first, last = original.shape, channels_last.shape
+    if first is None or last is None or len(first) == SIGNAL or not has_form(len(first)):
+        return False
+    return len(first) == len(last) and first[1] == last[-1] and first[1] is not None
 
 
 def _anchor(value: str, name: str, again: str, known: ValueType, *, last: bool, shifted: bool) -> Iterator[NodeProto]:

@@ -21,7 +21,7 @@ from onnxfuse.files import io
 from onnxfuse.files.atomic_write import check_no_links, filling, together
 from onnxfuse.model.fused import DOMAIN, fused_ops, replaced_nodes
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
-from onnxfuse.support.errors import CrashError
+from onnxfuse.support.errors import CrashError, ModelError
 from onnxfuse.support.isolation import Crash, doing, isolated
 from onnxfuse.support.progress import Progress, silent
 from onnxfuse.verification.cases.planning import RealInputs, plan_of
@@ -116,14 +116,15 @@ def bisect(
     `reoptimize` separates a fused op from the rewrites next to it, and names the rules of rewrites. Raises ModelError
     if the folder cannot be written.
     """
-    checked = 0
+    checked, unexamined = 0, dict[Segment, str]()
     progress("cutting into windows", 0, 1)
-    for fault, index in faults(original, fused, inputs, providers, progress):
+    for fault, index in faults(original, fused, inputs, providers, progress, unexamined=unexamined):
         checked = index
         if fault is not None:
             localization = localize(original, fused, inputs, providers, fault, reoptimize, progress)
             return localization if folder is None else replace(localization, folder=str(write_report(folder, fault)))
-    return Localization(None, (), "every window is right by itself", "", (), "", (), (), checked)
+    right = "every window is right by itself" + "".join(f"; {w.outputs[0]}: {why}" for w, why in unexamined.items())
+    return Localization(None, (), right, "", (), "", (), (), checked)
 
 
 def investigate(
@@ -248,8 +249,13 @@ def examine(
                 feed.add_to(submodel(model, nodes, feed.tensors, outputs))
                 for model, nodes in ((original, window.original), (fused, window.fused))
             )
-            judging = Judging(reach=reach_of_ties(ours, feed.tensors))
-            report = compare(ours, theirs, [feed.tensors], providers=providers, judging=judging)
+            try:
+                judging = Judging(reach=reach_of_ties(ours, feed.tensors))
+                report = compare(ours, theirs, [feed.tensors], providers=providers, judging=judging)
+            except ModelError as error:  # ONNX Runtime's optimizer makes an invalid model of some windows
+                unexamined[window] = f"{error}"
+                yield None
+                continue
             yield ExaminedWindow(window, ours, theirs, feed.tensors, report, index)
 
 
