@@ -12,7 +12,6 @@ from onnxfuse.graph.constant_folding import is_reshape
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
-from onnxfuse.passes.quantization.weights import dequantizing
 from onnxfuse.shapes.types import ValueType
 
 
@@ -24,15 +23,15 @@ def elementwise_before_view(graph: Graph) -> bool:
         if view.order >= 0 and _of_a_convolution(graph, view):
             work = _work(graph, view)
             ends = graph.outputs_of([view, *work])
-            if work and len(ends) == 1 and ends[0] != view.outputs[0] and not _dequantizes(graph, ends[0], work):
+            if work and len(ends) == 1 and ends[0] != view.outputs[0] and not _dequantizes(work):
                 _swap(graph, view, work, ends[0])
                 changed = True
     return changed
 
 
-def _dequantizes(graph: Graph, end: str, work: Sequence[Node]) -> bool:
+def _dequantizes(work: Sequence[Node]) -> bool:
     """Return whether all that is done is to dequantize: of integers a view has fewer bytes, and they stay viewed."""
-    return {*work} <= {*dequantizing(graph, end)}
+    return work[0].op == ops.DequantizeLinear and all(node.has(ops.Trait.CASTS) for node in work[1:])
 
 
 def _of_a_convolution(graph: Graph, view: Node) -> bool:
