@@ -20,17 +20,18 @@ def launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool = False) ->
 
     `early`: as sessions do, before the kernel ahead has ended.
     """
-    room = [cuda.zeros(plan.scratch_bytes, 0)] if plan.passing else None
-    works = [_launcher(p, addresses, early, room) for p in (plan, *plan.then) if p.grid[0]]
+    parts = (plan, *plan.then)
+    room = [cuda.zeros(max(p.scratch_bytes for p in parts if p.passing), 0)] if any(p.passing for p in parts) else []
+    works = [_launcher(p, addresses, early, room) for p in parts if p.grid[0]]
     return works[0] if len(works) == 1 else lambda: [work() for work in works]
 
 
-def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: list[Any] | None) -> Work:
+def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: list[Any]) -> Work:
     function = cuda.load(plan.kernel, 0)
     if plan.shared_bytes > function.max_dynamic_shared_size_bytes:  # of all launches of the function: it only grows
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
-    own = [cuda.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes and room is None else []
-    scratch = own if room is None else room
+    own = [cuda.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes else []
+    scratch = room if plan.passing else own
     pointers = [*addresses, *(s.ptr for s in scratch)]
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, list(addresses))] if plan.tensor_maps else []
     if early and cuda.arch_of(0).isa.starts_early:

@@ -87,7 +87,7 @@ def write_skeleton(name: str, model: Model, at: Sequence[str], folder: Path, *, 
         )
     path = folder / f"{name}.toml"
     if os.path.lexists(path):
-        raise UsageError(f"{path}: is there already", "Give another name, or remove it first.")
+        raise UsageError(f"{path}: already exists", "Give another name, or remove it first.")
     origin = Origin(path_or_proto(model))
     ours = origin.fresh()
     normalize(ours)

@@ -159,7 +159,7 @@ def read(path: Path) -> Contract:
     if not isinstance(tables, list):
         raise reader.wrong(f"model is {shown(tables)}, expected a list", 1)
     if not tables:
-        raise UsageError(f"{path}: names no model", "Add a table [[model]] with the key path.")
+        raise UsageError(f"{path}: lists no models", "Add a table [[model]] with the key path.")
     lines = [n for n, line in enumerate(text.splitlines(), 1) if MODEL.match(line)]
     numbered = zip(tables, [*lines, *[1] * len(tables)], strict=False)
     models = tuple(model for table, line in numbered for model in reader.models(table, shared, line))
@@ -214,7 +214,7 @@ class _ConfigReader:
         own = {name: value for name, value in table.items() if name not in {*options, *toml.TABLES}}
         self.keys(table, {*fields(toml.Model), *options, *toml.TABLES}, "[[model]]", line)
         if "path" not in table:
-            raise self.wrong("[[model]] wants the key path", line)
+            raise self.wrong("[[model]] needs the key path", line)
         model = self.read(toml.Model, own, line)
         given = self.options(table, line)
         try:

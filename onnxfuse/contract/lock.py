@@ -144,7 +144,7 @@ def read_lock(path: Path) -> Lock | None:
         models_by_name = {name: _model(models.object(name)) for name in models.all}
         return Lock(_table(data.object("rules"), as_text), models_by_name, packs)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: is no lock file of onnxfuse ({error})", AGAIN) from None
+        raise UsageError(f"{path}: is not a lock file of onnxfuse ({error})", AGAIN) from None
 
 
 def _model(entry: JsonObject) -> ModelLock:

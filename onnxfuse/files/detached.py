@@ -63,7 +63,7 @@ def array_of(tensor: TensorProto) -> np.ndarray | None:
     if external.is_detached(tensor):
         readers, key = _READERS.get() or {}, external.fact(tensor, external.DETACHED)
         if key not in readers:
-            raise ModelError(f"the data of weight '{tensor.name}' is no longer there", "Load the model again.")
+            raise ModelError(f"the data of weight '{tensor.name}' no longer exists", "Load the model again.")
         return readers[key]()
     return None if external.is_external(tensor) else numpy_helper.to_array(tensor)
 

@@ -177,7 +177,7 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
         )
     try:
         if not where.is_file():
-            raise ModelError(f"its data file {location} is no file", "Copy the data file beside the model.")
+            raise ModelError(f"its data file {location} is not a regular file", "Copy the data file next to the model.")
         return file.open("rb")
     except OSError as error:
         raise ModelError(

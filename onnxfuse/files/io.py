@@ -176,7 +176,7 @@ def saving(
         external_data = large or (external_data and not through)
         if through and large:
             raise ModelError(
-                f"{named}: is no file, and a model over 2 GB keeps its weights in one beside it",
+                f"{named}: is not a regular file, and a model over 2 GB keeps its weights in a file next to it",
                 "Name a file to write.",
             )
         if through:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onnxfuse import cuda, ops
+from onnxfuse import cuda
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Start
 from onnxfuse.fusion.region.choices import Choices, Declined
@@ -18,6 +18,7 @@ from onnxfuse.fusion.steps.k_major_weights import store_once
 from onnxfuse.fusion.steps.left_operand import is_computed
 from onnxfuse.fusion.steps.movement import sampled
 from onnxfuse.fusion.steps.pointwise import computed_once, host_values
+from onnxfuse.fusion.steps.producer import join_producer
 from onnxfuse.fusion.steps.start import start_at
 from onnxfuse.fusion.steps.stored_transposes import put_back, set_aside
 from onnxfuse.graph.graph import Graph, Node
@@ -86,9 +87,11 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around
     around.siblings.clear()
     # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
     for node in _in_turn(graph, how):
-        if node.order < 0 or node.domain == DOMAIN or node in around.alone or _off_gpu(node, around):
+        if node.order < 0 or node in around.alone or _off_gpu(node, around):
             continue
-        fuse_at = _join_at if how.wants(Growth.CONCAT) else _fuse_at
+        if node.domain == DOMAIN and not how.wants(Growth.PRODUCER):
+            continue
+        fuse_at = _join_at if how.wants(Growth.CONCAT, Growth.PRODUCER) else _fuse_at
         outcome = fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", _with_followers(graph, how, node, outcome)))
@@ -287,19 +290,23 @@ def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> No
 
 
 def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphContext) -> Outcome | None:
-    """Let the fused ops whose results a Concat combines write its output directly: merge them into one op."""
-    if node.op != ops.Concat:
+    """Merge fused ops: let those whose results a Concat combines write its output directly, or join an op to the one
+    that computes its input."""
+    concatenates = how.wants(Growth.CONCAT)
+    made = (join if concatenates else join_producer)(graph, node, around.ops, rule.name, how.template)
+    if made is None:
         return None
-    made = join(graph, node, around.ops, rule.name, how.template)
     if isinstance(made, str):
         # Anything but a Concat of images is no near miss.
-        return Refusal(node.name, Cause("no concat", seen=made), int(joins_channels(graph, node)), 1 + len(node.inputs))
+        cause = Cause("no concat" if concatenates else "outside", seen=made)
+        return Refusal(node.name, cause, int(not concatenates or joins_channels(graph, node)), 1 + len(node.inputs))
     op, fused, members = made
     together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
         return replace(together, cause=Cause("no kernel", seen=reason))
     if (declined := _declined(around, (op, fused))) is not None:
         return replace(together, cause=Cause("slower", seen=declined.reason))
-    replaced = names([*members, node])
-    graph.replace([*members, node], [fused])
+    nodes = [*dict.fromkeys((*members, node))]
+    replaced = names(nodes)
+    graph.replace(nodes, [fused])
     return op, Applied(rule.name, op.name, replaced, (), fused.outputs)

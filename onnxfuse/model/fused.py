@@ -58,6 +58,9 @@ class FusedOp:
     """The same computation as an ONNX Runtime op, for a session on CUDA; None if a kernel is generated."""
     slot: Slot | None = None
     """For a part of a merged op, which is not itself in the model; None: it has its own output."""
+    extremes_of: int | None = None
+    """For a part of a merged op: the output of which the kernel should leave the smallest and the largest element, too.
+    `LaunchPlan.extremes` says where it does; None: of none."""
     open_length: bool = False
     """Whether a session may run any sequence length: kernels are not specialized to each. Not in the file."""
     constants: frozenset[int] = frozenset()

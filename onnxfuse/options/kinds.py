@@ -213,7 +213,7 @@ def _known_providers(providers: Sequence[Any]) -> list[Any]:
             full = next((each for each in known if each.lower() == f"{low}executionprovider"), None)
             suggestion = f" Did you mean {full}?" if full else did_you_mean(name, known)
             raise UsageError(
-                f"providers: '{name}' is no provider of ONNX Runtime.{suggestion}",
+                f"providers: '{name}' is not a provider of ONNX Runtime.{suggestion}",
                 f"It has {', '.join(sorted(known))}.",
             )
     return list(providers)

@@ -160,7 +160,9 @@ def check_together(group: type, given: Mapping[str, Any], spell: Callable[[Field
             raise UsageError(f"{_listed(alike)} {agreeing(len(alike), 'goes', 'go')} with {required}")
         excluded = [known[name] for name in one.option.excludes if name in known]
         if any(_is_chosen(other, given) for other in excluded):
-            raise UsageError(f"{spell(one)} goes with none of {_listed([spell(other) for other in excluded])}")
+            raise UsageError(
+                f"{spell(one)} cannot be combined with any of {_listed([spell(other) for other in excluded])}"
+            )
 
 
 def _is_chosen(one: Field, given: Mapping[str, Any]) -> bool:

@@ -146,7 +146,7 @@ def _read(path: Path) -> _Result:
         raise UsageError(f"{path}: no such file", "Write one: onnxfuse bench IN.onnx OUT.onnx --json > FILE") from None
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{path}: is no result of onnxfuse bench --json ({error})",
+            f"{path}: is not a result of onnxfuse bench --json ({error})",
             "Write one: onnxfuse bench IN.onnx OUT.onnx --json > FILE",
         ) from None
 

@@ -211,7 +211,10 @@ def test_a_lock_that_does_not_end_is_not_read(repository: Path, onnxfuse_command
     lock = repository / "onnxfuse.lock"
     lock.symlink_to("/dev/zero")
     result = onnxfuse_command("ci")
-    assert (result.code, "onnxfuse.lock: is no lock file of onnxfuse (is no regular file)" in result.err) == (2, True)
+    assert (result.code, "onnxfuse.lock: is not a lock file of onnxfuse (is no regular file)" in result.err) == (
+        2,
+        True,
+    )
     lock.unlink()
     os.mkfifo(lock)
     assert onnxfuse_command("ci").code == 2
@@ -291,9 +294,9 @@ def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_comm
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ("", "onnxfuse.toml: names no model"),
+        ("", "onnxfuse.toml: lists no models"),
         ("[[model]\n", "onnxfuse.toml: Expected"),
-        ("[[model]]\n", "onnxfuse.toml:1: [[model]] wants the key path"),
+        ("[[model]]\n", "onnxfuse.toml:1: [[model]] needs the key path"),
         (
             '[[model]]\npath = "a.onnx"\nrequire = { liner = 1 }\n',
             "onnxfuse.toml:1: require: 'liner' is not a rule",

@@ -55,7 +55,7 @@ def test_overlapping_intervals_are_no_difference(folder: Path, onnxfuse_command:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[]", "is no result of onnxfuse bench"), ('{"command": "verify"}', "is of onnxfuse verify"),
+        ("[]", "is not a result of onnxfuse bench"), ('{"command": "verify"}', "is of onnxfuse verify"),
         (json.dumps(result(0.0)), "expected a time"), (json.dumps(result(1.0, batch=1)), "no shapes in common"),
         (json.dumps({**result(1.0), "blocks": 3}), "expected a list"),
     ],

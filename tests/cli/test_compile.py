@@ -119,7 +119,7 @@ def test_optimize_writes_both_or_nothing(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--undo", "--compile"], "--undo goes with none of"),
+        (["--undo", "--compile"], "--undo cannot be combined with any of"),
         (["--arch", "sm_80"], "--arch goes with"),
         (["--compile", "--dump", "d", "--shape", "N=3"], "ranges for --compile"),
     ],

@@ -83,7 +83,7 @@ def test_dimensions_that_nobody_named_count_as_1_and_the_index_says_so(folder: P
         (["--dump", "d", "--shape", "N=1,2"], 2, "--shape N=1,2: a dump has one size"),
         (["--arch", "sm_90"], 2, "--arch goes with --dump or --compile"),
         (["--dump", "d", "--arch", "sm_80", "--arch", "sm_90"], 2, "kernels of one GPU, and --arch names 2"),
-        (["--undo", "--dump", "d"], 2, "--undo goes with none of"),
+        (["--undo", "--dump", "d"], 2, "--undo cannot be combined with any of"),
     ],
 )
 def test_a_wrong_call_is_told(

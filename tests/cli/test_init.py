@@ -50,7 +50,7 @@ def test_what_is_there_is_kept(folder: Path, onnxfuse_command: Command) -> None:
     (folder / "onnxfuse.toml").write_text("mine")
     result = onnxfuse_command("init")
     assert (result.code, (folder / "onnxfuse.toml").read_text()) == (2, "mine")
-    assert "onnxfuse.toml: is there already" in result.err
+    assert "onnxfuse.toml: already exists" in result.err
     (folder / "empty").mkdir()
-    assert "has no model" in onnxfuse_command("init", "empty").err
+    assert "contains no models" in onnxfuse_command("init", "empty").err
     assert onnxfuse_command("init", "nowhere").code == 2

@@ -261,10 +261,10 @@ def test_in_place_is_each_over_itself(several: Path, onnxfuse_command: Command) 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["zoo/a.onnx", "zoo/b.onnx", "in.onnx"], "3 models, and no place for them"),
+        (["zoo/a.onnx", "zoo/b.onnx", "in.onnx"], "3 models, but no output"),
         (["zoo/a.onnx", "zoo/deep/a.onnx", "-o", "out"], "zoo/deep/a.onnx and zoo/a.onnx would both be out/a.onnx"),
         (["zoo", "-o", "zoo"], "zoo/a.onnx: is IN.onnx itself"),
-        (["in.onnx", "--in-place", "-o", "out"], "they do not go together"),
+        (["in.onnx", "--in-place", "-o", "out"], "so it cannot be combined with -o"),
         (["zoo", "-o", "out", "--dump", "d"], "--dump is of one model, and there are 3"),
         (["zoo", "in.onnx", "-o", "-"], "- has no name in a folder"),
         (["in.onnx", "-", "--compile"], "--compile writes a file beside OUT.onnx, and - has none"),
@@ -363,7 +363,7 @@ def test_a_dimension_is_frozen(folder: Path, onnxfuse_command: Command) -> None:
         (["in.onnx", "out.onnx", "--skip", "linear", "--require", "linear"], "'linear' is required, but excluded by"),
         (["in.onnx", "out.onnx", "--require", "linear=>2"], "is not of the form RULE, RULE>=N or RULE==N"),
         (["in.onnx", "out.onnx", "--require", f"linear>={'9' * 5000}"], "is not of the form RULE, RULE>=N or RULE==N"),
-        (["in.onnx", "out.onnx", "--undo", "--only", "linear"], "--undo goes with none of"),
+        (["in.onnx", "out.onnx", "--undo", "--only", "linear"], "--undo cannot be combined with any of"),
         (["in.onnx", "out.onnx", "--rules", "nowhere"], "nowhere: no such folder of rules"),
     ],
 )
@@ -500,4 +500,4 @@ def test_a_dry_run_writes_nothing_and_tells_what_would_be(
     assert onnxfuse_command("optimize", "in.onnx", "--dry-run", "--require", "linear>=2").code == 4
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
     told = onnxfuse_command("optimize", "in.onnx", "--dry-run", "--dump", "d").err
-    assert "--dry-run goes with none of --dump, --compile and --tune" in told
+    assert "--dry-run cannot be combined with any of --dump, --compile and --tune" in told

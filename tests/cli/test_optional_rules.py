@@ -75,7 +75,7 @@ def test_a_model_keeps_what_was_asked_for(folder: Path, onnxfuse_command: Comman
         (("--also", "gemm"), "'gemm' applies without --also, which is for optional rules"),
         (("--also", "prodct"), "'prodct' is not a rule. Did you mean product?"),
         (("--require", "product"), "the rule 'product' is optional, and was not asked for"),
-        (("--undo", "--also", "product"), "--undo goes with none of"),
+        (("--undo", "--also", "product"), "--undo cannot be combined with any of"),
     ],
 )
 def test_what_cannot_be_asked_for_is_exit_2(

@@ -173,5 +173,5 @@ def test_a_file_that_is_there_is_kept(source: Path, onnxfuse_command: Command) -
     (source / "mine.toml").write_text("mine")
     done = onnxfuse_command("rules", "mine", "--new", "--from", "in.onnx", "--at", "last")
     assert done.code == 2
-    assert "mine.toml: is there already" in done.err
+    assert "mine.toml: already exists" in done.err
     assert (source / "mine.toml").read_text() == "mine"

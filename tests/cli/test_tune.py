@@ -192,7 +192,7 @@ def test_the_guard_decides_by_the_times_too(folder: Path, onnxfuse_command: Comm
     ("options", "told"),
     [
         (["--tuning", "t.json"], "t.json: cannot be read as a tuning file"),
-        (["--tune", "--undo"], "--undo goes with none of"),
+        (["--tune", "--undo"], "--undo cannot be combined with any of"),
         (["--tune", "--tuning", "nowhere/t.json"], "the folder nowhere does not exist"),
         (["--tune", "--shape", "M=8"], "no dynamic dimension called 'M'"),
     ],

@@ -147,12 +147,14 @@ def run(
     results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]
     if over is not None:
         results[0] = sources[over]
-    left = np.array(POISON if plan.passing else 0, np.uint8)
-    scratch = [Buffer((plan.scratch_bytes,), np.dtype(np.uint8), True, left)] if plan.scratch_bytes else []
-    buffers = [*sources, *results, *scratch]
+    left = np.array(POISON if any(p.passing for p in (plan, *plan.then)) else 0, np.uint8)
+    most = max(p.scratch_bytes for p in (plan, *plan.then))
+    room = [Buffer((most,), np.dtype(np.uint8), True, left)] if most else []
     written = 0
     for part in (p for p in (plan, *plan.then) if p.grid[0]):
-        assert part is plan or plan.passing or not part.scratch_bytes, "scratch memory of a part"
+        assert part is plan or part.passing or not part.scratch_bytes, "scratch memory of a part"
+        scratch = room if part.scratch_bytes else []
+        buffers = [*sources, *results, *scratch]
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
         compiled = library(host_text(part.kernel, len(buffers), bool(scratch)))
         sizes = (ctypes.c_size_t * len(buffers))(*(b.array.nbytes for b in buffers))
@@ -169,7 +171,7 @@ def run(
         written += compiled.bytes_written()
     # With right values everywhere: each element was written just once.
     assert written == (sum(r.array.nbytes for r in results) if plan.grid[0] else 0), "written more than once"
-    for buffer in buffers:
+    for buffer in (*sources, *results, *room):
         buffer.check()
     for n, (source, given) in enumerate(zip(sources, inputs, strict=True)):
         assert n == over or source.array.tobytes() == given.tobytes(), "an input was changed"

@@ -28,7 +28,9 @@ def test_the_notebook_runs_on_the_cpu(tmp_path: Path, monkeypatch: pytest.Monkey
     shown = []
     for cell in (c for c in notebook["cells"] if c["cell_type"] == "code"):
         tree = ast.parse("".join(cell["source"]))
-        last = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None  # type: ignore[attr-defined]
+        end = tree.body[-1]
+        last = ast.Expression(end.value) if isinstance(end, ast.Expr) else None
+        tree.body = tree.body[: -1 if last else None]
         exec(compile(tree, "cell", "exec"), names)
         value = None if last is None else eval(compile(last, "cell", "eval"), names)
         if value is not None:

@@ -58,7 +58,9 @@ def first_config(folder: Path) -> FirstConfig:
         )
         tables[relative] = _table(relative, list(names))
     if not tables:
-        raise UsageError(f"{folder}: has no model to write a configuration for", "Export one, or name its folder.")
+        raise UsageError(
+            f"{folder}: contains no models to write a configuration for", "Export one, or name its folder."
+        )
     text = "\n".join([HEAD, *tables.values()])
     return FirstConfig(text, tuple(tables), left_out)
 

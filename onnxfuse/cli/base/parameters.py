@@ -35,7 +35,7 @@ def from_stdin(*, weights: bool = True) -> Path:
 
     if sys.stdin.isatty():
         raise UsageError(
-            "-: standard input is a terminal, and a model is no text", "Send one: onnxfuse ... - < IN.onnx"
+            "-: standard input is a terminal, and a model is binary", "Redirect a file to it: onnxfuse ... - < IN.onnx"
         )
     context = click.get_current_context()
     folder = context.find_root().with_resource(tempfile.TemporaryDirectory(prefix="onnxfuse-"))
@@ -110,7 +110,7 @@ def ranges(shapes: Mapping[str, int | Sequence[int]] | None) -> dict[str, tuple[
     for name, sizes in sizes_by_name.items():
         if not isinstance(sizes, range) and len(sizes) != 1:
             text = ",".join(map(str, sizes))
-            raise UsageError(f"--shape {name}={text}: kernels are compiled for a range", "Say --shape batch=1..32.")
+            raise UsageError(f"--shape {name}={text}: kernels are compiled for a range", "Use --shape batch=1..32.")
     return {name: (sizes[0], sizes[-1]) for name, sizes in sizes_by_name.items()}
 
 

@@ -37,13 +37,13 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool, dry: boo
     `dry`: nothing will be written, so that a single path needs no output.
     """
     if in_place and output is not None:
-        raise UsageError("--in-place writes over IN.onnx, and -o names another place: they do not go together")
+        raise UsageError("--in-place overwrites IN.onnx, so it cannot be combined with -o")
     if in_place or output is not None:
         _require_all(paths)
     if in_place:
         sources = _distinct([path for path_or_folder in paths for path, _ in _models(path_or_folder)])
         if any(str(path) == STREAM for path in sources):
-            raise UsageError("--in-place writes over files, and - is none")
+            raise UsageError("--in-place overwrites files, and - is standard input")
         return [Job(path, path, str(path)) for path in sources]
     if output is not None:
         return _output_jobs(paths, output)
@@ -52,7 +52,7 @@ def jobs(paths: Sequence[Path], output: Path | None, *, in_place: bool, dry: boo
     if len(paths) == 1:
         raise click.UsageError("Missing argument 'OUT.onnx': name it, or -o DIR, or --in-place.")
     if len(paths) > 2:
-        raise UsageError(f"{plural(paths, 'model')}, and no place for them", "Say -o DIR, or --in-place.")
+        raise UsageError(f"{plural(paths, 'model')}, but no output", "Use -o DIR or --in-place.")
     source, target = paths
     return [_job(source, target)]
 
@@ -110,10 +110,14 @@ def _job(source: Path, target: Path) -> Job:
     read = _source(source)
     if str(target) == STREAM:
         if sys.stdout.isatty():
-            raise UsageError("-: standard output is a terminal, and a model is no text", "Send it on: | or >.")
+            raise UsageError(
+                "-: standard output is a terminal, and a model is binary",
+                "Pipe it to another command, or redirect it to a file.",
+            )
         return Job(read, None, str(source))
     if same_file(source, target):
         raise UsageError(
-            f"{target}: is IN.onnx itself, which would be gone", "Give another name, or --in-place to write over it."
+            f"{target}: is IN.onnx itself, which would be overwritten",
+            "Choose another name, or use --in-place to overwrite it.",
         )
     return Job(read, target, str(source))

@@ -57,7 +57,9 @@ def _of_all() -> list[dict[str, Any]]:
 def _of_call(name: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
     """Return the options with which a command would run, and for `ci` those of each model of its file."""
     if name not in COMMANDS:
-        raise UsageError(f"'{name}' is no command.{did_you_mean(name, set(COMMANDS))}", "onnxfuse --help lists them.")
+        raise UsageError(
+            f"'{name}' is not a command.{did_you_mean(name, set(COMMANDS))}", "onnxfuse --help lists them."
+        )
     command = SchemaCommand(name)
     for parameter in command.params:
         if isinstance(parameter, click.Argument):  # the models need not be there

@@ -17,7 +17,7 @@ def command(**given: Unpack[InitCommand]) -> int:
     """Run the command and print its result."""
     target = given["folder"] / NAME
     if target.exists() and not given["force"]:
-        raise UsageError(f"{target}: is there already", "--force writes it anew.")
+        raise UsageError(f"{target}: already exists", "Use --force to replace it.")
     with working("read"):
         found = first_config(given["folder"])
     io.write_text(target, found.text)

@@ -140,5 +140,5 @@ def _size_sets(shapes: Sizes) -> tuple[dict[str, int], ...]:
 def _one_size(shapes: Sizes) -> dict[str, int]:
     several = next((f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes.items() if len(sizes) != 1), None)
     if several is not None:
-        raise UsageError(f"--shape {several}: a dump has one size for each dimension", "Say --shape batch=8.")
+        raise UsageError(f"--shape {several}: a dump has one size for each dimension", "Use --shape batch=8.")
     return {name: sizes[0] for name, sizes in shapes.items()}

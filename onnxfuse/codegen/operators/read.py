@@ -52,6 +52,8 @@ def program(op: FusedOp) -> BodyProgram:
 
 def library_program(op: FusedOp) -> BodyProgram:
     """Return the program of the library form of `op`; raises `UnsupportedError` like `program`."""
+    if isinstance(op, SubOp) and op.program is not None:
+        return op.program
     if op.library is None:
         raise UnsupportedError("the op has no form through the library's own ops")
     return _program(replace(op, body=op.library).meaning)

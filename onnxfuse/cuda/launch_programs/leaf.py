@@ -138,5 +138,5 @@ def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[Any], A
         tuple(maps),
         plain.scratch_bytes,
         leaf.passing,
-        tuple(launch(after, kernels, value) for after in leaf.then),
+        then=tuple(launch(after, kernels, value) for after in leaf.then),
     )

@@ -18,6 +18,8 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 from onnxfuse.symbolic.traced_numbers import is_recorded
 
+EXTREMES_BYTES = struct.calcsize("2f")
+"""Bytes of a part of a value's range in scratch memory, two float32 (include/extremes.cuh)."""
 PARAMETER_LIMIT = 4000  # bytes; CUDA allows 4096 including the pointers
 
 
@@ -133,6 +135,9 @@ class LaunchPlan:
     passing: bool = False
     """Whether the scratch memory carries no state between plans: one allocation serves all shapes of the op, and is
     shared by all launches of a plan."""
+    extremes: int | None = None
+    """Parts in which the launch leaves the smallest and the largest element of an output in its scratch memory, where
+    the op asks for it (`FusedOp.extremes_of`); None: it does not."""
     then: tuple[LaunchPlan, ...] = ()
     """Subsequent launches on the same pointers."""
 

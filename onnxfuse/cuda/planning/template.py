@@ -60,6 +60,8 @@ class Growth(StrEnum):
     """The Concats that extend key and value caches join, and their results become additional outputs."""
     CONCAT = "concat"
     """Fused ops whose outputs are concatenated become one op."""
+    PRODUCER = "producer"
+    """The fused op that computes an input of another one becomes one op with it."""
 
 
 def _none(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[()]:
@@ -166,6 +168,10 @@ class Template:
     """Whether it rounds the factors of float32 products to TF32, except for exact anchors."""
     writes_slots: bool = False
     """Whether it can write a channel slice of a larger output."""
+    joins: str = ""
+    """Name of the template whose ops it merges with the op that computes their input, by growth step `producer`."""
+    leaves_extremes: bool = False
+    """Whether some of its kernels can leave the smallest and the largest element of an output."""
     joins_slots: bool = False
     """Whether its ops are composed of those of templates that write slices."""
     reads_library_form: bool = False

@@ -245,10 +245,10 @@ def _first(
 
 def _anchors(op: FusedOp, rules: Sequence[Rule]) -> list[Anchor] | str:
     """Return the anchors that may have made the op and have a library form; or why there are none."""
-    if op.template in cuda.TEMPLATES and cuda.TEMPLATES[op.template].joins_slots:
-        makers = [
-            r for r in (*rules, *shipped()) if r.fuse is not None and cuda.TEMPLATES[r.fuse.template].writes_slots
-        ]
+    merging = cuda.TEMPLATES.get(op.template)
+    if merging is not None and (merging.joins_slots or merging.joins):
+        pairs = [(r, cuda.TEMPLATES[r.fuse.template]) for r in (*rules, *shipped()) if r.fuse is not None]
+        makers = [r for r, of in pairs if (of.writes_slots if merging.joins_slots else of.leaves_extremes)]
     else:
         own = next((r for r in rules if r.name == op.rule), None) or _shipped(op.rule)
         makers = [] if own is None else [own]

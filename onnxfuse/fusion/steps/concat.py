@@ -1,6 +1,5 @@
 """Horizontal fusion of fused ops whose results are concatenated: one op, each part of which writes its own channels."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -8,9 +7,9 @@ from onnx import FunctionProto, NodeProto
 
 from onnxfuse import cuda, ops
 from onnxfuse.fusion.region.make_op import digest_of, op_name
+from onnxfuse.fusion.steps.merge import facts, first_operators, formal_names, inner_values, merged_body, merged_node
 from onnxfuse.fusion.steps.pointwise import convex
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model import provenance
 from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.support.plurals import plural
 
@@ -20,11 +19,13 @@ MOST_PARTS = 8
 
 def join(
     graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], rule: str, template: str
-) -> tuple[FusedOp, Node, tuple[Node, ...]] | str:
+) -> tuple[FusedOp, Node, tuple[Node, ...]] | str | None:
     """Return one op that replaces a Concat and the producers of its inputs, with its node, and those nodes.
 
-    Return the reason if they do not form one op. `fused_ops` are the fused ops so far.
+    Return None at another node, and the reason if they do not form one op. `fused_ops` are the fused ops so far.
     """
+    if node.op != ops.Concat:
+        return None
     found = _members(graph, node, fused_ops)
     if isinstance(found, str):
         return found
@@ -32,9 +33,8 @@ def join(
     if not convex(graph, dict.fromkeys((*members, node))):
         return "a part depends on a node outside that depends on another part"
     inputs = graph.inputs_of([*members, node])
-    inner = [v for m in members for v in (*_facts(m, "values"), *m.outputs)]
-    formal = {value: f"x{i}" for i, value in enumerate(inputs)} | {node.outputs[0]: "y0"}
-    formal |= {value: f"v{i}" for i, value in enumerate(inner) if value not in formal}
+    inner = inner_values(members)
+    formal = formal_names(inputs, node.outputs, inner)
     body = _merged(graph, members, node, formal, {m: fused_ops[m.op].body for m in members})
     library = None
     if any(fused_ops[m.op].library is not None for m in members):
@@ -44,12 +44,13 @@ def join(
         library.name = "library"
     types = tuple(graph.type(v).dtype for v in inputs)
     op = FusedOp("", rule, template, types, (graph.type(node.outputs[0]).dtype,), body, library)
-    words = [n.op_type for n in fused_ops[members[0].op].body.node if n.op_type not in (ops.Transpose, ops.Constant)]
-    chain = (*words[:1], f"Concat{len(members)}")
+    chain = (*first_operators(members[:1], {m: fused_ops[m.op].body for m in members}), f"Concat{len(members)}")
     op = replace(op, name=op_name(rule, chain, digest_of(body, library, op.template, op.inputs, op.outputs), fused_ops))
     body.name = op.name
     reason = cuda.supports(op)
-    return reason if reason is not None else (op, _node(op, members, node, inputs, inner), members)
+    replaced = [*(name for m in members for name in facts(m, "nodes")), node.proto.name]
+    made = merged_node(op, node.proto.name, inputs, node.outputs, replaced, inner)
+    return reason if reason is not None else (op, made, members)
 
 
 def joins_channels(graph: Graph, node: Node) -> bool:
@@ -86,49 +87,10 @@ def _maker(graph: Graph, value: str, fused_ops: Mapping[str, FusedOp]) -> Node |
 def _merged(
     graph: Graph, members: Sequence[Node], node: Node, formal: Mapping[str, str], bodies: Mapping[Node, FunctionProto]
 ) -> FunctionProto:
-    """Return one function of all parts; interior values of the library forms are suffixed with the part's index."""
-    made = FunctionProto(domain=DOMAIN)
-    made.input.extend(f for v, f in formal.items() if f.startswith("x"))
-    made.output.append(formal[node.outputs[0]])
-    versions = {"": graph.opset}
-    for number, member in enumerate(members):
-        body = bodies[member]
-        actual = _actual(member) | dict(
-            zip((*body.input, *body.output), (*member.inputs, *member.outputs), strict=True)
-        )
-        for inner in body.node:
-            copy = made.node.add()
-            copy.CopyFrom(inner)
-            for values, given in ((copy.input, inner.input), (copy.output, inner.output)):
-                del values[:]
-                values.extend(v and (formal[actual[v]] if v in actual else f"p{number}_{v}") for v in given)
-            if any(copy.output[0] in n.output for n in made.node[:-1]):  # a constant shared by several parts
-                del made.node[-1]
-        versions.update({o.domain: max(o.version, versions.get(o.domain, 0)) for o in body.opset_import})
+    """Return one function of all parts and the Concat."""
+    made = merged_body(graph, members, formal, bodies)
     last = made.node.add()
     last.CopyFrom(NodeProto(op_type=ops.Concat, attribute=node.proto.attribute))
     last.input.extend(formal[v] for v in node.inputs)
     last.output.append(made.output[0])
-    for domain in sorted(versions):
-        made.opset_import.add(domain=domain, version=versions[domain])
     return made
-
-
-def _actual(member: Node) -> dict[str, str]:
-    """Return a mapping from a fused node's interior names to values of the model."""
-    return {f"v{i}": name for i, name in enumerate(_facts(member, "values"))}
-
-
-def _node(op: FusedOp, members: Sequence[Node], node: Node, inputs: Sequence[str], inner: Sequence[str]) -> Node:
-    proto = NodeProto(op_type=op.name, domain=DOMAIN, name=node.proto.name)
-    proto.input.extend(inputs)
-    proto.output.extend(node.outputs)
-    replaced = [*(name for m in members for name in _facts(m, "nodes")), node.proto.name]
-    for key, value in (("rule", op.rule), ("nodes", json.dumps(replaced)), ("values", json.dumps(list(inner)))):
-        proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=value)
-    return Node(proto)
-
-
-def _facts(member: Node, key: str) -> list[str]:
-    """Return a fused node's metadata: the original nodes' names, or those of interior values."""
-    return provenance.names(member.proto, key) or []

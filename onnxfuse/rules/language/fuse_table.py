@@ -41,10 +41,13 @@ NOWHERE_ELSE = 10**6
 ANY_POINTWISE = "pointwise"
 """Anchor keyword that replaces a pattern: any operator of the body language."""
 
-ANY_CONCAT = "concat"
-"""Anchor keyword of a template that merges other fused ops: a channel Concat, whose inputs are all computed by other
-fused ops for it alone.
+OF_OTHERS = "others"
+"""Anchor keyword of a template that merges other fused ops: those whose outputs a channel Concat combines, or an op and
+the one that computes its input.
 """
+
+MERGING = (Growth.CONCAT, Growth.PRODUCER)
+"""Growth steps of such templates."""
 
 ANY_MOVEMENT = "movement"
 """Anchor keyword for data movement: the region grows in both directions, where that saves a pass."""
@@ -97,7 +100,7 @@ class Fuse:
 
     template: str
     anchor: str
-    """ANY_POINTWISE, ANY_MOVEMENT or ANY_CONCAT; empty if there are patterns."""
+    """ANY_POINTWISE, ANY_MOVEMENT or OF_OTHERS; empty if there are patterns."""
     anchors: tuple[Anchor, ...]
     """Alternative spellings, as patterns."""
     steps: tuple[GrowthStep, ...]
@@ -114,7 +117,7 @@ class Fuse:
     @property
     def needs_others(self) -> bool:
         """Whether it merges the ops of other rules, or fuses only between them: on its own it does nothing."""
-        return self.anchor == ANY_CONCAT or self.least == NOWHERE_ELSE
+        return self.anchor == OF_OTHERS or self.least == NOWHERE_ELSE
 
     @cached_property
     def anchors_at(self) -> Mapping[str, Sequence[Anchor]]:
@@ -151,8 +154,8 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
         near = did_you_mean(template, set(cuda.TEMPLATES)) or f" There are: {', '.join(cuda.TEMPLATES)}."
         raise RuleError(f"{reader.place(template)}: '{template}' is not a template.{near}")
     allowed = cuda.TEMPLATES[template].growth
-    anchor = ANY_CONCAT if Growth.CONCAT in allowed and "anchor" not in table else table.get("anchor")
-    if anchor in (ANY_POINTWISE, ANY_MOVEMENT) or anchor is ANY_CONCAT:
+    anchor = OF_OTHERS if allowed.intersection(MERGING) and "anchor" not in table else table.get("anchor")
+    if anchor in (ANY_POINTWISE, ANY_MOVEMENT) or anchor is OF_OTHERS:
         anchors: tuple[Anchor, ...] = ()
     elif isinstance(anchor, list) and anchor:
         anchors = tuple(a for t in reader.want(table, "anchor", list, "[fuse]") for a in _anchors(reader, t))
@@ -190,7 +193,7 @@ def _steps(
     """Return the steps that a table enables, each with its key; steps without a key follow from the template."""
     allowed = cuda.TEMPLATES[table["template"]].growth
     by_itself = [Growth.PROLOGUE] if table.get("prologue") is not False else []
-    by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.PADDED_ROWS, Growth.CACHES, Growth.CONCAT]
+    by_itself += [Growth.EPILOGUE, Growth.K_MAJOR_WEIGHTS, Growth.PADDED_ROWS, Growth.CACHES, *MERGING]
     steps: list[tuple[str, GrowthStep]] = [("template", GrowthStep(kind)) for kind in by_itself if kind in allowed]
     steps += [("anchor", GrowthStep(k)) for k in (Growth.MOVEMENT, Growth.TWINS)] if anchor == ANY_MOVEMENT else []
     steps += [("anchor", GrowthStep(Growth.LIBRARY_ANCHOR))] if _is_library_anchor(reader, allowed, anchors) else []

@@ -1,6 +1,7 @@
 """Models that ONNX Runtime has optimized before: recognized, and said so where rules no longer match."""
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -10,7 +11,7 @@ import models
 import onnxfuse
 from onnxfuse.explanation.explaining import explain
 
-SMALL = {"layers": 1, "hidden": 64, "heads": 2, "intermediate": 128, "vocabulary": 97, "positions": 40}
+SMALL: dict[str, Any] = {"layers": 1, "hidden": 64, "heads": 2, "intermediate": 128, "vocabulary": 97, "positions": 40}
 
 
 @pytest.fixture(scope="module")

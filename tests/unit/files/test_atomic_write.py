@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     for place, told in (
         (tmp_path / "folder", "is a directory"),
         (tmp_path / "circle", "cannot be written"),
-        (Path(os.devnull), "is no file, and a model over 2 GB"),
+        (Path(os.devnull), "is not a regular file, and a model over 2 GB"),
         (tmp_path / "link", "is a link into .*folder"),
     ):
         with pytest.raises(ModelError, match=told):

@@ -51,7 +51,7 @@ def test_weights_are_there_until_the_outermost_block_ends() -> None:
         assert detached.is_detaching()
         np.testing.assert_array_equal(detached.array_of(weight), LARGE)
     assert not detached.is_detaching()
-    with pytest.raises(ModelError, match="the data of weight 'large' is no longer there"):
+    with pytest.raises(ModelError, match="the data of weight 'large' no longer exists"):
         detached.array_of(weight)
 
 
@@ -68,7 +68,7 @@ def test_data_that_is_missing_or_short_is_told_with_the_models_name(tmp_path: Pa
         with pytest.raises(ModelError, match=r"m\.onnx: its weights are in .*m\.data, which is not there"):
             detached.load(path)
         (tmp_path / "m.data").mkdir()
-        with pytest.raises(ModelError, match=r"m\.onnx: its data file m\.data is no file"):
+        with pytest.raises(ModelError, match=r"m\.onnx: its data file m\.data is not a regular file"):
             detached.load(path)
 
 

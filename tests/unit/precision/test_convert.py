@@ -218,7 +218,7 @@ def test_a_name_to_keep_that_nothing_has_is_exit_2(big: Path, onnxfuse_command: 
         (["--tolerance", "0.1"], "goes with --precision"),
         (["--keep-fp32", "root"], "goes with --precision"),
         (["--inputs", "x.npz"], "goes with --precision or --guard"),
-        (["--undo", "--precision", "float16"], "--undo goes with none of"),
+        (["--undo", "--precision", "float16"], "--undo cannot be combined with any of"),
     ],
 )
 def test_a_wrong_call_is_exit_2(big: Path, onnxfuse_command: Command, arguments: list[str], told: str) -> None:  # noqa: F811 - a fixture

@@ -61,6 +61,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         shared_bytes=shared_bytes(mine.keys, mine.size),
         parameters=launch_plan.packed((0,), 32),
         output_shapes=mine.output_shapes,
+        extremes=grid * queries.warps if mine.leaves_extremes else None,
     )
 
 

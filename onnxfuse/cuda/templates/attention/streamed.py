@@ -33,6 +33,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         shared_bytes=_shared_bytes(queries, mine),
         parameters=launch_plan.packed(lengths(mine, blocks), 64),
         output_shapes=mine.output_shapes,
+        extremes=grid * queries.warps if mine.leaves_extremes else None,
     )
 
 

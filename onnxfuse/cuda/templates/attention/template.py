@@ -12,6 +12,6 @@ TEMPLATES = (
             parse_op, output_shapes, plan, refuses, fits, candidates=candidates, microseconds=microseconds,
             integers=lambda op: parse_op(op).integers is not None, variants=(AttentionVariant,),
         ),
-        growth=frozenset({Growth.CACHES}), reads_library_form=True, rounds_to_tf32=True,
+        growth=frozenset({Growth.CACHES}), reads_library_form=True, rounds_to_tf32=True, leaves_extremes=True,
     ),
 )  # fmt: skip

@@ -11,6 +11,8 @@
 // of the unrounded ones, at the end. Where the bias is minus infinity for all keys of a query, y is NaN, as 0 / 0, or 0 if
 // SAFE; without a key it is 0.
 //
+// EXTREMES: of y the smallest and the largest element are left, a part for each warp.
+//
 // A block takes PASSES times WARPS * TILES * 16 queries of a head; a warp holds TILES * 16 of them and their part of y in
 // registers; unless HELD, the queries stay in shared memory. A warp scales what it has whenever a greater score comes.
 // Under the causal mask comparisons with the diagonal are for the steps that it crosses alone. Two modes:
@@ -138,11 +140,16 @@ DEVICE void store_row_of(const Rows& rows, int tile, int half, T* to, bool insid
   else store_row(rows, tile, half, share_of(rows, tile, half, zero), to, inside);
 }
 
-DEVICE void store_rows(const Rows& rows, Memory::Y* y, const Place& at, int first) {
+DEVICE void store_rows(const Rows& rows, Memory::Y* y, const Place& at, int first, SeenExtremes<EXTREMES>& extremes) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile)
     UNROLLED for (int half = 0; half < 2; ++half) {
       const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
       store_row_of(rows, tile, half, y + row * (long long)Y_ROW, row < at.queries, SAFE || at.keys == 0);
+      if constexpr (EXTREMES) {
+        const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
+        UNROLLED for (int column = 0; column < COLUMNS; ++column)
+          UNROLLED for (int i = 0; i < 2; ++i) extremes.take(rows.y[tile][column][half * 2 + i] * share, row < at.queries);
+      }
     }
 }
 
@@ -312,6 +319,7 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
   const Memory::Q* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
   Memory::Y* y = pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries);
   Rows rows;
+  SeenExtremes<EXTREMES> extremes;
   if constexpr (RESIDENT) {
     fetch_resident(ring, k, v, at.keys);
     if constexpr (BIAS == PER_KEY) {
@@ -325,7 +333,7 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
       constexpr Softmax FIRST_PASS = !QUANTIZED ? ONLINE : STAGES == 1 ? AT_ONE_STEP : TOTAL;
       attend_resident<FIRST_PASS>(rows, ring, biases, at, first_query, pass == 0, p);
       if constexpr (FIRST_PASS == TOTAL) attend_resident<SHARES>(rows, ring, biases, at, first_query, false, p);
-      store_rows(rows, y, at, first_query);
+      store_rows(rows, y, at, first_query, extremes);
     }
   } else {
     const int first_of_warp = (int)thread_index() / 32 * (TILES * 16);
@@ -343,7 +351,8 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
         wait_for_block();
         attend_streamed<SHARES>(rows, mine, ring, k, v, q, biases, at, first_query, true, p);
       }
-      store_rows(rows, y, at, first_query);
+      store_rows(rows, y, at, first_query, extremes);
     }
   }
+  extremes.leave_of_warp(pointers.scratch, block_index() * WARPS + thread_index() / 32);
 }

@@ -56,6 +56,11 @@ class AttentionProblem:
         return -(-self.size // at_once) * at_once
 
     @property
+    def leaves_extremes(self) -> bool:
+        """Whether the op asks for the extremes of the result, which the kernels for any GPU leave of float32."""
+        return self.op.extremes_of == self.parts.y.position and self.parts.factors.left == TensorProto.FLOAT
+
+    @property
     def is_bias_by_query(self) -> bool:
         """Whether there is a bias per query; else there is at most one per key."""
         return self.bias is not None and bool(self.bias[2] != 0)
@@ -258,6 +263,8 @@ def tiled_kernel(
 ) -> KernelSource:
     """Return the kernel of tiled.cu with these constants and fields of `Parameters`."""
     entry, quantized = identifier(mine.op.name), mine.parts.integers is not None
+    fields = (*pointers(mine), access.scratch(used=mine.leaves_extremes))
+    facts = {**facts, "EXTREMES": mine.leaves_extremes}
     first = {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}
     text = common_constants(mine, {**facts, "WINDOWED": mine.parts.windows} | first)
     return KernelSource(
@@ -266,12 +273,13 @@ def tiled_kernel(
             template(DEVICE),
             *(template(f) for f in (("include/math.cuh",) if quantized else ())),
             template("include/memory.cuh"),
+            template("include/extremes.cuh"),
             *(template(f) for f in MMA_SYNC),
-            generated(entry, text + f"struct Parameters {{ {parameters} }};\n" + access.pointers(pointers(mine))),
+            generated(entry, text + f"struct Parameters {{ {parameters} }};\n" + access.pointers(fields)),
             template("attention/rows.cuh"),
             generated(entry, _programs(mine.parts)),
             template("attention/steps.cuh"),
             template("attention/tiled.cu"),
-            generated(entry, entry_point(entry, "attend", mine.op, pointers(mine), min_blocks)),
+            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks)),
         ),
     )

@@ -117,7 +117,7 @@ def kernel(
     moved = ("gemm/stored.cuh",) if work.stored else ()
     packed = ("gemm/packed.cuh",) if work.parts.packed is not None else ()
     header = () if work.parts.factors.header is None else (work.parts.factors.header,)
-    memory = ("include/math.cuh", "include/memory.cuh", *header)
+    memory = ("include/math.cuh", "include/memory.cuh", "include/extremes.cuh", *header)
     files = (DEVICE, *memory, "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *packed, *moved, *before)
     head, *rest = (template(f) for f in files)
     return KernelSource(
@@ -141,9 +141,9 @@ def entry(work: GemmSource, resident: int = 0) -> str:
     )  # fmt: skip
 
 
-def pointers(op: FusedOp) -> str:
-    """Return the kernel's arguments in the templates' form: the inputs, and the outputs."""
+def pointers(op: FusedOp, scratch: str = "nullptr") -> str:
+    """Return the kernel's arguments in the templates' form: the inputs, and the outputs and the scratch memory."""
     inputs, outputs = (
         ", ".join(f"{n}{i}" for i in range(len(of))) for n, of in (("in", op.inputs), ("out", op.outputs))
     )
-    return f"{{{inputs}}}, {{{outputs}}}"
+    return f"{{{inputs}}}, {{{outputs}, {scratch}}}"

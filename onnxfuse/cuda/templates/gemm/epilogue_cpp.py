@@ -149,8 +149,9 @@ def choice(work: GemmSource, n: int) -> str:
 
 
 def result_pointers(work: GemmSource) -> str:
+    """Return the struct of the pointers of the outputs and of the scratch memory."""
     fields = "".join(f"  void* out{n};\n" for n in range(len(work.op.outputs)))
-    return f"struct Results {{\n{fields}}};\n"
+    return f"struct Results {{\n{fields}  void* scratch;\n}};\n"
 
 
 def _offset(slot: Slot | None) -> str:

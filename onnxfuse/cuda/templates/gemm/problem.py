@@ -236,7 +236,7 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
         if any(shapes[o.value] != full for o in epilogue.program.outputs):
             raise UnsupportedError("an output of another shape than its product")
         dims.update(dict.fromkeys(epilogue.outputs, stored(full, epilogue.moves).shape if epilogue.moves else full))
-    return tuple(dims[o] for o in range(len(op.outputs)))
+    return tuple(dims[o] for o in sorted(dims))
 
 
 def kind_of(shape: Shape, full: Shape) -> str:

@@ -31,6 +31,8 @@
 // stored from (STAGED). 4096x3072x768 with bias and residual, float16, H200, 2026-11: 37.3 us; 48.8 where threads load it,
 // 53.4 by cuBLAS and a kernel of its own.
 //
+// EXTREMES: of an output the smallest and the largest element are left, a part for each warp.
+//
 // A LONG kernel lets the one behind it be launched when its last products are done. Sooner, that one's blocks, where
 // several fit a multiprocessor, would all be placed on the few that this kernel leaves free.
 
@@ -51,6 +53,11 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsig
 // A thread's share of a warpgroup product: in each group of eight columns two neighbours, in a row and in the one eight
 // rows below. A warp finishes a tile in chunks, from left to right, then from top to bottom.
 constexpr int GROUPS = (TILE_N < CHUNK ? TILE_N : CHUNK) / 8;
+
+// Of a thread's rows, each of which counts or does not: none of its cells asks. WHOLE_COLUMNS: no tile sticks out.
+struct TileExtremes {
+  SeenExtremes<EXTREMES> of[BLOCKS_M][2];
+};
 
 struct RowsHeld {
   RowHeld of[BLOCKS_M];
@@ -88,7 +95,7 @@ template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& op
 
 template <int NUMBER>
 DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
-                         const ChunkHeld& chunk, unsigned buffer) {
+                         const ChunkHeld& chunk, const Place& at, TileExtremes& extremes, unsigned buffer) {
   constexpr int BLOCK = NUMBER / CHUNKS, FIRST = first_column(NUMBER) / 8;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
@@ -102,6 +109,9 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
           product[g] = sums.of[BLOCK][g * (TILE_N / 2) + (FIRST + group) * 4 + half * 2 + next];
         result[half][next] = apply(element(product, columns.of[group], cell, rows.of[BLOCK], half, next));
       }
+      const Index column = at.column + (FIRST + group) * 8;
+      UNROLLED for (int next = 0; next < 2; ++next)
+        extremes.of[BLOCK][half].take(ranged(result[half][next]), WHOLE_COLUMNS || column + next < at.n);
     }
     UNROLLED for (int half = 0; half < 2; ++half) fill_chunk(buffer, result[half], lane / 4, half, group, lane % 4);
   }
@@ -116,6 +126,7 @@ struct Finish {
   const Place& at;
   const Parameters& p;
   const SharedMemory& shared;
+  TileExtremes& extremes;
   unsigned rank, buffer;
 };
 
@@ -129,7 +140,7 @@ DEVICE void finish_and_store(Accumulators& sums, const RowsHeld& rows, const Col
   // The tile before ended in this very buffer where their number is odd; of a split tile the chunk before may have.
   if (!STAGED && first_lane) tma_store_wait_read<(SPLIT > 1 || (NUMBER == 0 && CHUNK_NUMBER % 2 == 1)) ? 0 : 1>();
   wait_for_warp();
-  finish_chunk<NUMBER>(sums, rows, columns, chunk, here);
+  finish_chunk<NUMBER>(sums, rows, columns, chunk, f.at, f.extremes, here);
   const Index column = f.tile.column + first_column(NUMBER);
   const Index row = f.tile.row + NUMBER / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS;
   if constexpr (MOVED) {
@@ -169,6 +180,7 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
   unsigned parity = 0;
   State state;
   int whose = 0;
+  SeenExtremes<EXTREMES> extremes;
   if (TEAMS > 1 && team == 1) named_barrier_arrive<CONSUMERS * WARPGROUP>(1);
   for (Index number = first_tile(); number < tiles(p); number += tile_stride(), whose ^= TEAMS - 1) {
     if (whose != team) {
@@ -202,8 +214,13 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
     if (!present) continue;
     if constexpr (STAGED) mbarrier_wait(arrived, parity);
     parity ^= 1;
-    finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, rank, buffer});
+    TileExtremes of_tile;
+    finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, of_tile, rank, buffer});
+    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
+      UNROLLED for (int half = 0; half < 2; ++half)
+        extremes.combine(of_tile.of[block][half], at.row + block * 64 + half * 8 < at.m);
   }
+  extremes.leave_of_warp(to.scratch, block_index() * CONSUMER_WARPS + warp);
   if (thread_index() % 32 == 0) tma_store_wait_read<0>();
 }
 

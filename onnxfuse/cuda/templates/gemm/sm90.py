@@ -119,6 +119,7 @@ def plan(work: GemmSource, tile: GemmTile, arch: Arch) -> LaunchPlan:
         ),
         output_shapes=work.output_shapes,
         tensor_maps=tensor_maps.maps(work, tile, left_rows(size, tile)),
+        extremes=None if work.extremes_of is None else clusters * together * 4 * tile.warpgroups * tile.teams,
     )
 
 

@@ -28,9 +28,11 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
 
     A `long` one triggers its dependent launch late.
     """
+    extremes = work.extremes_of is not None
+    arguments, more = ("scratch", "void* scratch, ") if extremes else ("nullptr", "")
     end = entries.kernel(
-        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, maps, p);\n",
-        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more="TENSOR_MAPS maps",
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op, arguments)}, maps, p);\n",
+        bounds="CLUSTERED_KERNEL(THREADS, TOGETHER)", more=f"{more}TENSOR_MAPS maps",
     )  # fmt: skip
     constants = {
         "THREADS": threads, "TILE_M": tile.m, "TILE_N": tile.n, "TILE_K": work.parts.terms, "CLUSTER": tile.cluster,
@@ -43,10 +45,12 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
-        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n),
+        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
+        "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
     }  # fmt: skip
     middle = (
         result_pointers(work)
+        + _extremes_of(work)
         + _maps_struct(work)
         + _prefetch_maps(work)
         + _read_staged(work)
@@ -95,7 +99,8 @@ SLICES = 4
 def slices(size: GemmProblem, terms: int) -> int:
     """Return how many slices of a step are multiplied: for a group of channels so many that steps end with it.
 
-    A window's channels that fill no more than half of a row are half a step.
+    A window's channels that fill no more than half of a row are half a step: 32 x 56 x 56, 64 channels of 8 bits to 64, 3 x
+    3, 17 us, as a whole step of which half is zeros 30 (H200, 2026-11).
     """
     if size.groups == 1:
         return SLICES // 2 if size.window is not None and 2 * settled(size.channels) <= terms else SLICES
@@ -128,6 +133,12 @@ def _last_slices(size: GemmProblem, terms: int) -> int:
 def part_warps(tile: GemmTile, left_rows: int) -> int:
     """Return the warps with rows of the left factor, whose sums are exchanged."""
     return smaller(4 * tile.warpgroups, -(-left_rows // 16))
+
+
+def _extremes_of(work: GemmSource) -> str:
+    """Return the number of a result of which the extremes are."""
+    number = "0.0f" if work.extremes_of is None else f"result.b{work.extremes_of}"
+    return f"DEVICE float ranged(const Result& result) {{ return {number}; }}\n"
 
 
 def _extra(work: GemmSource) -> int:

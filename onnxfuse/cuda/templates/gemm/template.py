@@ -27,7 +27,7 @@ TEMPLATES = (
             Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,
             Growth.PADDED_ROWS, Growth.JOINED_INPUT,
         }),
-        reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True,
+        reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True, leaves_extremes=True,
         uneven_columns=COLUMNS_BESIDE,
     ),
 )  # fmt: skip

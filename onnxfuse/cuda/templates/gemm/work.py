@@ -69,6 +69,12 @@ class GemmSource:
         prologue = self.parts.prologue
         return () if prologue is None or not prologue.group else strides.divisor(prologue.group, 32)
 
+    @property
+    def extremes_of(self) -> int | None:
+        """The output of the only epilogue's program of which the op asks for the extremes."""
+        wanted, first = self.op.extremes_of, self.parts.epilogues[0].outputs
+        return first.index(wanted) if wanted in first and len(self.parts.epilogues) == 1 else None
+
     @cached_property
     def staged(self) -> int | None:
         """The epilogue input that TMA can load to the location of the first output."""

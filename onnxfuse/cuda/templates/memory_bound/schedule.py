@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from onnxfuse.codegen.emit import lower_movement
 from onnxfuse.codegen.emit.expressions import live_inputs, phases
-from onnxfuse.codegen.emit.source import identifier
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.program import program as ir
 from onnxfuse.codegen.program import unify_axes
@@ -56,14 +55,13 @@ def plan(
     outputs = output_shapes(op, input_shapes)
     if not any(math.prod(s) for s in outputs):
         return launch_plan.nothing(op, outputs)
-    entry = identifier(op.name)
     if phases(built):
         row = _of_kind(RowVariant, variant)
-        launch = reduction.plan(PlanRequest(entry, built, input_shapes, outputs, aligned, arch, row))
+        launch = reduction.plan(PlanRequest(op, built, input_shapes, outputs, aligned, arch, row))
     else:
         make = mapped.plan if built.moves() else dense.plan
         pointwise = _of_kind(PointwiseVariant, variant)
-        launch = make(PlanRequest(entry, built, input_shapes, outputs, aligned, arch, pointwise))
+        launch = make(PlanRequest(op, built, input_shapes, outputs, aligned, arch, pointwise))
     if launch.grid[0] == 0 and any(math.prod(s) for s in outputs):
         raise UnsupportedError("an empty input beside an output that is not empty")
     if launch.grid[0] >= 2**31:

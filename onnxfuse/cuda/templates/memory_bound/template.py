@@ -31,6 +31,6 @@ TEMPLATES = (
             Growth.PROLOGUE, Growth.EPILOGUE, Growth.WHOLE_INPUT, Growth.REDUCTIONS, Growth.TRANSPOSED_INPUT,
             Growth.TRANSPOSED_OUTPUT,
         }),
-        looks_up_rows=True, moves_runs=True,
+        looks_up_rows=True, moves_runs=True, leaves_extremes=True,
     ),
 )  # fmt: skip

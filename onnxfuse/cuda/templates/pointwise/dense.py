@@ -56,7 +56,7 @@ def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
             template("pointwise/pointwise.cu"),
             generated(
                 request.entry,
-                entry_point(request.entry, "pointwise", program, operands, tuning.min_blocks),
+                entry_point(request.entry, "pointwise", request.op, operands, tuning.min_blocks),
             ),
         ),
     )

@@ -59,7 +59,7 @@ def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> 
             generated(entry, tables + dense.around(sources.loads(fetches), sources.stores(tensors))),
             template("pointwise/pointwise.cu"),
             generated(entry, sources.after_tables(fetches, "pointwise") if by_tables else ""),
-            generated(entry, entry_point(entry, work, request.program, tensors, tuning.min_blocks)),
+            generated(entry, entry_point(entry, work, request.op, tensors, tuning.min_blocks)),
         ),
     )
     return LaunchPlan(

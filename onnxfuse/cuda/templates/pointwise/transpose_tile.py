@@ -174,7 +174,7 @@ def plan(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram, tile: 
                 access.pointers(tensors) + dense.around(sources.loads(fetches), sources.stores(tensors), work),
             ),
             template("pointwise/transpose_tile_work.cu"),
-            generated(entry, entry_point(entry, "tiled", request.program, tensors, tuning.min_blocks)),
+            generated(entry, entry_point(entry, "tiled", request.op, tensors, tuning.min_blocks)),
         ),
     )
     blocks = math.prod(lowered.extents) // lowered.extents[inner] // lowered.extents[tile.row] * down * across

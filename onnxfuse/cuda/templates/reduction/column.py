@@ -122,7 +122,7 @@ def plan(work: Reduced) -> LaunchPlan:
             template("reduction/column.cu"),
             generated(
                 entry,
-                entry_point(entry, "column", program, pointers, work.request.tuning.min_blocks, split.cluster),
+                entry_point(entry, "column", work.request.op, pointers, work.request.tuning.min_blocks, split.cluster),
             ),
         ),
     )

@@ -327,7 +327,7 @@ def _kernel(norm: Norm, bits: int, which: str, lanes: int) -> KernelSource:
                 entry_point(
                     entry,
                     work_of,
-                    program,
+                    work.request.op,
                     pointers,
                     work.request.tuning.min_blocks or _blocks(norm),
                     max(1, split.cluster),

@@ -12,6 +12,8 @@
 // An output may lie exactly over an input of the same shape and type: an element that a thread reads and does not own is
 // never used, whatever its owner has made of it by then.
 //
+// EXTREMES: the smallest and the largest element of an output are left for each row.
+//
 // CLUSTER: so many blocks share a row, each with a part of its vectors: few, long rows keep more multiprocessors busy,
 // and rows too long for the registers of one block fit those of several.
 
@@ -39,6 +41,13 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
   }
 }
 
+// The extremes of a row, by its threads.
+DEVICE void leave(const SeenExtremes<true>& extremes, const Pointers& to, bool first, const OuterPlace& at) {
+  const Extremes all = across_row<ROW_THREADS / CLUSTER>(extremes.seen);
+  if (first) write((Extremes*)to.scratch + at.row, all);
+}
+DEVICE void leave(const SeenExtremes<false>&, const Pointers&, bool, const OuterPlace&) {}
+
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
   const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
   const Index index =
@@ -61,17 +70,21 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
 
   Reduced done;
   reduce<0>(held, scalars, thread, at, p, done);
-  if (!live) return;
+  if (!EXTREMES && !live) return;
 
+  SeenExtremes<EXTREMES> extremes;
   UNROLLED for (int i = 0; i < ITEMS; ++i) {
     const Span span = item(i, thread, at, p);
-    if (MASKED || span.present()) {
+    if ((!EXTREMES || live) && (MASKED || span.present())) {
       const Late late = load_late(row, span, at, p);
       Result result[WIDTH];
       UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held[i], late, scalars, w), done);
       store_all(row, result, span, at, p);
+      UNROLLED for (int w = 0; w < WIDTH; ++w)
+        extremes.take(ranged(result[w]), span.owns(w));
     }
   }
-  if (thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
+  leave(extremes, pointers, live && thread == 0, at);
+  if ((!EXTREMES || live) && thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
   leave_together();
 }

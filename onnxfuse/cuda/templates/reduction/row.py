@@ -5,14 +5,14 @@ A row may also consist of several contiguous runs, such as a channel's planes in
 
 import math
 
-from onnxfuse.codegen.emit import expressions
+from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, generated, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.reduction.costs import row as row_costs
 from onnxfuse.cuda.templates.reduction.problem import Reduced
-from onnxfuse.cuda.templates.reduction.row_cpp import around, constants, parameters
+from onnxfuse.cuda.templates.reduction.row_cpp import around, constants, leaves_extremes, parameters
 from onnxfuse.cuda.templates.reduction.row_operands import patterns, refined, with_lookups
 from onnxfuse.cuda.templates.reduction.row_split import share_out
 
@@ -31,22 +31,27 @@ def plan(work: Reduced) -> LaunchPlan:
     threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
 
     entry = request.entry
-    facts = constants(bits, outer, inner, placed, split, threads, row_costs(request.arch).loop_bytes_in_flight)
+    wanted = request.op.extremes_of
+    extremes = leaves_extremes(placed, split, wanted)
+    facts = constants(
+        bits, outer, inner, placed, split, threads, row_costs(request.arch).loop_bytes_in_flight, extremes
+    )
     kernel = KernelSource(
         entry,
         (
             *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, facts + expressions.source(program)),
-            *(template(f) for f in ("include/coordinates.cuh", "include/reduce.cuh", "reduction/row.cuh")),
-            generated(entry, around(placed, split)),
+            *(template(f"include/{name}.cuh") for name in ("coordinates", "reduce", "extremes")),
+            template("reduction/row.cuh"),
+            generated(entry, around(placed, split, wanted if extremes else None)),
             template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),
             generated(
                 entry,
                 entry_point(
                     entry,
                     "row",
-                    program,
-                    operands,
+                    request.op,
+                    (*operands, access.scratch(used=extremes)),
                     tuning.min_blocks or split.min_blocks,
                     split.cluster,
                 ),
@@ -60,4 +65,5 @@ def plan(work: Reduced) -> LaunchPlan:
         shared_bytes=0,
         parameters=parameters(rows, columns, outer, inner, placed, bits),
         output_shapes=request.output_shapes,
+        extremes=rows if extremes else None,
     )

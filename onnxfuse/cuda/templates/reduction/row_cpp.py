@@ -17,6 +17,7 @@ def constants(
     split: RowPartition,
     threads: int,
     in_flight: int,
+    extremes: bool,
 ) -> str:
     """Return the constants of row.cuh and of the core.
 
@@ -29,7 +30,7 @@ def constants(
         "LOOKUPS": max(sum(p.lookup is not None for p in placed), 1),
         "WIDTH": split.width, "ITEMS": split.items, "THREADS": threads, "ROW_THREADS": split.threads,
         "EXACT": split.exact, "SHIFTED": split.shifted, "INNER_ITEMS": split.inner_items, "CLUSTER": split.cluster,
-        "AHEAD": _prefetch(placed, split, in_flight), "ALONG": along,
+        "AHEAD": _prefetch(placed, split, in_flight), "ALONG": along, "EXTREMES": extremes,
     }  # fmt: skip
     return f"using Index = {launch_plan.index_type(bits)};\n" + source.constants(facts)
 
@@ -40,8 +41,18 @@ def _prefetch(placed: tuple[RowOperand, ...], split: RowPartition, in_flight: in
     return max(1, min(4, in_flight // max(item_bytes, 1)))
 
 
-def around(placed: tuple[RowOperand, ...], split: RowPartition) -> str:
-    """Return the code around the core: operands of the row's vectors, loaded early or late, and per-row operands."""
+def leaves_extremes(placed: tuple[RowOperand, ...], split: RowPartition, output: int | None) -> bool:
+    """Return whether the core can leave the extremes of an output of which each row's elements are its own."""
+    return split.items > 0 and any(p.operand.name == f"out{output}" and p.dense for p in placed)
+
+
+def around(placed: tuple[RowOperand, ...], split: RowPartition, extremes_of: int | None) -> str:
+    """Return the code around the core: operands of the row's vectors, loaded early or late, and per-row operands.
+
+    `extremes_of`: the output of which the core leaves the extremes; None: of none.
+    """
+    left = access.scratch(used=extremes_of is not None)
+    value = "0.0f" if extremes_of is None else f"result.b{extremes_of}"
     inputs, outputs = ([p for p in placed if p.operand.is_output is output] for output in (False, True))
     early, late = (
         [p for p in inputs if p.along != "scalar" and split.fetches_late(p) is late] for late in (False, True)
@@ -54,7 +65,8 @@ def around(placed: tuple[RowOperand, ...], split: RowPartition) -> str:
     where = "const OuterPlace& at, const Parameters& p"
     vector = f"const Pointers& row, const Span& span, {where}"
     return "".join((
-        access.pointers(p.operand for p in placed),
+        access.pointers((*(p.operand for p in placed), left)),
+        f"DEVICE float ranged(const Result& result) {{ return {value}; }}\n",
         *(group.hold() for group in (scalars, group_of_row, lates)),
         _pointers_at(placed, split.shifted),
         scalars.load("load_scalars", "const Pointers& row"),

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.cases import attentions, moved, ops, products, rows
@@ -26,7 +27,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import branching
 from onnxfuse.symbolic.branching import smaller
 from onnxfuse.symbolic.recording import ChangingError, DecisionNode, Recording, recorded
-from tests.support.kernels import joined, programs, recurrents
+from tests.support.kernels import dynamic, joined, programs, recurrents
 
 RUNNING = "(x, b) => (y) { a = Constant <value = int64 {-1}> () s = Add(x, b) y = CumSum (s, a) }"
 LAYER = recurrents.Case("LSTM", 256, 100, 8, 256, "bidirectional", states=False)
@@ -38,12 +39,20 @@ def _rows(name: str) -> tuple[FusedOp, Sequence[tuple[int, ...]]]:
     return rows.TEMPLATES[name].op(HALF), rows.TEMPLATES[name].small
 
 
+def _shaped(op: FusedOp, inputs: Sequence[np.ndarray]) -> tuple[FusedOp, Sequence[tuple[int, ...]]]:
+    return op, [x.shape for x in inputs]
+
+
 CASES: dict[str, Callable[[], tuple[FusedOp, Sequence[tuple[int, ...]]]]] = {
     "attention": lambda: (attentions.Case(2, 12, 128, 128).op(), attentions.Case(2, 12, 128, 128).shapes()),
     "attention in float32": lambda: (FLOATS.op(), FLOATS.shapes()),
     "scan": lambda: (ops.op(RUNNING, (HALF,) * 2, (HALF,), "scan"), [(2, 130), (130,)]),
     "recurrent": lambda: (LAYER.op(), LAYER.shapes()),
     "topk": lambda: (rows.topk(8, HALF), [(2, 1000)]),
+    "quantized": lambda: _shaped(*dynamic.alone(dynamic.drawn((2, 128, 768)))),
+    "quantized norm": lambda: _shaped(*dynamic.norm(2, 768)),
+    "quantized product": lambda: _shaped(*dynamic.product(2, 768)),
+    "quantized attention": lambda: _shaped(*dynamic.attention(2, 128, 128)),
     "joined": lambda: joined.case(HALF, 2, (14, 14), 64),
     "convolution": lambda: products.window(HALF, (2, 56, 56, 64), 64, (3, 3), "pads = [1, 1, 1, 1]"),
     "convolution in groups": lambda: products.window(HALF, (2, 1, 49, 768), 768, (1, 128), GROUPS),

@@ -10,7 +10,7 @@ from onnxfuse.fusion.steps.growth import FINISHING, GROWING
 from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import RuleError
 
-STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT}
+STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT, Growth.PRODUCER}
 """What decides where growth begins, before its first step."""
 
 

@@ -55,7 +55,7 @@ def test_rows_are_gathered_and_dequantized_by_the_norm_that_reads_them(form: str
 
 @pytest.mark.parametrize("weights", ["QInt8", "QUInt8"])
 def test_a_model_of_the_tool(weights: str) -> None:
-    """The kernel that gathers the rows finds their range for the product behind them."""
+    """Rows of 8 bits are gathered, and quantized anew by the range of their sums for the product behind them."""
     model = parse(
         "g (int64[N,S] ids) => (float[N,S,32] y) { e = Gather (table, ids) a = Add (e, p) y = MatMul (a, w) }", opset=21
     )
@@ -67,7 +67,7 @@ def test_a_model_of_the_tool(weights: str) -> None:
         quantization.quantize_dynamic(model, path, weight_type=quantization.QuantType[weights])
         quantized = onnx.load(path)
     made, _ = optimize(quantized)
-    assert ops(made)[0].startswith("{Gather DequantizeLinear Add ReduceMax")
+    assert [op.split()[0] for op in ops(made)[:3]] == ["Gather", "{DequantizeLinear", "{ReduceMax"]
     assert_stored_in_8_bits(made)
     fed = inputs()
     before, after = evaluate(quantized, fed)[0], evaluate(made, fed)[0]

@@ -1,0 +1,1 @@
+"""Kernels of dynamic quantization: the range of a value, then its elements in 8 bits."""
