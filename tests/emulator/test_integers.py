@@ -332,7 +332,7 @@ def test_products_of_one_input_have_scales_of_their_own(rows: tuple[int, ...], n
     assert len({e.parameters for e in epilogues}) == 3
     inputs = quantized.three_drawn(shapes)
     plan = cuda.plan(fused, tuple(shapes), True, A100)
-    assert plan.kernel.text.count("math::int_of_shifted_steps(") == 1
+    assert plan.kernel.text.count("math::int_of_near_shifted_steps(") == 1
     for got, wanted in zip(emulate.run(plan, inputs, [np.int8] * 3), quantized.three_wanted(inputs), strict=True):
         assert len(np.unique(wanted)) > 100
         quantized.assert_same_steps(got, wanted)
