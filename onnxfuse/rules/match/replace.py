@@ -278,7 +278,8 @@ def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
         set_attribute(node, "num_outputs", None)
     for index, value in enumerate(node.input):
         dtype = graph.type(value).dtype if value and not node.domain else 0
-        if dtype and not schema.takes(node.op_type, opset, index, dtype):
+        newly = dtype and schema.takes(node.op_type, NEWEST, index, dtype)
+        if newly and not schema.takes(node.op_type, opset, index, dtype):
             return f"{node.op_type} of opset {opset} reads no {element_types.name(dtype)}"
     return _not_in_opset(node.op_type, node.domain, len(node.input), {a.name for a in node.attribute}, opset)
 
