@@ -14,7 +14,7 @@ from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.templates.gemm import few_packed
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.model.fused import FusedOp
@@ -140,12 +140,12 @@ def test_the_strip_by_which_no_multiprocessor_has_more_than_it_must() -> None:
         fused, inputs = packed.case("plain", HALF, (1,), n, Packing(4, 32, k))
         return gemm.chosen(fused, shapes(inputs), H200)
 
-    assert chosen(2048) == Strip(16, 16, 96)  # 128 blocks on 132 multiprocessors
+    assert chosen(2048) == Strip(16, 16, 108)  # 128 blocks on 132 multiprocessors
     assert chosen(12288) == Strip(48, 8, 108)  # 256 blocks
 
 
 @pytest.mark.parametrize("rows", [1, 16])
-@pytest.mark.parametrize("strip", few_packed.STRIPS, ids=str)
+@pytest.mark.parametrize("strip", costs.PACKED_STRIPS, ids=str)
 def test_every_strip_compiles_without_spilling_much(strip: Strip, rows: int) -> None:
     """Two blocks share the registers of a multiprocessor."""
     fused, inputs = packed.case("plain", HALF, (rows,), 2048, Packing(4, 32, 2048))

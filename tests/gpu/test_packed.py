@@ -7,7 +7,7 @@ from bench.cases import ops, packed
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from bench.cases.packed import BODIES, shapes
 from onnxfuse import cuda
-from onnxfuse.cuda.templates.gemm import costs, few_packed
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.support.errors import NoPlanError
 from onnxfuse.symbolic.packing import Packing
@@ -63,7 +63,7 @@ def test_every_body(body: str, rows: tuple[int, ...]) -> None:
     check(body, HALF, rows, 392, Packing(4, 32, 1408), "packed")
 
 
-@pytest.mark.parametrize("strip", few_packed.STRIPS, ids=str)
+@pytest.mark.parametrize("strip", costs.PACKED_STRIPS, ids=str)
 @pytest.mark.parametrize("rows", [1, 8, 16])
 def test_every_strip(strip: Strip, rows: int) -> None:
     check("plain", HALF, (rows,), 1000, Packing(4, 32, 5632), "none", GemmVariant(strip=strip))

@@ -19,7 +19,7 @@ from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
-from onnxfuse.ops.registry import MICROSOFT
+from onnxfuse.ops.registry import MICROSOFT, Trait
 from onnxfuse.passes.quantization.weights import FLOATS, dequantizing
 from onnxfuse.symbolic.packing import Packing
 
@@ -51,7 +51,7 @@ def pack_weights(graph: Graph) -> bool:
     for node in list(graph.nodes):
         if node.domain == MICROSOFT and node.op == ops.MatMulNBits:
             changed |= _reshape_parameters(graph, node)
-        elif not node.domain and node.op in (ops.MatMul, ops.Gemm):
+        elif not node.domain and node.has(Trait.MATRIX_PRODUCT):
             changed |= _pack(graph, node, packed)
     if changed:
         graph.eliminate_dead_code()

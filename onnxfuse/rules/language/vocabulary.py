@@ -16,6 +16,7 @@ from onnxfuse.graph.constant_folding import FEW
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.index_facts import in_order
 from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
+from onnxfuse.model import schema
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Bound, Match, array_of
 from onnxfuse.shapes.extents import reshape_target
@@ -84,6 +85,13 @@ def _read_by(graph: Graph, match: Match, name: str, op: str) -> Cause | None:
     readers = graph.readers(value) if isinstance(value, str) else []
     alone = bool(readers) and all(r.op == op and not r.domain for r in readers)
     return None if alone else Cause("readers", _shown(match, name), wanted=op)
+
+
+def _refused_by(graph: Graph, match: Match, name: str, op: str) -> Cause | None:
+    value = match.values[name]
+    dtype = graph.type(value).dtype if isinstance(value, str) else 0
+    refused = dtype and not schema.takes(op, graph.opset, 0, dtype)
+    return None if refused else Cause("taken", _shown(match, name), wanted=op)
 
 
 def _let_go(graph: Graph, match: Match, name: str) -> Cause | None:
@@ -202,6 +210,9 @@ TESTS: dict[str, VocabularyEntry] = {
     "output": VocabularyEntry(_output, ("value",), "output(y): it is an output of the graph"),
     "read_by": VocabularyEntry(
         _read_by, ("value", "operator"), "read_by(y, Reshape): nodes read it, and each of them is a Reshape"
+    ),
+    "refused_by": VocabularyEntry(
+        _refused_by, ("value", "operator"), "refused_by(x, Pad): no Pad of the model's opset reads its element type"
     ),
     "let_go": VocabularyEntry(
         _let_go, ("value",), "let_go(w): a constant that nothing else reads, which leaves the file with its reader"

@@ -40,6 +40,7 @@ TEXTS = {
     "inexact": "the type of '{wanted}' is not known to have every number that that of '{subject}' has",
     "no output": "'{subject}' is no output of the graph",
     "readers": "'{subject}' is not read by {wanted} alone",
+    "taken": "{wanted} may read the element type of '{subject}' in the model's operator set",
     "not let go": "'{subject}' is no constant that nothing else reads",
 }
 """Message of each kind. Other kinds (no kernel, too little, slower, ...) carry their own text."""
@@ -55,7 +56,7 @@ SPELLINGS = frozenset({
 
 CONDITIONS = COMPARED | {
     "label", "rank", "extent", "excluded", "finite", "counted", "quantized", "not constant", "none of", "inexact",
-    "no output", "readers", "not let go",
+    "no output", "readers", "taken", "not let go",
 }  # fmt: skip
 """Kinds that come from a rule's conditions."""
 

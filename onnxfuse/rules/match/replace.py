@@ -24,6 +24,7 @@ from onnxfuse.shapes.size_bounds import result_elements
 from onnxfuse.shapes.types import ValueType, type_of, value_info
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError
+from onnxfuse.symbolic import element_types
 
 FOLDED = 1 << 16
 """Maximum elements of a constant that `to` may compute from anything it reads; more if the match has larger ones."""
@@ -275,6 +276,11 @@ def _write_as_of(node: NodeProto, graph: Graph) -> str | None:
         del node.input[-1]
     if node.op_type == ops.Split and "num_outputs" not in old.attributes:
         set_attribute(node, "num_outputs", None)
+    for index, value in enumerate(node.input):
+        dtype = graph.type(value).dtype if value and not node.domain else 0
+        newly = dtype and schema.takes(node.op_type, NEWEST, index, dtype)
+        if newly and not schema.takes(node.op_type, opset, index, dtype):
+            return f"{node.op_type} of opset {opset} reads no {element_types.name(dtype)}"
     return _not_in_opset(node.op_type, node.domain, len(node.input), {a.name for a in node.attribute}, opset)
 
 

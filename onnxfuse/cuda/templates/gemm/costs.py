@@ -7,7 +7,7 @@ from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.tables import ClockTime, InstructionSpeed, InstructionTime, ProductTime
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.templates.gemm.body import Anatomy
-from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
+from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, Strip
 
 
 @dataclass(frozen=True)
@@ -123,3 +123,31 @@ class PrologueCosts:
 def prologue(arch: Arch) -> PrologueCosts:
     """Return the costs of computed left factors on an architecture."""
     return tables.section(arch.name, "gemm.prologue", PrologueCosts)
+
+
+# ---- right factors in few bits
+
+
+PACKED_ROWS = (8, 16)
+"""Rows that a block computes, for few rows: one or two columns of fragments."""
+LINES = (64, 32, 16)
+"""Bytes of a column's numbers in a step of a warp, for few rows: the most of which its terms are a multiple."""
+PIECE = 16
+"""Bytes of the numbers that have one scale at least: those that a copy brings."""
+RING = 108
+"""Kilobytes in flight per block, of which two share the memory of a multiprocessor."""
+RESIDENT_THREADS = 512
+"""Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
+PACKED_STRIPS = (
+    *(Strip(columns, ring=RING) for columns in (16, 32, 48, 64)),
+    *(Strip(columns, 16, RING) for columns in (16, 32)),
+)
+"""Strips for few rows. 1x12288x4096 of 4 bits, blocks of 32: 48 columns 11.2 us, 64 13.3, 32 14.1, 16 15.4;
+1x2048x5632: 16 by 16 warps 5.7, by 8 7.5 (H200, 2026-11, by smaller rings)."""
+UNPACKING = 2
+"""Warpgroups that make elements of a tile's numbers on Hopper. Of one, 512x12288x4096 took 134 us: 1100 clocks for each
+step of 128 columns, of which the products take 490 (H200, 2026-11)."""
+PACKED_RUN = 32
+"""Terms of which a thread makes elements at once, all of one block."""
+KEPT_REGISTERS = (24, 96)
+"""Registers of a thread of the producers, and of a warpgroup that computes part of a factor: as in sm90.cuh."""

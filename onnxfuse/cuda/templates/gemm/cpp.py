@@ -11,8 +11,9 @@ from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic.packing import WIDTHS
 
-PAIRED_BITS = (4, 8)
+PAIRED_BITS = WIDTHS[1:]
 """Bits of the numbers of which instructions for pairs of 16-bit elements make such."""
 
 

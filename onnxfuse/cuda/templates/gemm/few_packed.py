@@ -4,6 +4,7 @@ from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.gemm import costs, few
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
@@ -11,25 +12,6 @@ from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.packing import Packing
 
 FACTORS = (FLOAT16, BFLOAT16)
-ROWS = (8, 16)
-"""Rows that a block computes: one or two columns of fragments."""
-LINES = (64, 32, 16)
-"""Bytes of a column's numbers in a step of a warp: the most of which its terms are a multiple."""
-PIECE = 16
-"""Bytes of the numbers that have one scale at least: those that a copy brings."""
-LEAST_STAGES = 3
-"""Minimum stages of a warp's ring, if its share has more steps than one: one multiplied, one free, one in flight."""
-PADDING = 8
-"""Padding between the rows of sums in shared memory, in columns."""
-STRIPS = (
-    Strip(16, 8, 64), Strip(32, 8, 92), Strip(48, 8, 108), Strip(64, 8, 108), Strip(16, 16, 96), Strip(32, 16, 96),
-)  # fmt: skip
-RESIDENT_THREADS = 512
-"""Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
-MOST_COLUMNS = 64
-"""Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
-WIDTH = 2
-"""Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 
 
 def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
@@ -45,16 +27,16 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
     ):
         return False
     packing = parts.packed.packing
-    if packing.bits not in gemm_cpp.PAIRED_BITS or packing.block * packing.bits // 8 < PIECE:
+    if packing.bits not in gemm_cpp.PAIRED_BITS or packing.block * packing.bits // 8 < costs.PIECE:
         return False
-    if size.m > ROWS[-1] or 0 in (size.m, *size.widths):
+    if size.m > costs.PACKED_ROWS[-1] or 0 in (size.m, *size.widths):
         return False
     return gcd(8, size.pitch, *size.widths) == 8 and bool(fitting(work, arch))
 
 
 def _line(packing: Packing) -> int:
     """Return the bytes of a column's numbers in a step of a warp."""
-    return next(line for line in LINES if packing.terms * packing.bits // 8 % line == 0)
+    return next(line for line in costs.LINES if packing.terms * packing.bits // 8 % line == 0)
 
 
 def _terms(packing: Packing) -> int:
@@ -69,15 +51,15 @@ def _packing(work: GemmSource) -> Packing:
 
 
 def _rows(work: GemmSource) -> int:
-    return ROWS[0] if work.size.m <= ROWS[0] else ROWS[1]
+    return costs.PACKED_ROWS[0] if work.size.m <= costs.PACKED_ROWS[0] else costs.PACKED_ROWS[1]
 
 
 def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     """Return the strips that fit, the narrowest first."""
     return [
         strip
-        for strip in STRIPS
-        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+        for strip in costs.PACKED_STRIPS
+        if strip.columns * work.first_operand <= few.MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
     ]
 
 
@@ -91,7 +73,7 @@ def choose(work: GemmSource, arch: Arch) -> Strip:
         return -(-work.size.across(strip.columns) // arch.sm_count) * strip.columns
 
     def shares(strip: Strip) -> bool:
-        return (strip.threads < RESIDENT_THREADS) == (work.size.across(strip.columns) > arch.sm_count)
+        return (strip.threads < costs.RESIDENT_THREADS) == (work.size.across(strip.columns) > arch.sm_count)
 
     best = least(reversed(fitting(work, arch)), columns, shares)
     return fitting(work, arch)[0] if best is None else best
@@ -108,7 +90,7 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 def _stages(work: GemmSource, strip: Strip) -> int:
     """Return the stages of a warp's ring: as many as its share has steps, or as the ring holds."""
-    held = max(LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+    held = max(few.LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
     return min(_steps(work, strip) + 1, held)
 
 
@@ -118,7 +100,7 @@ def _steps(work: GemmSource, strip: Strip) -> int:
 
 def _shared_bytes(work: GemmSource, strip: Strip) -> int:
     """Return the bytes of the rings, or of the sums that reuse their memory."""
-    sums = strip.warps * work.first_operand * _rows(work) * (strip.columns + PADDING) * 4
+    sums = strip.warps * work.first_operand * _rows(work) * (strip.columns + few.PADDING) * 4
     return max(_stages(work, strip) * _step_bytes(work, strip), sums)
 
 
@@ -130,9 +112,9 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _rows(work),
         _stages(work, strip),
         _shared_bytes(work, strip),
-        gcd(WIDTH, *(s.width for s in work.stored)),
+        gcd(few.WIDTH, *(s.width for s in work.stored)),
         _line(_packing(work)),
-        RESIDENT_THREADS // strip.threads,
+        costs.RESIDENT_THREADS // strip.threads,
         all(i in work.op.constants for product in work.parts.products for i in product.weights),
     )
     return LaunchPlan(

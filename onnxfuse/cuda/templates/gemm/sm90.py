@@ -11,8 +11,8 @@ from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.gemm import costs, prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
-from onnxfuse.cuda.templates.gemm import prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
 from onnxfuse.cuda.templates.gemm.costs import TileCost, wgmma
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
@@ -23,8 +23,6 @@ from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 SHARED_LIMIT = SM_90A.shared_bytes
-PACKED_RUN = 32
-"""Terms of which a thread makes elements at once, all of one block."""
 
 
 def takes(work: GemmSource, arch: Arch) -> bool:
@@ -66,7 +64,7 @@ def _unpacks(parts: Anatomy) -> bool:
     packing = parts.packed.packing
     return (
         packing.bits in gemm_cpp.PAIRED_BITS
-        and packing.block >= PACKED_RUN
+        and packing.block >= costs.PACKED_RUN
         and parts.factors in (FLOAT16, BFLOAT16)
         and parts.prologue is None
     )
@@ -132,10 +130,6 @@ def _threads(parts: Anatomy, tile: GemmTile) -> int:
     return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computers(parts))
 
 
-KEPT_REGISTERS = (24, 96)
-"""Registers of a thread of the producers, and of a warpgroup that computes part of a factor: as in sm90.cuh."""
-
-
 def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
     """Return whether a product of so many columns fits the registers available per thread at launch, and all sums
     those that the producers leave."""
@@ -143,7 +137,7 @@ def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
     launched = limits.REGISTERS // threads // 8 * 8
     if not computers:
         return True
-    left = threads * launched - 128 * (KEPT_REGISTERS[0] + computers * KEPT_REGISTERS[1])
+    left = threads * launched - 128 * (costs.KEPT_REGISTERS[0] + computers * costs.KEPT_REGISTERS[1])
     sums = tile.m // (64 * tile.warpgroups) * columns // 2
     return columns // 2 + PRODUCT_REGISTERS <= launched and (
         computers == 1 or sums + PRODUCT_REGISTERS <= left // (128 * tile.warpgroups * tile.teams)

@@ -4,7 +4,7 @@ from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, HOPPER, WARP_SPECIALIZED, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
-from onnxfuse.cuda.templates.gemm import prologue_cpp
+from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers, right_factors
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
@@ -99,8 +99,8 @@ SLICES = 4
 def slices(size: GemmProblem, terms: int) -> int:
     """Return how many slices of a step are multiplied: for a group of channels so many that steps end with it.
 
-    A window's channels that fill no more than half of a row are half a step: 32 x 56 x 56, 64 channels of 8 bits to 64, 3 x
-    3, 17 us, as a whole step of which half is zeros 30 (H200, 2026-11).
+    A window's channels that fill no more than half of a row are half a step: 32 x 56 x 56, 64 channels of 8 bits to 64,
+    3 x 3, 17 us, as a whole step of which half is zeros 30 (H200, 2026-11).
     """
     if size.groups == 1:
         return SLICES // 2 if size.window is not None and 2 * settled(size.channels) <= terms else SLICES
@@ -188,13 +188,9 @@ def _load_right(work: GemmSource) -> str:
     )
 
 
-UNPACKING = 2
-"""Warpgroups that make elements of a right factor's numbers of few bits."""
-
-
 def computers(parts: Anatomy) -> int:
     """Return the warpgroups that compute the left factor, the low parts of the right one, or that from few bits."""
-    return UNPACKING if parts.packed is not None else int(parts.prologue is not None or parts.precise)
+    return costs.UNPACKING if parts.packed is not None else int(parts.prologue is not None or parts.precise)
 
 
 def _maps_struct(work: GemmSource) -> str:

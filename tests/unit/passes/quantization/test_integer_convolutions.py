@@ -83,12 +83,22 @@ def test_a_layer(window: str, weights: str) -> None:
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize(("shape", "group"), [((8, 3, 3, 3), 1), ((16, 1, 3, 3), 16), ((5, 16, 1, 1), 1)])
-def test_what_no_kernel_of_integers_takes_is_convolved_as_numbers(
-    shape: tuple[int, ...], group: int, weights: str
-) -> None:
-    """The first layer of a network, a depthwise one, one of few filters: the same sums, exactly."""
-    model = layer(weights, shape, group=group, pads=[1, 0, 1, 0] if shape[-1] > 1 else [0] * 4)
+@pytest.mark.parametrize(("shape", "group"), [((8, 3, 3, 3), 1), ((16, 1, 3, 3), 16)], ids=["first", "depthwise"])
+def test_few_channels(shape: tuple[int, ...], group: int, weights: str) -> None:
+    """The first layer of a network and a depthwise one have kernels of integers, too, but for weights whose zero point
+    takes the sums over each window."""
+    model = layer(weights, shape, group=group, pads=[1, 0, 1, 0])
+    made, _ = optimize(model)
+    found = ops(made)
+    assert not {"ConvInteger", "DynamicQuantizeLinear"} & {*found}
+    assert any("ConvInteger" in op for op in found) == (weights != "uint8 around 117")
+    assert_same(model, made, (6, 7))
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_what_no_kernel_of_integers_takes_is_convolved_as_numbers(weights: str) -> None:
+    """One of few filters: the same sums, exactly."""
+    model = layer(weights, (5, 16, 1, 1), group=1, pads=[0] * 4)
     made, _ = optimize(model)
     assert not any("ConvInteger" in op or op == "DynamicQuantizeLinear" for op in ops(made))
     assert_same(model, made, (6, 7))

@@ -10,7 +10,7 @@ LEFT = {
     "MatMulInteger": ("(uint8[2,16] x, uint8[16,8] w) => (int32[2,8] y)", "", "y = MatMulInteger (x, w)", "constant"),
     "MatMulInteger of odd sizes": (
         "(uint8[2,2] x) => (int32[2,3] y)", "<int8[2,3] w = {1,2,3,4,5,6}>", "y = MatMulInteger (x, w)",
-        "dim(w, 0) % 16 is 2",
+        "dim(w, 0) % 8 is 2",
     ),
     "ConvInteger": (
         "(uint8[1,16,4,4] x, int8[8,16,1,1] w) => (int32[1,8,4,4] y)", "", "y = ConvInteger (x, w)",

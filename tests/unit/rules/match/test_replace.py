@@ -332,3 +332,26 @@ def test_what_its_operator_set_cannot_say_is_refused(tmp_path: Path) -> None:
         report = pipeline.run(model, rule_file.load(tmp_path))
         found[opset] = [*(near.refusal.reason for near in report.near), *("applied" for _ in report.applied)]
     assert found == {17: ["ReduceMean of opset 17 cannot compute its axes"], 18: ["applied"]}
+
+
+PADDED = """
+summary = "Pads one of two equal operands by nothing."
+[[rewrite]]
+from = '''(x) => (y) { y = Concat <axis = 0> (x, x) }'''
+to = '''(x) => (y) {
+  ends = Constant <value_ints = [0,0,0,0]> ()
+  p = Pad (x, ends)
+  y = Concat <axis = 0> (p, x)
+}'''
+"""
+
+
+def test_what_its_operator_set_does_not_read_is_refused(tmp_path: Path) -> None:
+    """Integers are padded from operator set 11 on."""
+    (tmp_path / "padded.toml").write_text(PADDED)
+    text = "g (uint8[2,3] x) => (uint8[4,3] y) { y = Concat <axis = 0> (x, x) }"
+    found = {}
+    for opset in (10, 11):
+        report = pipeline.run(parse(text, opset), rule_file.load(tmp_path))
+        found[opset] = "applied" if report.applied else report.near[0].refusal.reason
+    assert found == {10: "Pad of opset 10 reads no UINT8", 11: "applied"}
