@@ -43,7 +43,8 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Segment]:
 
     A window is as small as the shared names allow: from one node of the fused model back to the nearest shared values.
     What the fused model's nodes compute on the way, in whatever form, the original's compute, too: where the one rounds
-    to integers and the other is given them, both would not begin with the same. Windows whose nodes and weights are equal in both models are omitted.
+    to integers and the other is given them, both would not begin with the same. Windows whose nodes and weights are
+    equal in both models are omitted.
     """
     ours, theirs = _Producers(original), _Producers(fused)
     shared = {v for v in ours.values & theirs.values if _same_type(ours.types.get(v), theirs.types.get(v))}
