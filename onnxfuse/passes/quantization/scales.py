@@ -3,7 +3,7 @@
 - ONNX tells one scale from one for each index of an axis by the scale's shape. Here a node that is known to have one
   scale, which computes elementwise, has a scalar for it and neither `axis` nor `block_size`; any other node has the
   axis, counted from the front.
-- A zero point of zeros is left out of a DequantizeLinear.
+- A zero point of zeros is left out of a DequantizeLinear; `written_zero_points` writes it for the file.
 - A vector of constants, such as a bias, is dequantized: the numbers are as few.
 """
 
