@@ -46,7 +46,7 @@ from onnxfuse.passes.quantization.readers import dequantize_for_each_reader
 from onnxfuse.passes.quantization.scales import quantization_scales
 from onnxfuse.passes.quantization.standard_operators import standard_operators
 from onnxfuse.passes.quantization.weights import dequantize_weights, quantize_weights
-from onnxfuse.passes.quantization.zero_points import zero_zero_points
+from onnxfuse.passes.quantization.zero_points import written_zero_points, zero_zero_points
 from onnxfuse.passes.shapes import declared_extents
 from onnxfuse.passes.shapes.constant_expand_targets import constant_expand_targets
 from onnxfuse.passes.shapes.constant_resizes import constant_resizes
@@ -201,7 +201,7 @@ LAYOUT = Phase(
     ),
 )
 
-FUSE = Phase("fuse", (fuse, common_subexpressions, explain_left_integers))
+FUSE = Phase("fuse", (written_zero_points, fuse, common_subexpressions, explain_left_integers))
 
 ATTACH = Phase("attach bodies", (attach_bodies, revert_unproven_ops))
 

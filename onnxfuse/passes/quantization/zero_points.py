@@ -8,13 +8,14 @@ product needs no sums of columns, and a convolution pads with what the copy engi
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.model.derived_names import SHIFTED
+from onnxfuse.ops.quantize import INTEGER_RANGES
 
 OTHER: Mapping[int, tuple[int, type[np.integer], int]] = {
     TensorProto.INT8: (-128, np.uint8, 128), TensorProto.UINT8: (128, np.int8, -128),
@@ -26,6 +27,29 @@ OTHER: Mapping[int, tuple[int, type[np.integer], int]] = {
 def zero_zero_points(graph: Graph) -> bool:
     """Writes quantized values in the 8-bit type in which their zero point is 0."""
     return rewrite_each(graph, {ops.QuantizeLinear: _activation, ops.DequantizeLinear: _weight})
+
+
+@graph_pass
+def written_zero_points(graph: Graph) -> bool:
+    """Writes the zero point of a DequantizeLinear of other numbers than uint8, although it is 0.
+
+    ONNX Runtime moves one of a single scale past a Transpose or a Reshape, and gives the QuantizeLinear that it adds
+    there the same inputs. Without a zero point that one gives uint8, so that numbers below 0 become 0, or the session
+    is refused (1.31.1 below operator set 21: https://github.com/microsoft/onnxruntime/issues/27845).
+    """
+    return rewrite_each(graph, {ops.DequantizeLinear: _written})
+
+
+def _written(node: Node, to: Rewriter) -> bool:
+    graph, value = to.graph, node.inputs[0]
+    dtype = graph.type(value).dtype
+    if any(node.inputs[2:]) or dtype == TensorProto.UINT8 or dtype not in INTEGER_RANGES:
+        return False
+    if graph.type(node.inputs[1]).rank != 0:
+        return False
+    zero = np.zeros((), helper.tensor_dtype_to_np_dtype(dtype))
+    to.copy(node, {2: to.constant(f"{value}.zero", zero)})
+    return True
 
 
 def _activation(node: Node, to: Rewriter) -> bool:

@@ -14,6 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import bodies, captured
+from onnxfuse.model.derived_names import original_name
 from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
 from onnxfuse.shapes.inference import infer
@@ -41,7 +42,8 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Segment]:
     """Return the windows in which the models differ, in the order in which the fused model computes them.
 
     A window is as small as the shared names allow: from one node of the fused model back to the nearest shared values.
-    Windows whose nodes and weights are equal in both models are omitted.
+    What the fused model's nodes compute on the way, in whatever form, the original's compute, too: where the one rounds
+    to integers and the other is given them, both would not begin with the same. Windows whose nodes and weights are equal in both models are omitted.
     """
     ours, theirs = _Producers(original), _Producers(fused)
     shared = {v for v in ours.values & theirs.values if _same_type(ours.types.get(v), theirs.types.get(v))}
@@ -52,7 +54,8 @@ def windows(original: ModelProto, fused: ModelProto) -> list[Segment]:
             continue
         cuts = shared - set(outputs)
         mine, read_here = theirs.cone(outputs, cuts)
-        original_nodes, read_there = ours.cone(outputs, cuts)
+        inside = {original_name(o)[0] for n in mine for o in theirs.nodes[n].output} - read_here
+        original_nodes, read_there = ours.cone(outputs, cuts - inside)
         if ours.identity(original_nodes) != theirs.identity(mine):
             segments.append(Segment(tuple(sorted(read_here | read_there)), outputs, tuple(original_nodes), tuple(mine)))
     return segments

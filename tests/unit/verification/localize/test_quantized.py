@@ -168,6 +168,33 @@ def test_a_node_that_is_there_for_some_of_its_outputs_computes_the_others_under_
     assert (found.shape, found.max()) == (x.shape, 255), "by its own scale, not by the one that is fed"
 
 
+def test_both_round_what_one_of_them_rounds() -> None:
+    """The fused kernel computes integers for others, and what it makes of them: the original is not given them."""
+    constants = "<float s = {0.5}, int8 z = {3}>"
+    original = parse(
+        f"""g (float[1,4,4,4] x) => (int8[1,4,4,4] q, float[1,4,4,4] y) {constants} {{
+  q = QuantizeLinear (x, s, z)
+  d = DequantizeLinear (q, s, z)
+  y = Neg (d)
+}}"""
+    )
+    fused = parse(
+        f"""g (float[1,4,4,4] x) => (int8[1,4,4,4] q, float[1,4,4,4] y) {constants} {{
+  t = Transpose <perm = [0,2,3,1]> (x)
+  qnhwc = QuantizeLinear (t, s, z)
+  q = Transpose <perm = [0,3,1,2]> (qnhwc)
+  dnhwc_1 = DequantizeLinear (qnhwc, s, z)
+  e = Neg (dnhwc_1)
+  y = Transpose <perm = [0,3,1,2]> (e)
+}}"""
+    )
+    forms = {"qnhwc": "q.nhwc", "dnhwc_1": "d.nhwc_1"}
+    for node in fused.graph.node:
+        node.input[:], node.output[:] = ([forms.get(v, v) for v in values] for values in (node.input, node.output))
+    window = next(w for w in windows(original, fused) if w.outputs == ("y",))
+    assert (window.inputs, window.original) == (("x",), (0, 1, 2))
+
+
 def test_a_wrong_rewrite_is_a_mismatch() -> None:
     """Another operator in place of a Relu: the parts around it are right."""
     original = quantized_models.static(
