@@ -18,6 +18,7 @@ class LibraryCosts:
     computed_terms: int
     joined_filters: int
     joined_places: int
+    packed_rows: int
     joined_image: int
     conv_channels: int
     conv_channels_float16: int

@@ -124,7 +124,7 @@ def with_forms(
     candidates = {
         name: op for name, op in ops_by_name.items() if op.library is not None and refusals.get(name, "") is not None
     }
-    candidates |= {name: op for name, op in ops_by_name.items() if refusals[name] is None and _reads_body(op)}
+    candidates |= {name: op for name, op in ops_by_name.items() if _reads_body(op) and refusals[name] is None}
     for name, realized in _realized(model, candidates, rules, path).items():
         if ops_by_name[name].library is None:
             ops[name] = replace(ops[name], open_length=_is_open(realized))

@@ -204,12 +204,22 @@ def result(name: str, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
     return np.asarray(found)
 
 
+SCALE = np.full((), 0.5, np.float32)
+OTHERS: dict[str, tuple[tuple[np.ndarray, ...], dict[str, Any]]] = {
+    "Cast": ((), {"to": TensorProto.FLOAT16}),
+    "QuantizeLinear": ((SCALE, np.full((), 7, np.uint8)), {}),
+    "DequantizeLinear": ((SCALE, np.full((), 7, np.int8)), {}),
+}
+"""Operands and attributes without which an operator is none."""
+
+
 @pytest.mark.parametrize("name", sorted(ops.named(Trait.FINITE_FROM_ZERO)))
 def test_zeros_stay_finite(name: str) -> None:
-    """However often it is applied, with its default attributes; the shape is the input's."""
-    x = np.zeros((2, 3), np.float32)
+    """However often it is applied, with its default attributes where it has them; the shape is the input's."""
+    others, attributes = OTHERS.get(name, ((), {}))
+    x = np.zeros((2, 3), np.int8 if name == ops.DequantizeLinear else np.float32)
     for _ in range(8):
-        x = result(name, x)
+        x = result(name, x, *others, **attributes).astype(x.dtype)
         assert x.shape == (2, 3)
         assert np.isfinite(x).all()
 

@@ -319,7 +319,7 @@ def test_ci_holds_what_stays(big: Path, onnxfuse_command: Command) -> None:  # n
     (big / "onnxfuse.lock").write_text((big / "onnxfuse.lock").read_text().replace('"Abs root"', '"Abs other"'))
     result = onnxfuse_command("ci")
     assert result.code == 4
-    assert "Abs root of lower precision" in result.out
+    assert "big: regressed: precision of Abs root: float16 -> float32" in result.out
     (big / "onnxfuse.toml").write_text(config.replace("float16", "half"))
     assert "precision is 'half', expected one of float16, bfloat16, mixed" in onnxfuse_command("ci").err
 

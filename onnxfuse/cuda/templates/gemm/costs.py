@@ -134,19 +134,18 @@ LINES = (64, 32, 16)
 """Bytes of a column's numbers in a step of a warp, for few rows: the most of which its terms are a multiple."""
 PIECE = 16
 """Bytes of the numbers that have one scale at least: those that a copy brings."""
-RING = 108
-"""Kilobytes in flight per block, of which two share the memory of a multiprocessor."""
 RESIDENT_THREADS = 512
 """Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
 PACKED_STRIPS = (
-    *(Strip(columns, ring=RING) for columns in (16, 32, 48, 64)),
-    *(Strip(columns, 16, RING) for columns in (16, 32)),
+    *(Strip(columns, ring=84) for columns in (16, 32, 48, 64)),
+    *(Strip(columns, 16, 96) for columns in (16, 32)),
 )
-"""Strips for few rows. 1x12288x4096 of 4 bits, blocks of 32: 48 columns 11.2 us, 64 13.3, 32 14.1, 16 15.4;
-1x2048x5632: 16 by 16 warps 5.7, by 8 7.5 (H200, 2026-11, by smaller rings)."""
+"""Strips for few rows, with kilobytes in flight for each block. Of 4 bits, blocks of 32: 1x12288x4096 takes 48 columns 12.4 us,
+32 12.6, 64 13.5, 16 14.3, 16 rows 16.0, 17.3; with 108 kilobytes in place of 84 12.8 and 18.9. 1x2048x5632 takes 16 columns
+by 16 warps 4.9, by 8 5.9 (H200, 2026-11)."""
 UNPACKING = 2
-"""Warpgroups that make elements of a tile's numbers on Hopper. Of one, 512x12288x4096 took 134 us: 1100 clocks for each
-step of 128 columns, of which the products take 490 (H200, 2026-11)."""
+"""Warpgroups that make elements of a tile's numbers on Hopper. 512x12288x4096 takes 134 us by two and
+by one, of 192 columns 126 by one (H200, 2026-11)."""
 PACKED_RUN = 32
 """Terms of which a thread makes elements at once, all of one block."""
 KEPT_REGISTERS = (24, 96)
