@@ -140,9 +140,9 @@ PACKED_STRIPS = (
     *(Strip(columns, ring=84) for columns in (16, 32, 48, 64)),
     *(Strip(columns, 16, 96) for columns in (16, 32)),
 )
-"""Strips for few rows, with kilobytes in flight for each block. Of 4 bits, blocks of 32: 1x12288x4096 takes 48 columns 12.4 us,
-32 12.6, 64 13.5, 16 14.3, 16 rows 16.0, 17.3; with 108 kilobytes in place of 84 12.8 and 18.9. 1x2048x5632 takes 16 columns
-by 16 warps 4.9, by 8 5.9 (H200, 2026-11)."""
+"""Strips for few rows, with kilobytes in flight for each block. Of 4 bits, blocks of 32: 1x12288x4096 takes 48 columns
+12.4 us, 32 12.6, 64 13.5, 16 14.3; 16 rows 48 columns 16.0, 32 17.3. With 108 kilobytes in place of 84 they take 12.8
+and 18.9. 1x2048x5632 takes 16 columns by 16 warps 4.9, by 8 5.9 (H200, 2026-11)."""
 UNPACKING = 2
 """Warpgroups that make elements of a tile's numbers on Hopper. 512x12288x4096 takes 134 us by two and
 by one, of 192 columns 126 by one (H200, 2026-11)."""

@@ -51,8 +51,8 @@ def test_a_step_that_the_template_does_not_allow_is_told(tmp_path: Path, templat
 
 
 OTHER_WORDS = {"pointwise", "concat", "library", "row", "attention", "depthwise"}
-"""Names of templates that mean something else, too: words of rules, a form of an op, a constant of the layout, functions
-of the library in its times."""
+"""Names of templates that mean something else, too: words of rules, a form of an op, a constant of the layout,
+functions of the library in its times."""
 
 
 @pytest.mark.parametrize("name", sorted(set(cuda.TEMPLATES) - OTHER_WORDS))

@@ -51,7 +51,8 @@ g (float[2,3,10,10] image, float[N,40,16] words, float8e4m3fn[N,16] small)
 }}"""
 SENTENCE = (
     "quantized: 3 of 5 products and convolutions in 8 bits; 2 stay floating-point: MatMul scored (both factors are "
-    "computed), MatMul float8 (dtype(x) is float8e4m3fn); 1 of their weights is dequantized once, when the model is optimized"
+    "computed), MatMul float8 (dtype(x) is float8e4m3fn); 1 of their weights is dequantized once, when the model is "
+    "optimized"
 )
 W = f"<int8[16,16] w = {{{eights(16, 16)}}}, float s = {{0.1}}> {{ b = DequantizeLinear (w, s)"
 F = f"<int8[16,16,1,1] w = {{{eights(16, 16)}}}, float s = {{0.1}}> {{ b = DequantizeLinear (w, s)"
