@@ -17,7 +17,7 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.model.fused import FusedOp
 from tests.cli.conftest import Command, folder, onnxfuse_command
 from tests.emulator import emulate
-from tests.support.kernels import generals, recurrents
+from tests.support.kernels import dynamic, generals, recurrents
 from tests.support.page_runner import run
 
 __all__ = ["folder", "onnxfuse_command"]
@@ -34,6 +34,8 @@ def bodies() -> dict[str, tuple[FusedOp, generals.Shapes]]:
     for op, shapes in generals.cases().values():
         first.setdefault(op.template, (op, tuple(map(tuple, shapes))))
     own = {"attention": (ATTENTION.op(), shapes_of(ATTENTION)), "recurrent": (LSTM.op(), shapes_of(LSTM))}
+    for op, inputs in (dynamic.alone(dynamic.drawn((5, 33))), dynamic.norm(3, 40)):
+        own[op.template] = (op, tuple(x.shape for x in inputs))
     return first | own | {"topk": (rows.topk(3, FLOAT), ((5, 33),))}
 
 
@@ -98,4 +100,4 @@ def test_options_are_read_and_refused(folder: Path, onnxfuse_command: Command) -
 def test_a_page(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What it shows is what the commands print."""
     monkeypatch.setenv("COLUMNS", "120")
-    assert run(Path(__file__).parents[1] / "docs" / "EXPLAIN.md", folder, capsys) == 8
+    assert run(Path(__file__).parents[1] / "docs" / "EXPLAIN.md", folder, capsys) == 9
