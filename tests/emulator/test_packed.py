@@ -140,8 +140,8 @@ def test_the_strip_by_which_no_multiprocessor_has_more_than_it_must() -> None:
         fused, inputs = packed.case("plain", HALF, (1,), n, Packing(4, 32, k))
         return gemm.chosen(fused, shapes(inputs), H200)
 
-    assert chosen(2048) == Strip(16, 16, 108)  # 128 blocks on 132 multiprocessors
-    assert chosen(12288) == Strip(48, 8, 108)  # 256 blocks
+    assert chosen(2048) == Strip(16, 16, 96)  # 128 blocks on 132 multiprocessors
+    assert chosen(12288) == Strip(48, 8, 84)  # 256 blocks
 
 
 @pytest.mark.parametrize("rows", [1, 16])
