@@ -71,7 +71,7 @@ SAMPLED = (
     "tests/unit/verification/",
 )
 """Most of the time of all tests: kernels that two compilers build, commands and sessions in processes of their own."""
-FEW, SHARE = 2, 10
+FEW, SHARE = 2, 16
 """Cases of such a test that are in the sample at least, and the part of them that is: one of so many."""
 
 
