@@ -198,14 +198,8 @@ DEVICE unsigned float_to_f16(float value) {
   return sign | ((unsigned)(exponent + 14) * 1024u + (unsigned)steps - 1024u);
 }
 DEVICE unsigned floats_to_f16x2(float low, float high) { return float_to_f16(low) | float_to_f16(high) << 16; }
-DEVICE unsigned subtract_f16x2(unsigned a, unsigned b) {
+DEVICE unsigned minus_f16x2(unsigned a, unsigned b) {
   return floats_to_f16x2(f16_to_float(a & 0xffffu) - f16_to_float(b & 0xffffu), f16_to_float(a >> 16) - f16_to_float(b >> 16));
-}
-DEVICE unsigned choose_bytes(unsigned a, unsigned b, unsigned which) {
-  const unsigned long long both = (unsigned long long)b << 32 | a;
-  unsigned word = 0;
-  for (int i = 0; i < 4; ++i) word |= (unsigned)(both >> (which >> i * 4 & 7) * 8 & 0xff) << i * 8;
-  return word;
 }
 DEVICE float bf16_to_float(unsigned bits) { return float_of_bits(bits << 16); }
 DEVICE unsigned float_to_bf16(float value) {
@@ -337,9 +331,6 @@ DEVICE void load_shared(unsigned (&word)[4], SharedAddress from) { std::memcpy(w
 DEVICE void store_shared(SharedAddress to, const unsigned (&word)[4]) { std::memcpy(to, word, 16); }
 
 DEVICE unsigned masked_onto(unsigned word, unsigned mask, unsigned base) { return word & mask | base; }
-DEVICE unsigned minus_f16x2(unsigned a, unsigned b) {
-  return floats_to_f16x2(f16_to_float(a & 0xffff) - f16_to_float(b & 0xffff), f16_to_float(a >> 16) - f16_to_float(b >> 16));
-}
 DEVICE unsigned minus_bf16x2(unsigned a, unsigned b) {
   return floats_to_bf16x2(bf16_to_float(a & 0xffff) - bf16_to_float(b & 0xffff), bf16_to_float(a >> 16) - bf16_to_float(b >> 16));
 }

@@ -105,14 +105,12 @@ DEVICE unsigned floats_to_f16x2(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
-// a - b of two float16 each.
-DEVICE unsigned subtract_f16x2(unsigned a, unsigned b) {
+// Differences of pairs of float16, rounded to nearest even.
+DEVICE unsigned minus_f16x2(unsigned a, unsigned b) {
   unsigned word;
-  asm("sub.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
   return word;
 }
-// Four of the eight bytes of a and b, those of a first: the number of each is a digit of `which`, the lowest first.
-DEVICE unsigned choose_bytes(unsigned a, unsigned b, unsigned which) { return __byte_perm(a, b, which); }
 DEVICE unsigned floats_to_bf16x2(float low, float high) {
   unsigned word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));

@@ -21,8 +21,8 @@ template <class T, int ZERO> DEVICE void widen(unsigned (&pair)[2], unsigned wor
   constexpr bool SIGNED = (T)-1 < (T)0;
   constexpr unsigned BASE = 0x6400u + ZERO + (SIGNED ? 128 : 0);
   if (SIGNED) word ^= 0x80808080u;
-  pair[0] = subtract_f16x2(choose_bytes(word, 0x64u, 0x4140), BASE << 16 | BASE);
-  pair[1] = subtract_f16x2(choose_bytes(word, 0x64u, 0x4342), BASE << 16 | BASE);
+  pair[0] = minus_f16x2(select_bytes(word, 0x64u, 0x4140), BASE << 16 | BASE);
+  pair[1] = minus_f16x2(select_bytes(word, 0x64u, 0x4342), BASE << 16 | BASE);
 }
 
 // The same rows of 8-bit integers. Several loads are on their way together.

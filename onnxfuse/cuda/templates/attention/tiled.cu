@@ -122,8 +122,8 @@ template <class T> DEVICE void store_integers(const Rows& rows, int tile, int ha
     const Chunk<16> both = whole_column(four);
     Chunk<16> whole;
     UNROLLED for (int i = 0; i < 2; ++i) {
-      whole.word[i] = choose_bytes(both.word[2 * i], both.word[2 * i + 1], 0x5410);
-      whole.word[2 + i] = choose_bytes(both.word[2 * i], both.word[2 * i + 1], 0x7632);
+      whole.word[i] = select_bytes(both.word[2 * i], both.word[2 * i + 1], 0x5410);
+      whole.word[2 + i] = select_bytes(both.word[2 * i], both.word[2 * i + 1], 0x7632);
     }
     if (inside) write((Chunk<16>*)(to + (column + 2 * lane) * 8), whole);
   }
