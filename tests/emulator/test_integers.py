@@ -126,7 +126,7 @@ def test_the_general_kernel_sums_exactly(pair: tuple[int, int]) -> None:
     fused, shapes = case(SUMS, pair, (2, 5), 7, 33)
     inputs = drawn(fused, shapes)
     got = emulate.run(cuda.general(fused, tuple(shapes), A100), inputs, [np.int32])
-    np.testing.assert_array_equal(got[0], inputs[0].astype(np.int64) @ inputs[1].astype(np.int64).T)
+    np.testing.assert_array_equal(got[0], quantized.product(*inputs[:2]))
 
 
 @pytest.mark.parametrize("arch", [a for a in SUPPORTED if not a.isa.unused], ids=lambda arch: arch.name)
@@ -241,7 +241,7 @@ def test_results_are_quantized_where_they_are_summed(
     inputs = quantized.drawn(shapes, to)
     plan = cuda.plan(fused, tuple(shapes), aligned, A100)
     (got,) = emulate.run(plan, inputs, [ops.NUMPY[to]], aligned)
-    sums = inputs[0].astype(np.int64) @ inputs[1].astype(np.int64).T
+    sums = quantized.product(*inputs[:2])
     quantized.assert_same_steps(got, quantized.wanted(sums, inputs))
 
 

@@ -58,14 +58,22 @@ def drawn(shapes: Sequence[tuple[int, ...]], to: int) -> list[np.ndarray]:
     ]
 
 
+def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return the exact sums of the products of the rows of two matrices of integers [..., terms].
+
+    They stay below 2^53, so they are exact in float64, which BLAS multiplies ten times faster than integers.
+    """
+    return np.asarray(x.astype(np.float64) @ w.astype(np.float64).T)
+
+
 def convolved(inputs: Sequence[np.ndarray], attributes: str) -> np.ndarray:
     """Return the exact sums of windows over images, padded by one place."""
-    x, w = (a.astype(np.int64) for a in inputs[:2])
+    x, w = (a.astype(np.float64) for a in inputs[:2])
     stride = 2 if "strides = [2,2]" in attributes else 1
     windows = np.lib.stride_tricks.sliding_window_view(
         np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), w.shape[1:3], (1, 2)
     )
-    return np.asarray(np.einsum("nhwcrs,orsc->nhwo", windows[:, ::stride, ::stride], w))
+    return np.asarray(np.einsum("nhwcrs,orsc->nhwo", windows[:, ::stride, ::stride], w, optimize=True))
 
 
 def wanted(sums: np.ndarray, inputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -122,7 +130,7 @@ def gelu_drawn(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
 def gelu_wanted(inputs: Sequence[np.ndarray]) -> np.ndarray:
     """Return what ONNX Runtime's own nodes make of the exact sums."""
     x, w, s, b = inputs
-    h = ((x.astype(np.int64) @ w.astype(np.int64).T) * s.astype(np.float64) + b).astype(np.float32)
+    h = (product(x, w) * s.astype(np.float64) + b).astype(np.float32)
     return by_nodes(f"q = QuantizeLinear (h, sa, za) {GELU}", "float", h=h)
 
 
@@ -177,7 +185,7 @@ def three_wanted(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     results = []
     for (s, z, t, u), w, c, b in zip(THREE_SCALES, others[::3], others[1::3], others[2::3], strict=True):
         s, t = float(np.float32(s)), float(np.float32(t))
-        sums = (x.astype(np.int64) @ w.astype(np.int64).T) * c.astype(np.float64)
+        sums = product(x, w) * c.astype(np.float64)
         numbers = (np.clip(np.rint(sums / s) + z, -128, 127) - z) * s + b
         results.append(np.clip(np.rint(numbers / t) + u, -128, 127))
     return results
