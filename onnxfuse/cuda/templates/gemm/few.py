@@ -7,7 +7,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm.variant import Strip
-from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
+from onnxfuse.cuda.templates.gemm.work import GemmSource, LeftRows, SkinnyParameters
 from onnxfuse.symbolic.branching import gcd
 
 FACTORS = (FLOAT16, BFLOAT16)
@@ -54,7 +54,7 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in STRIPS
-        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
 
@@ -86,6 +86,11 @@ def _shared_bytes(work: GemmSource, strip: Strip) -> int:
     return max(_stages(work, strip) * _step_bytes(work, strip), sums)
 
 
+def left_rows(work: GemmSource, strip: Strip) -> LeftRows | None:
+    """Return what computes the left factor in a block; None if it is an input."""
+    return None if work.left is None else work.left(strip.threads, work.left_rows)
+
+
 def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
     """Return the launch plan of products of few rows."""
     parts, size = work.parts, work.size
@@ -93,11 +98,12 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         strip,
         MOST_ROWS,
         _stages(work, strip),
-        _shared_bytes(work, strip),
+        _shared_bytes(work, strip) + work.left_bytes,
         gcd(WIDTH, *(s.width for s in work.stored)),
         0,
         2,
         all(product.b in work.op.constants for product in parts.products),
+        left_rows(work, strip),
     )
     return LaunchPlan(
         kernel=gemm_cpp.few(work, fit),
@@ -105,7 +111,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
-            (*work.store_words, *size.side_words(strip.columns), size.m, size.k, -(-size.k // (TERMS * strip.warps)),
+            (*work.store_words, *fit.left_words, *size.side_words(strip.columns), size.m, size.k, -(-size.k // (TERMS * strip.warps)),
              size.pitch, size.lines), 32,
         ),
         output_shapes=work.output_shapes,

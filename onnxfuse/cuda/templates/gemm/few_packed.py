@@ -59,7 +59,7 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in costs.PACKED_STRIPS
-        if strip.columns * work.first_operand <= few.MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+        if strip.columns * work.first_operand <= few.MOST_COLUMNS and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
 
@@ -111,11 +111,12 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         strip,
         _rows(work),
         _stages(work, strip),
-        _shared_bytes(work, strip),
+        _shared_bytes(work, strip) + work.left_bytes,
         gcd(few.WIDTH, *(s.width for s in work.stored)),
         _line(_packing(work)),
         costs.RESIDENT_THREADS // strip.threads,
         all(i in work.op.constants for product in work.parts.products for i in product.weights),
+        few.left_rows(work, strip),
     )
     return LaunchPlan(
         kernel=gemm_cpp.few(work, fit),
@@ -123,7 +124,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
-            (*work.store_words, *size.side_words(strip.columns), size.m, size.k, _steps(work, strip), size.pitch,
+            (*work.store_words, *fit.left_words, *size.side_words(strip.columns), size.m, size.k, _steps(work, strip), size.pitch,
              size.lines), 32,
         ),
         output_shapes=work.output_shapes,
