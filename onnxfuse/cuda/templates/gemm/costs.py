@@ -125,6 +125,10 @@ def prologue(arch: Arch) -> PrologueCosts:
     return tables.section(arch.name, "gemm.prologue", PrologueCosts)
 
 
+BESIDE_RING = 16 * 1024
+"""Bytes of a block of few rows beside its ring, of a left factor that it computes, with which two blocks still share a
+multiprocessor: of more the ring is shorter."""
+
 # ---- right factors in few bits
 
 

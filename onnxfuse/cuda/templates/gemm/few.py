@@ -77,7 +77,12 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 
 def _stages(work: GemmSource, strip: Strip) -> int:
-    return max(LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+    return max(LEAST_STAGES, ring_bytes(work, strip) // _step_bytes(work, strip))
+
+
+def ring_bytes(work: GemmSource, strip: Strip) -> int:
+    """Return the bytes of a block's rings, which are less where a left factor lies behind them."""
+    return strip.ring * 1024 - max(work.left_bytes - costs.BESIDE_RING, 0)
 
 
 def _shared_bytes(work: GemmSource, strip: Strip) -> int:

@@ -90,7 +90,7 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 def _stages(work: GemmSource, strip: Strip) -> int:
     """Return the stages of a warp's ring: as many as its share has steps, or as the ring holds."""
-    held = max(few.LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+    held = max(few.LEAST_STAGES, few.ring_bytes(work, strip) // _step_bytes(work, strip))
     return min(_steps(work, strip) + 1, held)
 
 

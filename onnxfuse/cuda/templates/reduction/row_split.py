@@ -9,6 +9,7 @@ from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.symbolic.branching import gcd, larger, settled
+from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import vector_width
 
 
