@@ -1,4 +1,4 @@
-"""Products whose blocks compute the rows before them, run by the host's compiler: a norm, a residual, a table's rows."""
+"""Products whose blocks compute the rows before them, by the host's compiler: residual, norm, gate, siblings."""
 
 from dataclasses import replace
 
@@ -11,7 +11,6 @@ from onnxfuse import cuda
 from onnxfuse.cuda.planning.arch import A100, H200, Arch
 from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
-from tests.emulator.test_few_rows import H200 as _  # noqa: F401
 
 RMS = """e = Constant <value = float {0.00001}> () two = Constant <value = float {2.0}> ()
   axes = Constant <value = int64[1] {-1}> ()
@@ -39,7 +38,9 @@ def case(body: str, dtype: int, rows: tuple[int, ...], n: int, k: int) -> tuple[
     return fused, [(*rows, k), (*rows, k), (k,), *(of[o] for o in others)]
 
 
-def emulated(fused: FusedOp, shapes: list[tuple[int, ...]], launches: int, arch: Arch = H200, aligned: bool = True) -> None:
+def emulated(
+    fused: FusedOp, shapes: list[tuple[int, ...]], launches: int, arch: Arch = H200, aligned: bool = True
+) -> None:
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
     plan = cuda.plan(fused, tuple(shapes), aligned, arch)

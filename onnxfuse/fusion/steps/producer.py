@@ -7,6 +7,7 @@ from onnxfuse import cuda, ops
 from onnxfuse.fusion.region.make_op import digest_of, op_name
 from onnxfuse.fusion.steps.merge import facts, first_operators, formal_names, inner_values, merged_body, merged_node
 from onnxfuse.fusion.steps.pointwise import convex
+from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN, FusedOp
 
@@ -64,6 +65,8 @@ def _maker_of_range(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], 
 
 def _maker_of(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], joins: str, of: str) -> Node | str | None:
     """Return the fused op of template `of` that computes an input of a node of template `joins`."""
+    if is_product(node):
+        return f"'{node.outputs[0]}' is a product of no kernel"
     if not _is_of(node, fused_ops, joins):
         return None
     makers = [m for v in node.inputs if (m := graph.producer(v)) is not None and _is_of(m, fused_ops, of)]

@@ -77,9 +77,8 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
     after = ("gemm/sums.cuh", "gemm/few_cells.cuh", generated(work.entry, _left_factor(work, left)), *main)
     if left is None:
         return kernel(work, MMA_SYNC, facts, None, middle, after, end)
-    around = (generated(work.entry, text) for text in ("namespace left_rows {\n", "}  // namespace left_rows\n"))
-    rows = (CLUSTER, next(around), *left.sections, next(around))
-    return kernel(work, (*MMA_SYNC, *rows), facts, None, middle, after, end)
+    begin, close = (generated(work.entry, text) for text in ("namespace left_rows {\n", "}  // namespace left_rows\n"))
+    return kernel(work, (*MMA_SYNC, CLUSTER, begin, *left.sections, close), facts, None, middle, after, end)
 
 
 def _left_factor(work: GemmSource, left: LeftRows | None) -> str:

@@ -19,11 +19,7 @@ LEAST_STAGES = 3
 """Minimum stages of a warp's ring: one multiplied, one free, one in flight."""
 PADDING = 8
 """Padding between the rows of sums in shared memory, in columns."""
-STRIPS = (Strip(32), Strip(16))
-"""Strips of 32 and 16 columns, us, weights from memory, with programmatic dependent launch (H200, 2026-11-26):
-2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
-columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
-all."""
+STRIPS = costs.STRIPS
 MOST_COLUMNS = 64
 """Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
@@ -54,7 +50,8 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in STRIPS
-        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
+        if strip.columns * work.first_operand <= MOST_COLUMNS
+        and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
 
@@ -116,7 +113,8 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
-            (*work.store_words, *fit.left_words, *size.side_words(strip.columns), size.m, size.k, -(-size.k // (TERMS * strip.warps)),
+            (*work.store_words, *fit.left_words, *size.side_words(strip.columns),
+             size.m, size.k, -(-size.k // (TERMS * strip.warps)),
              size.pitch, size.lines), 32,
         ),
         output_shapes=work.output_shapes,

@@ -59,7 +59,8 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in costs.PACKED_STRIPS
-        if strip.columns * work.first_operand <= few.MOST_COLUMNS and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
+        if strip.columns * work.first_operand <= few.MOST_COLUMNS
+        and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
 
@@ -124,7 +125,8 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
-            (*work.store_words, *fit.left_words, *size.side_words(strip.columns), size.m, size.k, _steps(work, strip), size.pitch,
+            (*work.store_words, *fit.left_words, *size.side_words(strip.columns),
+             size.m, size.k, _steps(work, strip), size.pitch,
              size.lines), 32,
         ),
         output_shapes=work.output_shapes,

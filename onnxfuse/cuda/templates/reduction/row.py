@@ -77,7 +77,7 @@ class RowsOfBlock:
     """A few rows that every block of another kernel computes for itself, and keeps in its shared memory."""
 
     sections: tuple[Section, ...]
-    """After include/cluster.cuh and math.cuh, in a namespace of their own: `rows_of_block`, which waits for the block."""
+    """After include/cluster.cuh and math.cuh, in a namespace of its own: `rows_of_block`, which waits for the block."""
     words: tuple[int, ...]
     """The fields of its `Parameters`, of 32 bits."""
     operands: tuple[Operand, ...]

@@ -168,7 +168,9 @@ def _keep(output: RowOperand) -> Store:
 
 
 def _store_scalars(outputs: list[RowOperand], where: str, first: str) -> str:
-    lines = [f"  {first}{_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs]
+    lines = [
+        f"  {first}{_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs
+    ]
     return f"DEVICE void store_scalars(const Pointers& row, const Result& result, {where}) {{\n{''.join(lines)}}}\n"
 
 
