@@ -62,7 +62,7 @@ def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()
 
 
 def launches(graph: Graph, op: FusedOp, fused: Node) -> int | None:
-    """Return how many launches an op takes at the location of `fused` on the richest GPU; None if its sizes are open."""
+    """Return how many launches an op takes at the location of `fused`, on the richest GPU; None if sizes are open."""
     shapes = tuple(graph.type(v).shape for v in fused.inputs)
     known = tuple(tuple(d for d in s if isinstance(d, int)) for s in shapes if s is not None)
     if [len(s) for s in known] != [None if s is None else len(s) for s in shapes]:

@@ -64,7 +64,7 @@ def of_few_rows(
     variant: GemmVariant | None,
     left: Callable[[int, int], LeftRows],
 ) -> LaunchPlan | None:
-    """Return the launch plan of `op` by a kernel for few rows whose blocks compute the left factor; None if none can."""
+    """Return the launch plan of `op` by a kernel for few rows whose blocks compute its left factor; None if none."""
     tuning = variant or GemmVariant()
     work = replace(_work(op, input_shapes), left=left)
     skinny = None if tuning.tile or tuning.block else _skinny(work, aligned, arch)
