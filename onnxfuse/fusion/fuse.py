@@ -304,8 +304,8 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
     together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
         return replace(together, cause=Cause("no kernel", seen=reason))
-    if cuda.TEMPLATES[op.template].of and launches(graph, op, fused) == len(members):
-        return replace(together, cause=Cause("slower", seen="it takes as many launches in one"))
+    if cuda.TEMPLATES[op.template].of and launches(graph, op, fused) != 1:
+        return replace(together, cause=Cause("slower", seen="no launch is known to be saved"))
     if (declined := _declined(around, (op, fused))) is not None:
         return replace(together, cause=Cause("slower", seen=declined.reason))
     nodes = [*dict.fromkeys((*members, node))]

@@ -26,7 +26,6 @@ struct bf16;
 
 DEVICE void join_stream() {}
 DEVICE void bring_near(const void*, unsigned) {}
-DEVICE void bring_line_near(const void*) {}
 struct Machine {
   static constexpr int MOST = 8 * 1024;
   // `thread` of all `threads` of a cluster, whose first block is `block`.

@@ -9,6 +9,7 @@ from bench.cases import ops
 from bench.cases.ops import BRAIN, HALF
 from bench.cases.row_products import BODIES, case, few_bits
 from onnxfuse import cuda
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.packing import Packing
 from tests.gpu.test_gemm import launch
@@ -16,6 +17,15 @@ from tests.gpu.test_kernels import DeviceBuffer, _gpu
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
+
+
+MEASURED = costs.skinny
+
+
+@pytest.fixture
+def several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blocks compute as many rows as their kernels take, of which one was measured to pay."""
+    monkeypatch.setattr(costs, "skinny", lambda arch: replace(MEASURED(arch), left_rows=16))
 
 
 def check(fused: FusedOp, inputs: list[np.ndarray], launches: int, *, aligned: bool = True) -> None:
@@ -37,6 +47,7 @@ def check(fused: FusedOp, inputs: list[np.ndarray], launches: int, *, aligned: b
     ops.within_budget(fused, inputs, found[0])
 
 
+@pytest.mark.usefixtures("several_rows")
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize(("rows", "launches"), [((1,), 1), ((2, 3), 1), ((8, 1), 1), ((9,), 2), ((70,), 2)])
 @pytest.mark.parametrize(("n", "k"), [(40, 264), (2048, 2048), (11264, 2048)])
@@ -46,6 +57,7 @@ def test_every_body(body: str, rows: tuple[int, ...], launches: int, n: int, k: 
     check(fused, [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)], launches)
 
 
+@pytest.mark.usefixtures("several_rows")
 @pytest.mark.parametrize("rows", [1, 5, 8, 16, 40])
 @pytest.mark.parametrize("packing", [Packing(4, 32, 2048), Packing(8, 128, 1024), Packing(4, 128, 4096)])
 def test_weights_in_few_bits(rows: int, packing: Packing) -> None:

@@ -35,12 +35,6 @@ DEVICE void bring_near(const void* from, unsigned bytes) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global((const char*)from + at)) : "memory");
 #endif
 }
-// The same of one line of memory, by this thread alone.
-DEVICE void bring_line_near(const void* at) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)) : "memory");
-#endif
-}
 DEVICE unsigned block_index() { return blockIdx.x; }
 DEVICE unsigned last_block() { return gridDim.x - 1; }
 // By which a kernel that moves data walks from the end: what the one ahead of it, a product mostly, has written last is

@@ -65,7 +65,7 @@ def launches(graph: Graph, op: FusedOp, fused: Node) -> int | None:
     """Return how many launches an op takes at the location of `fused`, on the richest GPU; None if sizes are open."""
     shapes = tuple(graph.type(v).shape for v in fused.inputs)
     known = tuple(tuple(d for d in s if isinstance(d, int)) for s in shapes if s is not None)
-    if [len(s) for s in known] != [None if s is None else len(s) for s in shapes]:
+    if len(known) < len(shapes) or any(len(k) < len(s or ()) for k, s in zip(known, shapes, strict=True)):
         return None
     return 1 + len(cuda.plan(op, known, True, RICHEST).then)
 

@@ -92,21 +92,6 @@ DEVICE Sequence<STRIDE> sequence(const E* past, const E* later, E* all, const Pl
           all + start_of<HEADS_FIRST>(at, p.keys)};
 }
 
-// What a block's pipelines fetch first of a cache, brought near before the kernel ahead has ended: what that may still write
-// of it is seen.
-template <int STRIDE, bool HEADS_FIRST> DEVICE void bring_rows_near(const E* past, const Place& at, const Parameters& p) {
-  constexpr int LINES = (SIZE * (int)sizeof(E) + 127) / 128, MOST = WARPS * STAGES * STEP;
-  const int left = (at.end < (int)p.past ? at.end : (int)p.past) - at.first_key;
-  const E* first = past + start_of<HEADS_FIRST>(at, p.past) + at.first_key * (long long)STRIDE;
-  for (int i = thread_index(); i < (left < MOST ? left : MOST) * LINES; i += THREADS)
-    bring_line_near((const char*)(first + i / LINES * (long long)STRIDE) + i % LINES * 128);
-}
-DEVICE void bring_cache_near(const Pointers& pointers, const Parameters& p) {
-  const Place at = place(p);
-  bring_rows_near<K_ROW, K_HEADS_FIRST>(pointers.k, at, p);
-  bring_rows_near<V_ROW, V_HEADS_FIRST>(pointers.v, at, p);
-}
-
 struct Both {
   Sequence<K_ROW> k;
   Sequence<V_ROW> v;

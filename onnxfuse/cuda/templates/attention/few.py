@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
-from onnxfuse.codegen.emit.entry import entry_point, typed
+from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, MMA_SYNC, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
@@ -160,7 +160,6 @@ def _kernel(
         for kind, of, argument in (("const E", "new", "in{0.new}"), ("E", "all", "out{0.output}"))
     ]
     fields = (*pointers(mine), *grown, access.scratch(used=split))
-    ahead = f"  bring_cache_near({{{typed(f.pointer for f in fields)}}}, p);\n" if mine.parts.grows else ""
     return KernelSource(
         entry,
         (
@@ -173,6 +172,6 @@ def _kernel(
             template("attention/rows.cuh"),
             template("attention/steps.cuh"),
             template("attention/few.cu"),
-            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks, cluster, ahead)),
+            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks, cluster)),
         ),
     )

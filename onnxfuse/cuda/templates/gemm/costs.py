@@ -104,6 +104,7 @@ class SkinnyCosts:
     """Costs of the kernel for few rows."""
 
     least_share: float
+    left_rows: int
 
 
 def skinny(arch: Arch) -> SkinnyCosts:

@@ -56,9 +56,12 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
 
 
 def choose(work: GemmSource, arch: Arch) -> Strip:
-    """Return the widest strip that occupies enough multiprocessors; the narrowest if none does."""
+    """Return the widest strip that occupies enough multiprocessors; the narrowest if none does, or of weights [n, k].
+
+    Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way.
+    """
     strips = fitting(work, arch)
-    for strip in strips[:-1]:
+    for strip in () if work.parts.products[0].transposed else strips[:-1]:
         if _count(work, strip) >= arch.sm_count * costs.skinny(arch).least_share:
             return strip
     return strips[-1]

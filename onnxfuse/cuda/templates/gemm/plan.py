@@ -67,7 +67,9 @@ def of_few_rows(
     """Return the launch plan of `op` by a kernel for few rows whose blocks compute its left factor; None if none."""
     tuning = variant or GemmVariant()
     work = replace(_work(op, input_shapes), left=left)
-    skinny = None if tuning.tile or tuning.block else _skinny(work, aligned, arch)
+    if tuning.tile or tuning.block or work.size.m > costs.skinny(arch).left_rows:
+        return None
+    skinny = _skinny(work, aligned, arch)
     if skinny is None:
         return None
     made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch))
