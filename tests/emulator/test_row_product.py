@@ -16,7 +16,6 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.packing import Packing
 from tests.emulator import emulate
 
-
 MEASURED = costs.skinny
 
 
