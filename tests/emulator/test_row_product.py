@@ -71,12 +71,8 @@ def test_weights_in_few_bits(dtype: int, rows: int, packing: Packing) -> None:
 @pytest.mark.parametrize("arch", [H200, A100], ids=lambda arch: arch.name)
 def test_the_kernels_spill_nothing(rows: int, arch: Arch) -> None:
     """What a thread holds of its rows fits beside the copies that are on their way."""
-    for fused, shapes in (
-        case("gate", HALF, (rows,), 5632, 2048),
-        (lambda fused, inputs: (fused, [x.shape for x in inputs]))(
-            *few_bits(HALF, (rows,), 5632, Packing(4, 32, 2048))
-        ),
-    ):
+    packed, inputs = few_bits(HALF, (rows,), 5632, Packing(4, 32, 2048))
+    for fused, shapes in (case("gate", HALF, (rows,), 5632, 2048), (packed, [x.shape for x in inputs])):
         plan = cuda.plan(replace(fused, constants=frozenset(range(2, len(shapes)))), tuple(shapes), True, arch)
         _, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
         assert "0 bytes spill stores" in log

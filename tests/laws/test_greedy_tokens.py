@@ -20,7 +20,7 @@ def tokens(model: onnx.ModelProto) -> list[int]:
 
 
 def test_greedy_tokens_are_those_of_the_original() -> None:
-    """Over 256 steps in float32, each step's input being what the one before has said; most of the vocabulary is heard."""
+    """Over 256 steps in float32, each of which reads what the one before has said; they are not all alike."""
     model = decoder()
     expected = tokens(model)
     assert len(set(expected)) > 20

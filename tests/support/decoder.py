@@ -1,6 +1,7 @@
 """A small drawn decoder with growing caches, and what it says: the token of the greatest logit, step after step."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +22,12 @@ class _Builder:
         self.rng = np.random.default_rng(54)
         self.dtype = np.dtype(dtype)
 
-    def op(self, operator: str, *inputs: str, count: int = 1, **attributes: object) -> list[str]:
+    def op(self, operator: str, *inputs: str, count: int = 1, **attributes: Any) -> list[str]:
         made = [f"{operator.lower()}_{len(self.nodes)}_{i}" for i in range(count)]
         self.nodes.append(helper.make_node(operator, inputs, made, **attributes))
         return made
 
-    def one(self, operator: str, *inputs: str, **attributes: object) -> str:
+    def one(self, operator: str, *inputs: str, **attributes: Any) -> str:
         return self.op(operator, *inputs, **attributes)[0]
 
     def constant(self, array: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
@@ -54,10 +55,9 @@ class _Builder:
         """Return the next x, and the caches of the next step."""
         h = self.norm(x)
         q, k, v = (
-            self.one("Transpose", self.one("Reshape", self.linear(h, WIDTH, heads * SIZE), self.axes(1, 1, heads, SIZE)),
-                     perm=[0, 2, 1, 3])
-            for heads in (HEADS, GROUPS, GROUPS)
-        )  # fmt: skip
+            self.one("Transpose", self.one("Reshape", made, self.axes(1, 1, -1, SIZE)), perm=[0, 2, 1, 3])
+            for made in (self.linear(h, WIDTH, heads * SIZE) for heads in (HEADS, GROUPS, GROUPS))
+        )
         keys, values = (
             self.one("Concat", past, new, axis=2)
             for past, new in zip(CACHES[2 * n : 2 * n + 2], (self.rotated(k, cos, sin), v), strict=True)
@@ -101,9 +101,7 @@ def decoder(dtype: npt.DTypeLike = np.float32) -> onnx.ModelProto:
 
     tokens = [helper.make_tensor_value_info(name, TensorProto.INT64, [1, 1]) for name in ("ids", "position")]
     outputs = [helper.make_tensor_value_info(logits, kind, [1, 1, VOCABULARY]), *(cache(k, "Q") for k in kept)]
-    graph = helper.make_graph(
-        made.nodes, "decoder", [*tokens, *(cache(c, "P") for c in CACHES)], outputs, made.weights
-    )
+    graph = helper.make_graph(made.nodes, "decoder", [*tokens, *(cache(c, "P") for c in CACHES)], outputs, made.weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
