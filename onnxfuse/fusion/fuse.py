@@ -9,7 +9,7 @@ from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Start
 from onnxfuse.fusion.region.choices import Choices, Declined
 from onnxfuse.fusion.region.make_op import make_op
-from onnxfuse.fusion.region.proof import proven_op, unproven
+from onnxfuse.fusion.region.proof import launches, proven_op, unproven
 from onnxfuse.fusion.region.weight_index import WeightIndex
 from onnxfuse.fusion.steps.concat import join, joins_channels
 from onnxfuse.fusion.steps.growth import grown
@@ -304,6 +304,8 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
     together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
         return replace(together, cause=Cause("no kernel", seen=reason))
+    if cuda.TEMPLATES[op.template].of and launches(graph, op, fused) != 1:
+        return replace(together, cause=Cause("slower", seen="no launch is known to be saved"))
     if (declined := _declined(around, (op, fused))) is not None:
         return replace(together, cause=Cause("slower", seen=declined.reason))
     nodes = [*dict.fromkeys((*members, node))]

@@ -14,6 +14,7 @@ class LibraryCosts:
     product_terms: int
     product_weights: int
     product_least: int
+    k_major_rows: int
     computed_columns: int
     computed_terms: int
     joined_filters: int

@@ -170,6 +170,8 @@ class Template:
     """Whether it can write a channel slice of a larger output."""
     joins: str = ""
     """Name of the template whose ops it merges with the op that computes their input, by growth step `producer`."""
+    of: str = ""
+    """Name of the template of that other op; absent: any that leaves extremes."""
     leaves_extremes: bool = False
     """Whether some of its kernels can leave the smallest and the largest element of an output."""
     joins_slots: bool = False

@@ -61,6 +61,15 @@ def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()
     return _unproven(Named(op.name, op), tuple(graph.type(v) for v in fused.inputs), op.name in known)
 
 
+def launches(graph: Graph, op: FusedOp, fused: Node) -> int | None:
+    """Return how many launches an op takes at the location of `fused`, on the richest GPU; None if sizes are open."""
+    shapes = tuple(graph.type(v).shape for v in fused.inputs)
+    known = tuple(tuple(d for d in s if isinstance(d, int)) for s in shapes if s is not None)
+    if len(known) < len(shapes) or any(len(k) < len(s or ()) for k, s in zip(known, shapes, strict=True)):
+        return None
+    return 1 + len(cuda.plan(op, known, True, RICHEST).then)
+
+
 @lru_cache(maxsize=4096)
 def _unproven(named: Named, types: tuple[ValueType, ...], later: bool) -> str | None:
     asked: dict[Shapes, tuple[dict[str, int], dict[Case, None]]] = {}

@@ -1,15 +1,17 @@
 """K-major weight layout [n, k] for matrix products: the terms of a column are contiguous.
 
-Hopper's tensor cores read both TF32 factors K-major, and all tensor cores 8-bit integers; the weight is transposed
-once, when the model is optimized.
+Hopper's tensor cores read both TF32 factors K-major, and all tensor cores 8-bit integers; of few rows narrow strips of
+columns are brought from memory in longer runs. The weight is transposed once, when the model is optimized.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.cuda.costs import library
 from onnxfuse.files import detached
 from onnxfuse.fusion.region.attempt import Attempt, GraphContext
 from onnxfuse.fusion.region.weight_index import SUFFIX, WeightIndex
@@ -22,7 +24,7 @@ from onnxfuse.shapes.types import ValueType
 
 
 def store_k_major(attempt: Attempt) -> None:
-    """Give the products of float32 or 8-bit integers weights [n, k], where they are constants [k, n].
+    """Give the products of float32, 8-bit integers or few rows weights [n, k], where they are constants [k, n].
 
     Weights read through a Transpose, of any type, are read as stored. The new nodes replace the products in the graph;
     `graph.replace` with both lists reverts it.
@@ -57,11 +59,22 @@ def depends_on_itself(graph: Graph, product: Node, around: GraphContext) -> bool
 
 
 def _wants(graph: Graph, node: Node) -> bool:
-    if not is_product(node) or graph.type(node.inputs[0]).dtype not in K_MAJOR:
+    if not is_product(node):
         return False
-    weight = graph.type(node.inputs[1])
+    left, weight = graph.type(node.inputs[0]), graph.type(node.inputs[1])
+    if left.dtype not in K_MAJOR and not _has_few_rows(left, weight):
+        return False
     standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])
     return standing and not graph.attributes(node).get("transB", 0)
+
+
+def _has_few_rows(left: ValueType, weight: ValueType) -> bool:
+    """Return whether a left factor of 16 bits has so few rows that the kernel for these reads the weight."""
+    if left.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16) or left.shape is None or weight.shape is None:
+        return False
+    rows = [d for d in left.shape[:-1] if isinstance(d, int)]
+    known = len(rows) == len(left.shape) - 1 and all(isinstance(d, int) and d % 8 == 0 for d in weight.shape)
+    return known and 0 < math.prod(rows) <= library.costs().k_major_rows
 
 
 def _read_stored(node: Node, transpose: Node, to: Rewriter) -> None:

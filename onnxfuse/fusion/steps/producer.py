@@ -1,4 +1,4 @@
-"""Vertical fusion of fused ops: an op that reads a value twice, first for its range, joins the op that computes it."""
+"""Vertical fusion of fused ops: an op joins the one that computes what it reads, for its range or before a product."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,6 +6,8 @@ from dataclasses import replace
 from onnxfuse import cuda, ops
 from onnxfuse.fusion.region.make_op import digest_of, op_name
 from onnxfuse.fusion.steps.merge import facts, first_operators, formal_names, inner_values, merged_body, merged_node
+from onnxfuse.fusion.steps.pointwise import convex
+from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN, FusedOp
 
@@ -13,26 +15,20 @@ from onnxfuse.model.fused import DOMAIN, FusedOp
 def join_producer(
     graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], rule: str, template: str
 ) -> tuple[FusedOp, Node, tuple[Node, ...]] | str | None:
-    """Return one op that replaces a fused op and the one that computes its only input, with its node, and those nodes.
+    """Return one op that replaces a fused op and the one that computes an input of it, with its node, and those nodes.
 
     All outputs of both stay. Return None if `template` merges no such op, and the reason if they do not form one.
     """
-    if node.op == ops.DynamicQuantizeLinear and not node.domain:
-        return f"'{node.inputs[0]}' is quantized by no kernel"
-    if (
-        node.domain != DOMAIN
-        or node.op not in fused_ops
-        or fused_ops[node.op].template != cuda.TEMPLATES[template].joins
-    ):
-        return None
-    (value,) = node.inputs
-    maker = graph.producer(value)
-    if maker is None or maker.domain != DOMAIN or maker.op not in fused_ops:
-        return f"'{value}' is not what a kernel computes"
+    how = cuda.TEMPLATES[template]
+    if how.of:
+        maker = _maker_of(graph, node, fused_ops, how.joins, how.of)
+    else:
+        maker = _maker_of_range(graph, node, fused_ops, how.joins)
+    if maker is None or isinstance(maker, str):
+        return maker
     first = fused_ops[maker.op]
-    if not cuda.TEMPLATES[first.template].leaves_extremes:
-        return f"the kernel that computes '{value}' leaves no range of it"
-    members, inputs, outputs = (maker, node), [*maker.inputs], [*maker.outputs, *node.outputs]
+    members, outputs = (maker, node), [*maker.outputs, *node.outputs]
+    inputs = [v for v in dict.fromkeys((*maker.inputs, *node.inputs)) if v not in maker.outputs]
     inner = inner_values(members)
     formal = formal_names(inputs, outputs, inner)
     bodies = {m: fused_ops[m.op].body for m in members}
@@ -50,3 +46,34 @@ def join_producer(
     replaced = [name for m in members for name in facts(m, "nodes")]
     made = merged_node(op, node.proto.name, inputs, outputs, replaced, inner)
     return reason if reason is not None else (op, made, members)
+
+
+def _maker_of_range(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], joins: str) -> Node | str | None:
+    """Return the fused op that computes the only input of a node of template `joins`, and can leave its range."""
+    if node.op == ops.DynamicQuantizeLinear and not node.domain:
+        return f"'{node.inputs[0]}' is quantized by no kernel"
+    if not _is_of(node, fused_ops, joins):
+        return None
+    (value,) = node.inputs
+    maker = graph.producer(value)
+    if maker is None or maker.domain != DOMAIN or maker.op not in fused_ops:
+        return f"'{value}' is not what a kernel computes"
+    if not cuda.TEMPLATES[fused_ops[maker.op].template].leaves_extremes:
+        return f"the kernel that computes '{value}' leaves no range of it"
+    return maker
+
+
+def _maker_of(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], joins: str, of: str) -> Node | str | None:
+    """Return the fused op of template `of` that computes an input of a node of template `joins`."""
+    if is_product(node):
+        return f"'{node.outputs[0]}' is a product of no kernel"
+    if not _is_of(node, fused_ops, joins):
+        return None
+    makers = [m for v in node.inputs if (m := graph.producer(v)) is not None and _is_of(m, fused_ops, of)]
+    if not makers:
+        return None
+    return makers[0] if convex(graph, dict.fromkeys((makers[0], node))) else "what it computes is read on the way, too"
+
+
+def _is_of(node: Node, fused_ops: Mapping[str, FusedOp], template: str) -> bool:
+    return node.domain == DOMAIN and node.op in fused_ops and fused_ops[node.op].template == template

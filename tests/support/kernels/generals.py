@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.cases import attentions, images, moved, ops, packed, products, rows
+from bench.cases import attentions, images, moved, ops, packed, products, row_products, rows
 from bench.cases.images import SILU
 from bench.cases.ops import BRAIN, DOUBLE, FLOAT, HALF, INT32
 from onnxfuse.model.fused import FusedOp
@@ -51,6 +51,7 @@ def cases() -> dict[str, tuple[FusedOp, Shapes]]:
         **{n: _shaped(*products.table(n, HALF)) for n in products.TABLE},
         "a product by a weight of few bits": _packed(4, "packed"),
         "a product by a weight in bytes": _packed(8, "real"),
+        "a norm before a product": _shaped(*row_products.case("residual", HALF, (3,), 24, 40)),
         "a product in float": _shaped(*products.table("batched, odd", FLOAT)),
         **{n: _shaped(*products.prologue(n, BRAIN, 5, 19, 41)) for n in products.PROLOGUES},
         "convolution": _shaped(*products.window(HALF, (2, 9, 8, 5), 7, (3, 5), SLID)),

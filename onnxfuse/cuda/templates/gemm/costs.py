@@ -104,6 +104,7 @@ class SkinnyCosts:
     """Costs of the kernel for few rows."""
 
     least_share: float
+    left_rows: int
 
 
 def skinny(arch: Arch) -> SkinnyCosts:
@@ -124,6 +125,15 @@ def prologue(arch: Arch) -> PrologueCosts:
     """Return the costs of computed left factors on an architecture."""
     return tables.section(arch.name, "gemm.prologue", PrologueCosts)
 
+
+STRIPS = (Strip(32), Strip(16))
+"""Strips of 32 and 16 columns, us, weights from memory, with programmatic dependent launch (H200, 2026-11-26):
+2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
+columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
+all."""
+BESIDE_RING = 16 * 1024
+"""Bytes of a block of few rows beside its ring, of a left factor that it computes, with which two blocks still share a
+multiprocessor: of more the ring is shorter."""
 
 # ---- right factors in few bits
 

@@ -4,12 +4,21 @@ from collections.abc import Mapping
 
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit import expressions
-from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, template
+from onnxfuse.codegen.emit.source import (  # fmt: skip
+    CLUSTER,
+    DEVICE,
+    MMA_SYNC,
+    KernelSource,
+    Section,
+    constants,
+    generated,
+    template,
+)
 from onnxfuse.cuda.templates.gemm import prologue_cpp
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block
-from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, SkinnyParameters
+from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource, LeftRows, SkinnyParameters
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.packing import WIDTHS
 
@@ -53,16 +62,42 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
     """Return the kernel for few rows."""
     facts = {
         "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps, "ROWS": fit.rows,
-        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "WIDTH": fit.width, "CONSTANT": fit.constant,
+        "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "LEFT_BYTES": work.left_bytes, "WIDTH": fit.width,
+        "CONSTANT": fit.constant,
         **({"LINE": fit.line} if fit.line else {}),
     }  # fmt: skip
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
         bounds=f"KERNEL(THREADS, {fit.resident})",
     )  # fmt: skip
-    middle = right_factors(work) + results(work)
+    left = fit.left
+    fields = "" if left is None else " left_rows::Parameters rows; "
+    middle = f"{right_factors(work)}{results(work)}struct LeftParameters {{{fields}}};\n"
     main = ("gemm/few.cu",) if work.parts.packed is None else ("gemm/packed_pairs.cuh", "gemm/few_packed.cu")
-    return kernel(work, MMA_SYNC, facts, None, middle, ("gemm/sums.cuh", "gemm/few_cells.cuh", *main), end)
+    after = ("gemm/sums.cuh", "gemm/few_cells.cuh", generated(work.entry, _left_factor(work, left)), *main)
+    if left is None:
+        return kernel(work, MMA_SYNC, facts, None, middle, after, end)
+    begin, close = (generated(work.entry, text) for text in ("namespace left_rows {\n", "}  // namespace left_rows\n"))
+    return kernel(work, (*MMA_SYNC, CLUSTER, begin, *left.sections, close), facts, None, middle, after, end)
+
+
+def _left_factor(work: GemmSource, left: LeftRows | None) -> str:
+    """Return how a block of the kernel for few rows gets the left factor, and what is brought near before."""
+    if left is None:
+        return (
+            "using LeftMatrix = const Factor*;\nDEVICE void bring_left_near(const Operands&) {}\n"
+            "DEVICE LeftMatrix left_factor(const Operands& operands, const Parameters&) { return operands.a(); }\n"
+        )
+    near = "".join(f"  bring_near(operands.in{i}, {size});\n" for i, size in left.ahead)
+    fields = "".join(f"({p.stored}*)operands.{p.argument}, " for p in left.pointers)
+    return (
+        f"using LeftMatrix = SharedAddress;\nDEVICE void bring_left_near(const Operands& operands) {{\n{near}}}\n"
+        "// Computed by the block, behind its ring.\n"
+        "DEVICE LeftMatrix left_factor(const Operands& operands, const Parameters& p) {\n"
+        "  Factor* const kept = (Factor*)(shared_floats + (SHARED_BYTES - LEFT_BYTES) / 4);\n"
+        f"  left_rows::rows_of_block({{{fields}kept, nullptr}}, p.rows);\n"
+        "  return shared_address(kept);\n}\n"
+    )
 
 
 def right_factors(work: GemmSource) -> str:
@@ -95,11 +130,11 @@ def source_fields(size: GemmProblem) -> tuple[int, ...]:
 
 def kernel(
     work: GemmSource,
-    before: tuple[str, ...],
+    before: tuple[str | Section, ...],
     facts: Mapping[str, bool | int],
     staged: int | None,
     middle: str,
-    after: tuple[str, ...],
+    after: tuple[str | Section, ...],
     end: str,
 ) -> KernelSource:
     """Return the kernel: the constants, the body, its operands, then the template and the entry point."""
@@ -120,7 +155,7 @@ def kernel(
     header = () if work.parts.factors.header is None else (work.parts.factors.header,)
     memory = ("include/math.cuh", "include/memory.cuh", "include/extremes.cuh", *header)
     files = (DEVICE, *memory, "gemm/gemm.cuh", f"gemm/{work.source}.cuh", *packed, *moved, *before)
-    head, *rest = (template(f) for f in files)
+    head, *rest = map(_section, files)
     return KernelSource(
         work.entry,
         (
@@ -128,10 +163,15 @@ def kernel(
             generated(work.entry, "using Index = unsigned;\n"),
             *rest,
             generated(work.entry, text),
-            *(template(f) for f in after),
+            *map(_section, after),
             generated(work.entry, end),
         ),
     )
+
+
+def _section(part: str | Section) -> Section:
+    """Return a template's file as a section of the text."""
+    return part if isinstance(part, Section) else template(part)
 
 
 def entry(work: GemmSource, resident: int = 0) -> str:

@@ -29,7 +29,7 @@ static_assert(COLUMNS % 16 == 0 && COLUMNS <= 64, "a line is read by fragments, 
 using Strip = SwizzledTile<COLUMNS * 2, XorSwizzle<PIECES>>;  // a line for each term; of B_TRANSPOSED 16 bytes for each lane
 using Mma = MmaSync<Factor>;
 using Pipeline = AsyncPipeline<WarpScope, STAGES>;
-static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= BlockSums::BYTES,
+static_assert(SHARED_BYTES - LEFT_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES - LEFT_BYTES >= BlockSums::BYTES,
               "the plan counts as the kernel does");
 
 // ---- the factors
@@ -75,21 +75,21 @@ struct Right {
 };
 
 struct Left {
-  const Factor* from;
+  LeftMatrix from;
   Index row, rows, term, terms;
 
-  DEVICE Left(const Factor* matrix, Index first, const Parameters& p) : rows(p.m), terms(p.k) {
+  DEVICE Left(LeftMatrix matrix, Index first, const Parameters& p) : rows(p.m), terms(p.k) {
     const int lane = thread_index() % 32;
     row = lane / 4;
     term = first + lane % 4 * 8;
-    from = matrix + ((unsigned long long)row * p.pitch + term);
+    from = moved(matrix, (unsigned long long)row * p.pitch + term);
   }
   // What a lane has of a step.
   DEVICE void load(Chunk<16>& held) {
     held = {};
-    if (row < rows && term < terms) held = read((const Chunk<16>*)from);
+    if (row < rows && term < terms) load_left(held, from);
     term += STEP_TERMS;
-    from += STEP_TERMS;
+    from = moved(from, STEP_TERMS);
   }
 };
 
@@ -147,8 +147,9 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
     produce();
     producer.advance();
   }
+  bring_left_near(operands);
   if constexpr (CONSTANT) join_stream();
-  Left a(operands.a(), first, p);
+  Left a(left_factor(operands, p), first, p);
   Chunk<16> held[AHEAD];
   UNROLLED for (int i = 0; i < AHEAD; ++i) a.load(held[i]);
   const Pointers mine = operands.of(sibling);

@@ -7,7 +7,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm.variant import Strip
-from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
+from onnxfuse.cuda.templates.gemm.work import GemmSource, LeftRows, SkinnyParameters
 from onnxfuse.symbolic.branching import gcd
 
 FACTORS = (FLOAT16, BFLOAT16)
@@ -19,11 +19,7 @@ LEAST_STAGES = 3
 """Minimum stages of a warp's ring: one multiplied, one free, one in flight."""
 PADDING = 8
 """Padding between the rows of sums in shared memory, in columns."""
-STRIPS = (Strip(32), Strip(16))
-"""Strips of 32 and 16 columns, us, weights from memory, with programmatic dependent launch (H200, 2026-11-26):
-2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
-columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
-all."""
+STRIPS = costs.STRIPS
 MOST_COLUMNS = 64
 """Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
@@ -54,14 +50,18 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in STRIPS
-        if strip.columns * work.first_operand <= MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+        if strip.columns * work.first_operand <= MOST_COLUMNS
+        and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
 
 def choose(work: GemmSource, arch: Arch) -> Strip:
-    """Return the widest strip that occupies enough multiprocessors; the narrowest if none does."""
+    """Return the widest strip that occupies enough multiprocessors; the narrowest if none does, or of weights [n, k].
+
+    Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way.
+    """
     strips = fitting(work, arch)
-    for strip in strips[:-1]:
+    for strip in () if work.parts.products[0].transposed else strips[:-1]:
         if _count(work, strip) >= arch.sm_count * costs.skinny(arch).least_share:
             return strip
     return strips[-1]
@@ -77,13 +77,23 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 
 def _stages(work: GemmSource, strip: Strip) -> int:
-    return max(LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+    return max(LEAST_STAGES, ring_bytes(work, strip) // _step_bytes(work, strip))
+
+
+def ring_bytes(work: GemmSource, strip: Strip) -> int:
+    """Return the bytes of a block's rings, which are less where a left factor lies behind them."""
+    return strip.ring * 1024 - max(work.left_bytes - costs.BESIDE_RING, 0)
 
 
 def _shared_bytes(work: GemmSource, strip: Strip) -> int:
     """Return the bytes of the rings, or of the sums that reuse their memory."""
     sums = strip.warps * work.first_operand * MOST_ROWS * (strip.columns + PADDING) * 4
     return max(_stages(work, strip) * _step_bytes(work, strip), sums)
+
+
+def left_rows(work: GemmSource, strip: Strip) -> LeftRows | None:
+    """Return what computes the left factor in a block; None if it is an input."""
+    return None if work.left is None else work.left(strip.threads, work.left_rows)
 
 
 def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
@@ -93,11 +103,12 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         strip,
         MOST_ROWS,
         _stages(work, strip),
-        _shared_bytes(work, strip),
+        _shared_bytes(work, strip) + work.left_bytes,
         gcd(WIDTH, *(s.width for s in work.stored)),
         0,
         2,
         all(product.b in work.op.constants for product in parts.products),
+        left_rows(work, strip),
     )
     return LaunchPlan(
         kernel=gemm_cpp.few(work, fit),
@@ -105,7 +116,8 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
-            (*work.store_words, *size.side_words(strip.columns), size.m, size.k, -(-size.k // (TERMS * strip.warps)),
+            (*work.store_words, *fit.left_words, *size.side_words(strip.columns),
+             size.m, size.k, -(-size.k // (TERMS * strip.warps)),
              size.pitch, size.lines), 32,
         ),
         output_shapes=work.output_shapes,

@@ -6,7 +6,7 @@ constexpr int TURNS = (ROWS * ACROSS + THREADS - 1) / THREADS;
 static_assert(THREADS == WARPS * 32, "warps are whole");
 using BlockSums = SharedSums<WARPS, ROWS, COLUMNS>;
 
-struct Parameters : Stores {
+struct Parameters : Stores, LeftParameters {
   Sides<SIBLINGS, EVEN> sides;
   Index m, k, steps;  // steps: of each warp
   Index pitch;        // elements from one line of A to the next
@@ -38,3 +38,9 @@ struct Cells {
     BlockSums::finish(to, p, sibling, at, row, column, columns, cells, rows);
   }
 };
+
+// The left factor, where it lies: in memory, or in the block's shared memory.
+DEVICE const Factor* moved(const Factor* from, unsigned long long elements) { return from + elements; }
+DEVICE SharedAddress moved(SharedAddress from, unsigned long long elements) { return from + (unsigned)(elements * sizeof(Factor)); }
+template <int BYTES> DEVICE void load_left(Chunk<BYTES>& to, const Factor* from) { to = read((const Chunk<BYTES>*)from); }
+template <int BYTES> DEVICE void load_left(Chunk<BYTES>& to, SharedAddress from) { load_shared(to.word, from); }

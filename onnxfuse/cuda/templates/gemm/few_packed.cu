@@ -35,7 +35,7 @@ static_assert(COLUMNS % 16 == 0 && (ROWS == 8 || ROWS == 16), "fragments are who
 using Strip = SwizzledTile<LINE, XorSwizzle<PIECES>>;
 using Mma = MmaSync<Factor>;
 using Pipeline = AsyncPipeline<WarpScope, STAGES>;
-static_assert(SHARED_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES >= BlockSums::BYTES,
+static_assert(SHARED_BYTES - LEFT_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES - LEFT_BYTES >= BlockSums::BYTES,
               "the plan counts as the kernel does");
 
 // ---- the factors
@@ -136,27 +136,26 @@ struct OfColumn {
 // Of A what a lane has of a step: of PARTS of eight rows the terms of its word of each piece. What has been multiplied is
 // loaded again for the next step.
 struct Left {
-  const Factor* from;
+  LeftMatrix from;
   Index row, rows, term, terms, pitch;
   Chunk<WORD_TERMS * 2> held[PIECES][PARTS];
 
-  DEVICE Left(const Factor* matrix, Index first, const Parameters& p) : rows(p.m), term(first), terms(p.k), pitch(p.pitch) {
+  DEVICE Left(LeftMatrix matrix, Index first, const Parameters& p) : rows(p.m), term(first), terms(p.k), pitch(p.pitch) {
     const int lane = thread_index() % 32;
     row = lane / 4;
-    from = matrix + ((unsigned long long)row * p.pitch + first + lane % 4 * WORD_TERMS);
+    from = moved(matrix, (unsigned long long)row * p.pitch + first + lane % 4 * WORD_TERMS);
     UNROLLED for (int piece = 0; piece < PIECES; ++piece) load(piece);
   }
   DEVICE void load(int piece) {
     UNROLLED for (int part = 0; part < PARTS; ++part) {
       held[piece][part] = {};
       if (row + part * 8 < rows && term < terms)
-        held[piece][part] = read((const Chunk<WORD_TERMS * 2>*)(
-            from + ((unsigned long long)(part * 8) * pitch + piece * PIECE_TERMS)));
+        load_left(held[piece][part], moved(from, (unsigned long long)(part * 8) * pitch + piece * PIECE_TERMS));
     }
   }
   DEVICE void next() {
     term += STEP_TERMS;
-    from += STEP_TERMS;
+    from = moved(from, STEP_TERMS);
   }
   // The pairs that B's are multiplied by.
   DEVICE void pairs(unsigned (&pair)[WORD_PAIRS], int piece, int part) const {
@@ -311,8 +310,10 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   Course course(operands, sibling, first_column, n, p);
   if constexpr (!CONSTANT) join_stream();
   course.begin();
+  bring_left_near(operands);
   if constexpr (CONSTANT) join_stream();
-  Left a(operands.a(), course.first, p);
+  const LeftMatrix left = left_factor(operands, p);
+  Left a(left, course.first, p);
   const Pointers mine = operands.of(sibling);
   Cells cells[TURNS];
   UNROLLED for (int turn = 0; turn < TURNS; ++turn) cells[turn].load(mine, turn, first_column, n, p);
@@ -324,7 +325,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   if (any_of_block(!are_finite(sums))) {
     Course again(operands, sibling, first_column, n, p);
     again.begin();
-    Left from(operands.a(), again.first, p);
+    Left from(left, again.first, p);
     sums = {};
     again.multiply<false>(sums, from, p.steps);
     wait_for_block();

@@ -59,7 +59,8 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in costs.PACKED_STRIPS
-        if strip.columns * work.first_operand <= few.MOST_COLUMNS and _shared_bytes(work, strip) <= arch.shared_bytes
+        if strip.columns * work.first_operand <= few.MOST_COLUMNS
+        and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
 
@@ -90,7 +91,7 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 def _stages(work: GemmSource, strip: Strip) -> int:
     """Return the stages of a warp's ring: as many as its share has steps, or as the ring holds."""
-    held = max(few.LEAST_STAGES, strip.ring * 1024 // _step_bytes(work, strip))
+    held = max(few.LEAST_STAGES, few.ring_bytes(work, strip) // _step_bytes(work, strip))
     return min(_steps(work, strip) + 1, held)
 
 
@@ -111,11 +112,12 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         strip,
         _rows(work),
         _stages(work, strip),
-        _shared_bytes(work, strip),
+        _shared_bytes(work, strip) + work.left_bytes,
         gcd(few.WIDTH, *(s.width for s in work.stored)),
         _line(_packing(work)),
         costs.RESIDENT_THREADS // strip.threads,
         all(i in work.op.constants for product in work.parts.products for i in product.weights),
+        few.left_rows(work, strip),
     )
     return LaunchPlan(
         kernel=gemm_cpp.few(work, fit),
@@ -123,7 +125,8 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(
-            (*work.store_words, *size.side_words(strip.columns), size.m, size.k, _steps(work, strip), size.pitch,
+            (*work.store_words, *fit.left_words, *size.side_words(strip.columns),
+             size.m, size.k, _steps(work, strip), size.pitch,
              size.lines), 32,
         ),
         output_shapes=work.output_shapes,

@@ -22,7 +22,7 @@ from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     product_kind,
 )
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
-from onnxfuse.cuda.templates.gemm.work import GemmSource
+from onnxfuse.cuda.templates.gemm.work import GemmSource, LeftRows
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
@@ -54,6 +54,26 @@ def plan(
             else f"images of {limits.INDICES} elements or more"
         )  # fmt: skip
     return sm80.plan(work, aligned, chosen, arch)
+
+
+def of_few_rows(
+    op: FusedOp,
+    input_shapes: tuple[Shape, ...],
+    aligned: bool,
+    arch: Arch,
+    variant: GemmVariant | None,
+    left: Callable[[int, int], LeftRows],
+) -> LaunchPlan | None:
+    """Return the launch plan of `op` by a kernel for few rows whose blocks compute its left factor; None if none."""
+    tuning = variant or GemmVariant()
+    work = replace(_work(op, input_shapes), left=left)
+    if tuning.tile or tuning.block or work.size.m > costs.skinny(arch).left_rows:
+        return None
+    skinny = _skinny(work, aligned, arch)
+    if skinny is None:
+        return None
+    made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch))
+    return made
 
 
 def _skinny(work: GemmSource, aligned: bool, arch: Arch) -> ModuleType | None:

@@ -1,10 +1,12 @@
 """Input of planning and source generation for a product's kernels."""
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from onnxfuse.codegen.emit import expressions
-from onnxfuse.codegen.emit.source import identifier
+from onnxfuse.codegen.emit import access, expressions
+from onnxfuse.codegen.emit.source import Section, identifier
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.output_layout import Stored, stored
@@ -12,7 +14,22 @@ from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block, Strip
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
+from onnxfuse.symbolic.branching import settled
 from onnxfuse.symbolic.strides import Shape
+
+
+@dataclass(frozen=True)
+class LeftRows:
+    """Rows that each block of a kernel for few rows computes before its products: they are the left factor."""
+
+    sections: tuple[Section, ...]
+    """The code, in a namespace of its own: `rows_of_block` with `Pointers` and `Parameters`."""
+    words: tuple[int, ...]
+    """The fields of its `Parameters`."""
+    pointers: tuple[access.Pointer, ...]
+    """The first fields of its `Pointers`, which are arguments of the kernel."""
+    ahead: tuple[tuple[int, int], ...]
+    """Inputs that are brought near while the kernel ahead ends, and their bytes."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +41,8 @@ class GemmSource:
     size: GemmProblem
     kinds: tuple[str, ...]
     output_shapes: tuple[Shape, ...]
+    left: Callable[[int, int], LeftRows] | None = None
+    """The rows that are the left factor, for so many threads of a block and rows at a time; None: it is an input."""
 
     @property
     def entry(self) -> str:
@@ -42,6 +61,18 @@ class GemmSource:
     def first_operand(self) -> int:
         """Index of the first operand among an epilogue's inputs, after its products."""
         return len(self.parts.epilogues[0].products)
+
+    @property
+    def left_rows(self) -> int:
+        """Rows of the left factor for which a block of few rows has room, a power of two; 0 if it is an input."""
+        if self.left is None:
+            return 0
+        return next(1 << n for n in itertools.count() if self.size.m <= 1 << n)
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes of the left factor in shared memory."""
+        return self.left_rows * settled(self.size.k) * self.parts.factors.bytes
 
     @cached_property
     def stored(self) -> tuple[Stored, ...]:
@@ -127,6 +158,13 @@ class SkinnyParameters:
     """Resident blocks per multiprocessor for the compiler."""
     constant: bool
     """Whether the right factors are weights, which no kernel writes."""
+    left: LeftRows | None
+    """What computes the left factor; None: it is an input."""
+
+    @property
+    def left_words(self) -> tuple[int, ...]:
+        """The fields of the kernel's `LeftParameters`."""
+        return () if self.left is None else self.left.words
 
 
 def chunk_bytes(dtype: int) -> int:

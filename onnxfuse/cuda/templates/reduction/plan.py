@@ -32,23 +32,39 @@ class ReductionAxes:
 
 def plan(request: PlanRequest[RowVariant]) -> LaunchPlan:
     """Return the launch plan of a program with reductions."""
+    work = _reduced(request)
+    norm = group.norm(work)
+    if norm is not None and group.pays(norm):
+        return group.plan(norm)
+    # Small tensors are cached: strided reads are cheap, and no block exchanges partial sums.
+    most = costs.column(request.arch).few_columns
+    few = launch_plan.is_small(math.prod(work.full), request.arch) and math.prod(work.extents(work.axes)) <= most
+    return column.plan(work) if _across(work) and not few else row.plan(work)
+
+
+def of_block(request: PlanRequest[RowVariant], kept: int, threads: int, at_once: int) -> row.RowsOfBlock:
+    """Return the rows of a program as a part of another kernel, each block of which computes all of them."""
+    work = _reduced(request)
+    if _across(work):
+        raise UnsupportedError("a reduction across rows before a product")
+    return row.of_block(work, kept, threads, at_once)
+
+
+def _reduced(request: PlanRequest[RowVariant]) -> Reduced:
+    """Return the program in the common index space of its operands."""
     flat = unify_axes.broadcast_program(request.program, request.input_shapes)
     operands = access.operands(flat.program, flat.input_shapes)
     axes = axes_of(flat, broadcast(*(o.shape for o in operands)))
     one = all(axes.full[d] == 1 for d in axes.reduced)
     lookups = {f"in{i}": lookup for i, lookup in flat.lookups.items()}
     program = alone(flat.program) if one else flat.program
-    work = Reduced(request, program, operands, axes.full, tuple(sorted(axes.reduced)), lookups, flat.orders)
-    norm = group.norm(work)
-    if norm is not None and group.pays(norm):
-        return group.plan(norm)
-    # The innermost axis decides: contiguous elements are either reduced or adjacent results.
-    wide = [d for d, n in enumerate(axes.full) if n != 1]
-    across = bool(wide) and wide[-1] not in axes.reduced
-    # Small tensors are cached: strided reads are cheap, and no block exchanges partial sums.
-    most = costs.column(request.arch).few_columns
-    few = launch_plan.is_small(math.prod(axes.full), request.arch) and math.prod(work.extents(work.axes)) <= most
-    return column.plan(work) if across and not few else row.plan(work)
+    return Reduced(request, program, operands, axes.full, tuple(sorted(axes.reduced)), lookups, flat.orders)
+
+
+def _across(work: Reduced) -> bool:
+    """Return whether adjacent elements are results, rather than reduced: the innermost axis decides."""
+    wide = [d for d, n in enumerate(work.full) if n != 1]
+    return bool(wide) and wide[-1] not in work.axes
 
 
 def axes_of(flat: BroadcastProgram, full: Shape) -> ReductionAxes:

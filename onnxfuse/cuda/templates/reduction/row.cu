@@ -48,10 +48,8 @@ DEVICE void leave(const SeenExtremes<true>& extremes, const Pointers& to, bool f
 }
 DEVICE void leave(const SeenExtremes<false>&, const Pointers&, bool, const OuterPlace&) {}
 
-DEVICE void row(const Pointers& pointers, const Parameters& p) {
-  const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
-  const Index index =
-      CLUSTER > 1 ? block_from_end() / CLUSTER : (Index)block_from_end() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
+// Row `index`, by threads of which each knows its number.
+DEVICE void row_at(const Pointers& pointers, Index index, int thread, const Parameters& p) {
   // Threads past the last row work on it again, for the warp's exchanges, and store nothing.
   const bool live = index < p.rows;
   const OuterPlace at(live ? index : p.rows - 1, p);
@@ -86,5 +84,12 @@ DEVICE void row(const Pointers& pointers, const Parameters& p) {
   }
   leave(extremes, pointers, live && thread == 0, at);
   if ((!EXTREMES || live) && thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
+}
+
+DEVICE void row(const Pointers& pointers, const Parameters& p) {
+  const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
+  const Index index =
+      CLUSTER > 1 ? block_from_end() / CLUSTER : (Index)block_from_end() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
+  row_at(pointers, index, thread, p);
   leave_together();
 }

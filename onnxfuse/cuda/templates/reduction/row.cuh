@@ -160,11 +160,12 @@ template <int threads, class Partial> DEVICE Partial across_row(Partial partial)
     return across_lanes<threads>(partial);
   } else {
     constexpr int WARPS = threads / 32;
-    SHARED Shared<Partial, WARPS> of_warp;
+    SHARED Shared<Partial, THREADS / 32> of_warp;
     partial = across_lanes<32>(partial);
     if (thread_index() % 32 == 0) of_warp.mine()[thread_index() / 32] = partial;
     wait_for_block();
-    partial = across_lanes<WARPS>(of_warp.mine()[thread_index() % WARPS]);
+    const int first = threads < THREADS ? thread_index() / threads * WARPS : 0;  // of the row's warps
+    partial = across_lanes<WARPS>(of_warp.mine()[first + thread_index() % WARPS]);
     if constexpr (CLUSTER > 1) {
       SHARED Shared<Partial, 1> of_block;
       if (thread_index() == 0) of_block.mine()[0] = partial;

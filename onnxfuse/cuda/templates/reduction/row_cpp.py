@@ -1,5 +1,7 @@
 """Source generation of the row template: constants, code around the cores, and parameters."""
 
+from dataclasses import replace
+
 from onnxfuse.codegen.emit import access, source
 from onnxfuse.codegen.emit.access import Load, RegisterGroup, Store, element, store
 from onnxfuse.cuda.planning import launch_plan
@@ -7,6 +9,9 @@ from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
 from onnxfuse.cuda.templates.reduction.row_split import RowPartition
 from onnxfuse.symbolic.strides import StridedLayout, divisors
 from onnxfuse.symbolic.strides import rows as strided
+
+KEPT = "kept"
+"""Name of the pointer to what a block keeps in its shared memory."""
 
 
 def constants(
@@ -46,10 +51,13 @@ def leaves_extremes(placed: tuple[RowOperand, ...], split: RowPartition, output:
     return split.items > 0 and any(p.operand.name == f"out{output}" and p.dense for p in placed)
 
 
-def around(placed: tuple[RowOperand, ...], split: RowPartition, extremes_of: int | None) -> str:
+def around(
+    placed: tuple[RowOperand, ...], split: RowPartition, extremes_of: int | None, kept: RowOperand | None = None
+) -> str:
     """Return the code around the core: operands of the row's vectors, loaded early or late, and per-row operands.
 
-    `extremes_of`: the output of which the core leaves the extremes; None: of none.
+    `extremes_of`: the output of which the core leaves the extremes; None: of none. `kept`: the output that each block
+    keeps in its shared memory, where all of them compute all rows.
     """
     left = access.scratch(used=extremes_of is not None)
     value = "0.0f" if extremes_of is None else f"result.b{extremes_of}"
@@ -62,13 +70,13 @@ def around(placed: tuple[RowOperand, ...], split: RowPartition, extremes_of: int
         RegisterGroup("Held", "held", tuple(map(_load, early))),
         RegisterGroup("Late", "late", tuple(map(_load, late))),
     )
-    where = "const OuterPlace& at, const Parameters& p"
+    where, first = "const OuterPlace& at, const Parameters& p", "" if kept is None else "if (block_index() == 0) "
     vector = f"const Pointers& row, const Span& span, {where}"
     return "".join((
-        access.pointers((*(p.operand for p in placed), left)),
+        access.pointers((*(p.operand for p in placed), *(() if kept is None else (_kept(kept).operand,)), left)),
         f"DEVICE float ranged(const Result& result) {{ return {value}; }}\n",
         *(group.hold() for group in (scalars, group_of_row, lates)),
-        _pointers_at(placed, split.shifted),
+        _pointers_at(placed if kept is None else (*placed, _kept(kept)), split.shifted),
         scalars.load("load_scalars", "const Pointers& row"),
         # Dense operands are loaded by one function; those shared by all or many rows by another one.
         group_of_row.fill("load_dense", "const Pointers& row, const Span& span", [_load(p) for p in early if p.dense]),
@@ -83,10 +91,16 @@ def around(placed: tuple[RowOperand, ...], split: RowPartition, extremes_of: int
         "  return element(held, Late{}, scalars, w);\n}\n",
         store(
             "store_all", f"const Pointers& row, const Result (&result)[WIDTH], const Span& span, {where}",
-            (_store(p) for p in outputs if p.along != "scalar"), "WIDTH",
+            (*(_store(p, first) for p in outputs if p.along != "scalar"), *(() if kept is None else (_keep(kept),))),
+            "WIDTH",
         ),
-        _store_scalars([p for p in outputs if p.along == "scalar"], where),
+        _store_scalars([p for p in outputs if p.along == "scalar"], where, first),
     ))  # fmt: skip
+
+
+def _kept(output: RowOperand) -> RowOperand:
+    """Return where an output is kept in shared memory."""
+    return replace(output, operand=replace(output.operand, name=KEPT))
 
 
 def _pointers_at(placed: tuple[RowOperand, ...], shifted: bool) -> str:
@@ -135,7 +149,7 @@ def _fetch(p: RowOperand) -> str:
             return f"load_gather({row}, span, at, {stride}, p)"
 
 
-def _store(p: RowOperand) -> Store:
+def _store(p: RowOperand, condition: str = "") -> Store:
     name, stride = p.operand.name, f"p.row_stride[{p.row_slot}]"
     match p.along:
         case "columns":
@@ -144,11 +158,19 @@ def _store(p: RowOperand) -> Store:
             call = f"store_run(row.{name}, {name}, span, {stride}, p)"
         case _:
             call = f"store_first(row.{name}, {name}, span, at, {stride}, p)"
-    return Store.of(p.operand, _condition(p) + call)
+    return Store.of(p.operand, condition + _condition(p) + call)
 
 
-def _store_scalars(outputs: list[RowOperand], where: str) -> str:
-    lines = [f"  {_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs]
+def _keep(output: RowOperand) -> Store:
+    """Return the store of an output's vectors in shared memory."""
+    of = output.operand
+    return Store(KEPT, of.stored, of.field, f"keep_columns(row.{KEPT}, {KEPT}, span)")
+
+
+def _store_scalars(outputs: list[RowOperand], where: str, first: str) -> str:
+    lines = [
+        f"  {first}{_condition(p)}store_scalar(row.{p.operand.name}, result.{p.operand.field});\n" for p in outputs
+    ]
     return f"DEVICE void store_scalars(const Pointers& row, const Result& result, {where}) {{\n{''.join(lines)}}}\n"
 
 
@@ -158,10 +180,10 @@ def _condition(p: RowOperand) -> str:
 
 def parameters(
     rows: int, columns: int, outer: StridedLayout, inner: StridedLayout, placed: tuple[RowOperand, ...], bits: int
-) -> bytes:
+) -> tuple[int, ...]:
+    """Return the fields of the kernels' `Parameters`."""
     words = [rows, columns]
     for space, numbers in ((outer, [p.outer_slot for p in placed]), (inner, [p.row_slot for p in placed])):
         words += [*divisors(space.extents, bits), *strided(space.strides, numbers, len(space.extents))]
     looked_up = [word for p in placed if p.lookup is not None for word in (p.lookup.rows, p.lookup.length)]
-    words.extend(looked_up or (0, 0))
-    return launch_plan.packed(words, bits)
+    return (*words, *(looked_up or (0, 0)))

@@ -8,7 +8,8 @@ from onnxfuse.cuda.planning.plan_request import PlanRequest
 from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction.row_operands import RowOperand
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
-from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.branching import gcd, larger, settled
+from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import vector_width
 
 
@@ -98,6 +99,24 @@ def share_out(
     # An iterating block reads operands repeatedly: blocks that share a row keep fewer rows in the cache at a time.
     cluster = max(c for c in (1, 2, 4, 8) if c <= arch.isa.cluster and (c == 1 or vectors >= 4 * cost.loop_threads * c))
     return RowPartition(cost.loop_threads * cluster, 0, width, exact=False, shifted=shifted, late=True, cluster=cluster)
+
+
+def within_block(
+    placed: tuple[RowOperand, ...], columns: int, width: int, request: PlanRequest[RowVariant], threads: int
+) -> RowPartition:
+    """Return the partition of a row among so many threads of a block, which hold it; raises if they cannot."""
+    tuning, shifted = request.tuning, False
+    if not width:
+        width, shifted = _width(placed, columns, request.aligned, 0, tuning)
+    vectors = -(-columns // width)
+    items = larger(1, -(-vectors // threads))
+    inputs = [p for p in placed if not p.operand.is_output and p.along != "scalar"]
+    late = items > 1
+    split = RowPartition(threads, settled(items), width, bool(vectors == threads * items), shifted, late=late)
+    loaded = sum(p.operand.size for p in inputs if not split.fetches_late(p)) * items * width
+    if shifted or items * width > tuning.long_elements or loaded > tuning.held_bytes:
+        raise UnsupportedError(f"rows of {columns} elements that {threads} threads would hold beside a product")
+    return split
 
 
 def _choices(arch: Arch, tuning: RowVariant, few: bool, shifted: bool) -> tuple[Choice, ...]:

@@ -163,3 +163,21 @@ def test_a_product_by_large_weights_has_a_kernel_in_strict_float32_alone(strictl
     set_strict_fp32(model, strict=strictly)
     pipeline.run(model)
     assert ops(model)[0] == ("{Transpose MatMul}" if strictly else "MatMul")
+
+
+FEW = """<ir_version: 8, opset_import: ["" : 20]>
+g (float16[ROWS,8] x, float16[ROWS,8] r) => (float16[ROWS,8] y) <float16[8,8] w = {WEIGHT}> {
+  m = MatMul (x, w)
+  a = Add (m, r)
+  y = Relu (a)
+}""".replace("WEIGHT", ",".join(str(15360 + i) for i in range(64)))
+
+
+@pytest.mark.parametrize(("rows", "turned"), [("1", True), ("8", True), ("9", False), ("N", False)])
+def test_weights_of_few_rows_are_turned(rows: str, turned: bool) -> None:
+    """Where their number is known; the numbers stay the same, and undone the weight has its own axes again."""
+    model, before = parse(FEW.replace("ROWS", rows)), parse(FEW.replace("ROWS", rows))
+    pipeline.run(model)
+    assert ops(model) == ["{Transpose MatMul Add Relu}" if turned else "{MatMul Add Relu}"]
+    assert_same_numbers(before, model)
+    assert {t.name for t in onnxfuse.unfuse(model).graph.initializer} == {"w"}

@@ -6,7 +6,7 @@ import onnxruntime as ort
 
 import onnxfuse
 from onnxfuse.model.fused import fused_ops
-from tests.support.small import ops, optimize, parse
+from tests.support.small import assert_same_numbers, ops, optimize, parse
 
 QUANTIZES = "{ReduceMax ReduceMin Max Min Sub Div Equal Where Neg Div Round Clip Cast QuantizeLinear}"
 NORM = """g (float[N,S,8] x) => (float[N,S,8] n, uint8[N,S,8] y, float s, uint8 z)
@@ -52,3 +52,36 @@ def test_what_no_kernel_computes_is_quantized_alone() -> None:
         made, report = optimize(parse(f"g {text} y, s, z = DynamicQuantizeLinear (x) }}"))
         assert ops(made)[-1] == QUANTIZES
         assert reason in "\n".join(near.refusal.reason for near in report.near)
+
+
+STEP = """g (float16[ROWS,16] x, float16[ROWS,16] r) => (float16[ROWS,16] s, float16[ROWS,8] y, float16[ROWS,8] z)
+<float16[16] scale = {SCALE}, float16[16,8] w = {WEIGHT}, float16[16,8] v = {OTHER}> {
+  s = Add (x, r)
+  n = RMSNormalization (s, scale)
+  y = MatMul (n, w)
+  z = MatMul (n, v)
+}""".replace("SCALE", "15360," * 15 + "16384").replace("WEIGHT", ",".join(str(13312 + i) for i in range(128))).replace(
+    "OTHER", ",".join(str(14336 + i) for i in range(128)))  # fmt: skip
+
+
+def test_a_norm_joins_the_products_that_read_it() -> None:
+    """Of one row; the sum and the norm stay outputs, the numbers are the same, and nothing happens twice."""
+    model = parse(STEP.replace("ROWS", "1"), opset=23)
+    made, report = optimize(model)
+    assert ops(made) == ["{Add RMSNormalization Transpose MatMul Transpose MatMul}"]
+    assert report.by_rule()["row_product"] == 1
+    (op,) = fused_ops(made).values()
+    assert len(op.outputs) == 4
+    assert_same_numbers(model, made)
+    assert sorted(ops(onnxfuse.unfuse(made))) == sorted(ops(model))
+    again, _ = optimize(made)
+    assert again == made
+
+
+def test_a_norm_of_more_rows_keeps_a_launch_of_its_own() -> None:
+    """Of nine, and of any number: two launches in one op save nothing."""
+    for rows in ("9", "N"):
+        made, report = optimize(parse(STEP.replace("ROWS", rows), opset=23))
+        assert report.by_rule()["row_product"] == 0
+        assert len(ops(made)) == 2
+        assert any("no launch is known to be saved" in near.refusal.reason for near in report.near)

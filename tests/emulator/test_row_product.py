@@ -1,0 +1,84 @@
+"""Products whose blocks compute the rows before them, by the host's compiler: residual, norm, gate, siblings."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.cases import ops
+from bench.cases.ops import BRAIN, HALF
+from bench.cases.row_products import BODIES, case, few_bits
+from onnxfuse import cuda
+from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.planning.arch import A100, H200, Arch
+from onnxfuse.cuda.templates.gemm import costs
+from onnxfuse.model.fused import FusedOp
+from onnxfuse.symbolic.packing import Packing
+from tests.emulator import emulate
+
+MEASURED = costs.skinny
+
+
+@pytest.fixture
+def several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blocks compute as many rows as their kernels take, of which one was measured to pay."""
+    monkeypatch.setattr(costs, "skinny", lambda arch: replace(MEASURED(arch), left_rows=16))
+
+
+def runs(fused: FusedOp, inputs: list[np.ndarray], launches: int, arch: Arch = H200, *, aligned: bool = True) -> None:
+    plan = cuda.plan(fused, tuple(x.shape for x in inputs), aligned, arch)
+    assert 1 + len(plan.then) == launches
+    got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
+    ops.within_budget(fused, inputs, got)
+
+
+def drawn(fused: FusedOp, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+
+
+@pytest.mark.usefixtures("several_rows")
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(("dtype", "rows", "n", "k"), [
+    (HALF, (1,), 40, 264), (BRAIN, (1, 3), 72, 2048), (HALF, (8, 1), 136, 520),
+])  # fmt: skip
+def test_few_rows_take_one_launch(body: str, dtype: int, rows: tuple[int, ...], n: int, k: int) -> None:
+    """One row by all threads, several at once by fewer; rows that threads hold in several vectors."""
+    fused, shapes = case(body, dtype, rows, n, k)
+    runs(replace(fused, constants=frozenset(range(2, len(shapes)))), drawn(fused, shapes), 1)
+
+
+@pytest.mark.usefixtures("several_rows")
+def test_rows_that_no_block_holds_take_two_launches() -> None:
+    for body, rows, k, aligned in (("gate", 9, 264, True), ("alone", 8, 8192, True), ("alone", 2, 264, False)):
+        fused, shapes = case(body, HALF, (rows,), 40, k)
+        runs(fused, drawn(fused, shapes), 2, A100, aligned=aligned)
+
+
+@pytest.mark.usefixtures("several_rows")
+@pytest.mark.parametrize(("dtype", "rows", "packing"), [
+    (HALF, 1, Packing(4, 32, 640)), (BRAIN, 11, Packing(8, 64, 256)), (HALF, 16, Packing(4, 128, 384)),
+])  # fmt: skip
+def test_weights_in_few_bits(dtype: int, rows: int, packing: Packing) -> None:
+    """Up to sixteen rows, of which a block computes several at once."""
+    fused, inputs = few_bits(dtype, (rows,), 40, packing)
+    runs(fused, inputs, 1)
+    runs(replace(fused, constants=frozenset(range(1, len(inputs)))), inputs, 1)
+
+
+@pytest.mark.usefixtures("several_rows")
+@pytest.mark.parametrize("rows", [1, 5, 8])
+@pytest.mark.parametrize("arch", [H200, A100], ids=lambda arch: arch.name)
+def test_the_kernels_spill_nothing(rows: int, arch: Arch) -> None:
+    """What a thread holds of its rows fits beside the copies that are on their way."""
+    packed, inputs = few_bits(HALF, (rows,), 5632, Packing(4, 32, 2048))
+    for fused, shapes in (case("gate", HALF, (rows,), 5632, 2048), (packed, [x.shape for x in inputs])):
+        plan = cuda.plan(replace(fused, constants=frozenset(range(2, len(shapes)))), tuple(shapes), True, arch)
+        _, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
+        assert "0 bytes spill stores" in log
+
+
+def test_as_many_rows_as_were_measured_to_pay() -> None:
+    for rows, launches in ((1, 1), (2, 2)):
+        fused, shapes = case("beside", HALF, (rows,), 2048, 2048)
+        assert 1 + len(cuda.plan(fused, tuple(shapes), True, H200).then) == launches
