@@ -16,7 +16,7 @@ from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 QUERIES = 16
-"""Maximum queries per head: more fill tiles of their own."""
+"""Maximum queries per head of 16-bit elements: more fill tiles of their own."""
 KEYS = 128
 """Minimum number of keys worth splitting."""
 PARTS = 32
@@ -29,9 +29,22 @@ WARPS = 8
 """Warps per multiprocessor: in one block, or in blocks of 4 or 2."""
 
 
-def takes(mine: AttentionProblem) -> bool:
+def takes(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether this kernel is used for so many queries and keys; only it supports growing caches."""
-    return mine.parts.grows or (can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS)
+    return mine.parts.grows or (can(mine) and mine.keys >= KEYS and bool(_are_few(mine, arch)))
+
+
+def _are_few(mine: AttentionProblem, arch: Arch) -> bool:
+    """Return whether queries are so few that their keys are better shared by warps.
+
+    Of float32 all that fill the GPU once: its kernels for more queries begin later, and wait for keys longer.
+    """
+    return mine.queries <= QUERIES or (mine.parts.to_tf32 and _heads(mine) <= arch.sm_count)
+
+
+def _heads(mine: AttentionProblem) -> int:
+    """Return the tiles of 16 queries, of all heads of keys."""
+    return mine.batch * (mine.parts.heads // mine.parts.k.group) * -(-mine.queries * mine.parts.k.group // 16)
 
 
 def can(mine: AttentionProblem) -> bool:
@@ -49,11 +62,12 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
     if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
         raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
-    tiles = -(-mine.queries * mine.parts.k.group // 16)
-    heads = mine.batch * (mine.parts.heads // mine.parts.k.group) * tiles
+    tiles, heads = -(-mine.queries * mine.parts.k.group // 16), _heads(mine)
     chosen = tuning.queries or choose(mine, heads, arch)
     stages = _stages(mine, chosen.warps, arch)
-    wanted = chosen.parts or _wanted(mine, heads, chosen.warps, arch)
+    # The extremes of a split result would be a launch of their own: of more queries a block takes all keys.
+    whole = mine.leaves_extremes and mine.queries > QUERIES
+    wanted = chosen.parts or (1 if whole else _wanted(mine, heads, chosen.warps, arch))
     at_once = chosen.warps * STEP
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
     cluster = TOGETHER if chosen.parts == TOGETHER and _clusters(mine, heads, chosen.warps, stages, arch) else 1
@@ -79,6 +93,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
         scratch_bytes=4 * counters + heads * parts * _record_bytes(mine) if split else 0,
+        extremes=heads * parts * chosen.warps if mine.leaves_extremes and not split else None,
     )
 
 
@@ -148,10 +163,10 @@ def _record_bytes(mine: AttentionProblem) -> int:
 def _kernel(
     mine: AttentionProblem, warps: int, stages: int, aligned: bool, split: bool, cluster: int, min_blocks: int
 ) -> KernelSource:
-    entry = identifier(mine.op.name)
+    entry, extremes = identifier(mine.op.name), mine.leaves_extremes and not split
     facts = {
         "WARPS": warps, "TILES": 1, "STEP": STEP, "THREADS": warps * 32, "STAGES": stages, "HELD": True,
-        "SPLIT": split, "CLUSTER": cluster, "GROWS": mine.parts.grows, "ALIGNED": aligned,
+        "SPLIT": split, "CLUSTER": cluster, "GROWS": mine.parts.grows, "ALIGNED": aligned, "EXTREMES": extremes,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     caches = (("k", mine.parts.k.cache), ("v", mine.parts.v.cache))
     grown = [
@@ -159,12 +174,13 @@ def _kernel(
         for name, cache in caches
         for kind, of, argument in (("const E", "new", "in{0.new}"), ("E", "all", "out{0.output}"))
     ]
-    fields = (*pointers(mine), *grown, access.scratch(used=split))
+    fields = (*pointers(mine), *grown, access.scratch(used=split or extremes))
     return KernelSource(
         entry,
         (
             template(DEVICE),
             template("include/memory.cuh"),
+            template("include/extremes.cuh"),
             *(template(f) for f in MMA_SYNC),
             template("include/last.cuh"),
             template(CLUSTER),
