@@ -156,10 +156,23 @@ def test_one_program_answers_for_every_length(causal: bool, bias: tuple[int, int
     """Its kernels are those of the ways to share the queries, however many lengths come."""
     case = Case(3, 4, 700, 700, dtype=dtype, bias=bias, causal=causal)
     made, found = answers(case, A100, (1, 2, 15, 63, 64, 65, 128, 197, 512, 700, 1023, 4096, 100_000))
-    # A single query has its bias as if it were one for all of them.
-    assert len(found) <= len(streamed.ways(work(replace(case.op(), open_length=True), case.shapes()))) + 1
+    # A single query has its bias as if it were one for all of them; float32 that fills the GPU once has a kernel of its own.
+    assert len(found) <= len(streamed.ways(work(replace(case.op(), open_length=True), case.shapes()))) + 1 + (
+        dtype == FLOAT
+    )
     assert len(made.kernels) <= len(found)
     assert not made.pins
+
+
+@pytest.mark.parametrize("keys", [1, 31, 96, 97, 128, 129, 200, 300])
+@pytest.mark.parametrize("bias", [None, (2, 1, 1, 0), (1, 2, 40, 0)])
+def test_float32_has_four_steps_of_keys_on_their_way(keys: int, bias: tuple[int, ...] | None) -> None:
+    """Fewer steps than stages, just as many, and rings that go round."""
+    of_keys = None if bias is None else (*bias[:-1], keys)
+    case = Case(2, 2, 40, keys, 32, FLOAT, bias=of_keys)
+    op, tuning = case.op(), AttentionVariant(queries=Queries(2, 1, 1, 32, streamed=1))
+    assert "RING = 4" in cuda.plan(op, case.shapes(), True, H200, tuning).kernel.text
+    check(case, tuning)
 
 
 COMPILED = [

@@ -65,9 +65,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
     tiles, heads = -(-mine.queries * mine.parts.k.group // 16), _heads(mine)
     chosen = tuning.queries or choose(mine, heads, arch)
     stages = _stages(mine, chosen.warps, arch)
-    # The extremes of a split result would be a launch of their own: of more queries a block takes all keys.
-    whole = mine.leaves_extremes and mine.queries > QUERIES
-    wanted = chosen.parts or (1 if whole else _wanted(mine, heads, chosen.warps, arch))
+    wanted = chosen.parts or _wanted(mine, heads, chosen.warps, arch)
     at_once = chosen.warps * STEP
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
     cluster = TOGETHER if chosen.parts == TOGETHER and _clusters(mine, heads, chosen.warps, stages, arch) else 1
@@ -104,11 +102,13 @@ def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
     memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
     23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
     """
-    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= costs_of(arch).together_keys:
-        return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
     all_of_them, several = (
         next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0) for ways in ((WARPS,), (4, 2))
     )
+    if mine.queries > QUERIES:  # a block takes all keys: one kernel for any number of them
+        return Queries(all_of_them or several, 1, 1, STEP, parts=1)
+    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= costs_of(arch).together_keys:
+        return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
     enough = heads <= arch.sm_count and mine.keys >= WARPS * STEP * _wanted(mine, heads, WARPS, arch)
     return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
 

@@ -25,6 +25,10 @@ struct Batch {
     return {z * a_outer + y * a_middle + x * a_inner, z * b_outer + y * b_middle + x * b_inner};
   }
 };
+
+// The sum of two sums that warps or blocks have of their terms; those of integers are no floats (include/integers.cuh).
+template <class Factor> DEVICE float add_sums(float a, float b, Factor*) { return a + b; }
+
 // The zero points of a right factor in few bits (packed.cuh).
 enum class Zeros { MIDDLE, PACKED, REAL };
 
