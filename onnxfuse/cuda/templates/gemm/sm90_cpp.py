@@ -45,7 +45,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
-        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
+        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes, "BROUGHT": brought(work),
         "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
     }  # fmt: skip
     middle = (
@@ -88,6 +88,19 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
+
+
+def brought(work: GemmSource) -> int:
+    """Return how many right factors are brought to the L2 cache while the kernel ahead ends: weights, if they are small.
+
+    Those of one product at least, if threads load the left factor for themselves.
+    """
+    parts, size = work.parts, work.size
+    if parts.prologue is not None:
+        return int(not _left_maps(work))
+    weights = all(product.b in work.op.constants for product in parts.products)
+    small = sum(size.widths) * size.k * parts.factors.bytes <= costs.wgmma().brought
+    return len(parts.products) if weights and small and size.batch is None and parts.packed is None else 0
 
 
 FEW = 64
