@@ -45,7 +45,8 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
-        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes, "BROUGHT": brought(work),
+        "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
+        "BROUGHT": brought(work),
         "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
     }  # fmt: skip
     middle = (
@@ -91,9 +92,9 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
 
 
 def brought(work: GemmSource) -> int:
-    """Return how many right factors are brought to the L2 cache while the kernel ahead ends: weights, if they are small.
+    """Return how many right factors are brought to the L2 cache while the kernel ahead ends: small weights.
 
-    Those of one product at least, if threads load the left factor for themselves.
+    One if threads compute the left factor.
     """
     parts, size = work.parts, work.size
     if parts.prologue is not None:
