@@ -163,17 +163,6 @@ def test_one_program_answers_for_every_length(causal: bool, bias: tuple[int, int
     assert not made.pins
 
 
-@pytest.mark.parametrize("keys", [1, 31, 96, 97, 128, 129, 200, 300])
-@pytest.mark.parametrize("bias", [None, (2, 1, 1, 0), (1, 2, 40, 0)])
-def test_float32_has_four_steps_of_keys_on_their_way(keys: int, bias: tuple[int, ...] | None) -> None:
-    """Fewer steps than stages, just as many, and rings that go round."""
-    of_keys = None if bias is None else (*bias[:-1], keys)
-    case = Case(2, 2, 40, keys, 32, FLOAT, bias=of_keys)
-    op, tuning = case.op(), AttentionVariant(queries=Queries(2, 1, 1, 32, streamed=1))
-    assert "RING = 4" in cuda.plan(op, case.shapes(), True, H200, tuning).kernel.text
-    check(case, tuning)
-
-
 COMPILED = [
     Case(8, 12, 512, 512), Case(8, 12, 512, 512, causal=True, dtype=BRAIN), Case(8, 12, 512, 512, bias=(8, 1, 1, 512)),
     Case(8, 12, 512, 512, 32, bias=(1, 12, 512, 512)), Case(8, 16, 512, 512, 128, causal=True),

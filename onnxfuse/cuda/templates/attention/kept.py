@@ -119,7 +119,7 @@ def _resident(queries: Queries) -> int:
 def _kernel(mine: AttentionProblem, queries: Queries, blocks: int, aligned: bool, min_blocks: int) -> KernelSource:
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
-        "RING": 0, "THREADS": queries.warps * 32, "KEY_ROWS": key_rows(mine.keys), "HELD": True, "ALIGNED": aligned,
+        "THREADS": queries.warps * 32, "KEY_ROWS": key_rows(mine.keys), "HELD": True, "ALIGNED": aligned,
     }  # fmt: skip
     fields = zip(LENGTHS, lengths(mine, max(blocks, 1)), strict=True)
     numbers = ", ".join(f"{name} = {value}" for name, value in fields)

@@ -26,12 +26,11 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         raise UnsupportedError(
             f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
-    stages = _stages(queries, mine, arch)
     return LaunchPlan(
-        kernel=_kernel(mine, queries, stages, aligned, tuning.min_blocks or _resident(queries, mine)),
+        kernel=_kernel(mine, queries, aligned, tuning.min_blocks or _resident(queries, mine)),
         grid=(grid, 1, 1),
         block=(queries.warps * 32, 1, 1),
-        shared_bytes=_shared_bytes(queries, mine, stages),
+        shared_bytes=_shared_bytes(queries, mine),
         parameters=launch_plan.packed(lengths(mine, blocks), 64),
         output_shapes=mine.output_shapes,
         extremes=grid * queries.warps if mine.leaves_extremes else None,
@@ -91,21 +90,11 @@ def _holds(queries: Queries, mine: AttentionProblem) -> bool:
     return queries.tiles * mine.padded * mine.parts.element_bytes <= 512
 
 
-STAGES = 4
-"""Stages of the ring of float32's keys, whose steps are short, if three blocks of them share a multiprocessor."""
-
-
-def _stages(queries: Queries, mine: AttentionProblem, arch: Arch) -> int:
-    """Return the stages of the ring of keys and values."""
-    several = mine.parts.to_tf32 and 3 * _shared_bytes(queries, mine, STAGES) <= arch.shared_bytes
-    return STAGES if several else 2
-
-
-def _shared_bytes(queries: Queries, mine: AttentionProblem, stages: int) -> int:
-    """Return the shared memory of a block: stages of keys and values with rows padded by 16 bytes, their bias, and the
-    queries unless they are register-resident."""
+def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
+    """Return the shared memory of a block: two stages of keys and values with rows padded by 16 bytes, their bias, and
+    the queries unless they are register-resident."""
     row = mine.padded * mine.parts.element_bytes + 16
-    return stages * queries.step * (2 * row + 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
+    return queries.step * (4 * row + 2 * 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
 
 
 def _resident(queries: Queries, mine: AttentionProblem) -> int:
@@ -120,9 +109,9 @@ def _resident(queries: Queries, mine: AttentionProblem) -> int:
 # ---- source generation
 
 
-def _kernel(mine: AttentionProblem, queries: Queries, stages: int, aligned: bool, min_blocks: int) -> KernelSource:
+def _kernel(mine: AttentionProblem, queries: Queries, aligned: bool, min_blocks: int) -> KernelSource:
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
-        "RING": stages, "THREADS": queries.warps * 32, "KEY_ROWS": 0, "HELD": _holds(queries, mine), "ALIGNED": aligned,
+        "THREADS": queries.warps * 32, "KEY_ROWS": 0, "HELD": _holds(queries, mine), "ALIGNED": aligned,
     }  # fmt: skip
     return tiled_kernel(mine, facts, f"long long {', '.join(LENGTHS)};", min_blocks)

@@ -18,7 +18,7 @@
 // Under the causal mask comparisons with the diagonal are for the steps that it crosses alone. Two modes:
 //
 // Streamed (KEY_ROWS is 0): any number of queries and keys, none of which stands in the text: one kernel is for all of them.
-// Keys and values go by STEP at a time, through a pipeline of RING stages: while one is multiplied, the others are filled.
+// Keys and values go by STEP at a time, through a pipeline of two stages: while one is multiplied, the other is filled.
 // Under the causal mask steps without a key for a query of the block are not fetched.
 //
 // Resident: keys and values of a head fit the shared memory, KEY_ROWS with those behind the last one. All lengths are
@@ -26,7 +26,7 @@
 // arrived, and the queries of all passes read it there.
 
 constexpr bool RESIDENT = KEY_ROWS > 0;
-constexpr int STAGES = RESIDENT ? (KEY_ROWS + STEP - 1) / STEP : RING;
+constexpr int STAGES = RESIDENT ? (KEY_ROWS + STEP - 1) / STEP : 2;
 constexpr int STAGED = RESIDENT ? KEY_ROWS : STAGES * STEP;  // keys in shared memory
 constexpr int ROWS = WARPS * TILES * 16;                     // queries of a block at a time
 
@@ -246,35 +246,32 @@ DEVICE void attend_streamed(Rows& rows, SharedAddress queries, const Stage& ring
   constexpr bool VALUES = SOFTMAX != TOTAL;
   using Pipeline = AsyncPipeline<BlockScope, STAGES>;
   KeyBias<STEP> next;
-  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) {
-    if (stage * STEP < at.end && fetches) fetch_step<STEP, VALUES>(ring.from(stage * STEP), k, v, stage * STEP, at.keys);
-    Pipeline::producer_commit();
-  }
-  if constexpr (BIAS == PER_KEY) {
-    if (at.end > 0 && fetches) {
+  if (at.end > 0 && fetches) {
+    fetch_step<STEP, VALUES>(ring, k, v, 0, at.keys);
+    if constexpr (BIAS == PER_KEY) {
       next.load_from(biases.bias, 0, at.keys, p.bias_key);
       next.store(ring.key_bias);
     }
   }
+  Pipeline::producer_commit();
   if (SOFTMAX != SHARES) load_queries(rows, q, at, first_query);
-  typename Pipeline::State consumer;
-  for (int first_key = 0; first_key < at.end; first_key += STEP) {
-    Pipeline::consumer_wait(consumer);
-    const int after = first_key + STEP, ahead = first_key + (STAGES - 1) * STEP;
-    if (ahead < at.end) fetch_step<STEP, VALUES>(ring.from(consumer.previous() * STEP), k, v, ahead, at.keys);
-    if constexpr (BIAS == PER_KEY)
-      if (after < at.end) next.load_from(biases.bias, after, at.keys, p.bias_key);
+  for (int first_key = 0, stage = 0; first_key < at.end; first_key += STEP, stage ^= 1) {
+    Pipeline::consumer_wait();
+    const int after = first_key + STEP;
+    if (after < at.end) {
+      fetch_step<STEP, VALUES>(ring.from((stage ^ 1) * STEP), k, v, after, at.keys);
+      if constexpr (BIAS == PER_KEY) next.load_from(biases.bias, after, at.keys, p.bias_key);
+    }
     Pipeline::producer_commit();
-    const Stage now = ring.from(consumer.stage * STEP);
+    const Stage now = ring.from(stage * STEP);
     if (sees(at, first_query, first_key)) {
       if (after > at.keys || (CAUSAL && after > first_query + 1))
         attend_step<SOFTMAX, STEP, false, true>(rows, queries, now, biases, at, first_query, first_key, p);
       else
         attend_step<SOFTMAX, STEP, false, false>(rows, queries, now, biases, at, first_query, first_key, p);
     }
-    consumer.advance();
     if constexpr (BIAS == PER_KEY)
-      if (after < at.end) next.store(ring.from(consumer.stage * STEP).key_bias);
+      if (after < at.end) next.store(ring.from((stage ^ 1) * STEP).key_bias);
   }
 }
 
