@@ -11,7 +11,9 @@ class QuantizeCosts:
     """Sizes by which a value and its extremes are shared out."""
 
     threads: int
-    """Threads per block."""
+    """Threads per block of a value that leaves multiprocessors without one."""
+    most_threads: int
+    """Threads per block of others."""
     vectors: int
     """Maximum vectors of a thread that quantizes."""
     pass_blocks: int
