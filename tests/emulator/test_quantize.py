@@ -13,7 +13,7 @@ from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
 from tests.support.kernels.dynamic import VALUES, alone, attention, drawn, norm, product, reference
 
-SHAPES = [(1,), (3,), (4, 1), (1, 7), (3, 5, 4), (2, 33), (5, 1025), (40, 33, 7), (0, 4)]
+SHAPES = [(1,), (3,), (4, 1), (1, 7), (3, 5, 4), (2, 33), (5, 1025), (40, 33, 7), (0, 4), (301, 451)]
 
 
 def quantizes(op: FusedOp, inputs: list[np.ndarray], aligned: bool, arch: Arch = H200) -> LaunchPlan:

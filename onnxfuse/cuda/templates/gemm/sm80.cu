@@ -241,6 +241,8 @@ DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile
 }
 
 DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& p) {
+  bring_factors<BROUGHT, SIBLINGS>(operands, p);
+  join_stream();
   const Tile tile(block_index(), p);
   const Part part;
   const SharedAddress ring = shared_address(shared_floats);

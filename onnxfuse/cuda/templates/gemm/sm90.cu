@@ -224,14 +224,6 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
   if (thread_index() % 32 == 0) tma_store_wait_read<0>();
 }
 
-// The right factors, weights, on their way while the kernel ahead ends.
-template <int NUMBER> DEVICE void bring_factors(const Operands& operands, const Parameters& p) {
-  if constexpr (NUMBER < BROUGHT) {
-    bring_near(first_byte(operands.b<NUMBER>()), p.sides.columns_of(SIBLINGS > 1 ? NUMBER : 0) * p.k * (unsigned)sizeof(Factor));
-    bring_factors<NUMBER + 1>(operands, p);
-  }
-}
-
 DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& maps, const Parameters& p) {
   const SharedMemory shared;
   const unsigned rank = TOGETHER > 1 ? cluster_rank() : 0;
@@ -241,7 +233,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     fence_mbarrier_init();
   }
   if (thread_index() == CONSUMERS * WARPGROUP) prefetch_tensor_maps(maps);
-  if constexpr (BROUGHT > 0) bring_factors<0>(operands, p);
+  bring_factors<BROUGHT, SIBLINGS>(operands, p);
   if constexpr (LONG) wait_for_previous_kernel();
   else join_stream();
   if constexpr (TOGETHER > 1) cluster_sync();

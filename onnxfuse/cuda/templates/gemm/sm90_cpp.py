@@ -6,7 +6,7 @@ from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import Anatomy
-from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers, right_factors
+from onnxfuse.cuda.templates.gemm.cpp import brought, kernel, pointers, right_factors
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
@@ -46,7 +46,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
         "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
-        "BROUGHT": brought(work),
+        "BROUGHT": _brought(work),
         "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
     }  # fmt: skip
     middle = (
@@ -91,17 +91,9 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
     return kernel(work, before, constants, work.staged, middle, files, end)
 
 
-def brought(work: GemmSource) -> int:
-    """Return how many right factors are brought to the L2 cache while the kernel ahead ends: small weights.
-
-    One if threads compute the left factor.
-    """
-    parts, size = work.parts, work.size
-    if parts.prologue is not None:
-        return int(not _left_maps(work))
-    weights = all(product.b in work.op.constants for product in parts.products)
-    small = sum(size.widths) * size.k * parts.factors.bytes <= costs.wgmma().brought
-    return len(parts.products) if weights and small and size.batch is None and parts.packed is None else 0
+def _brought(work: GemmSource) -> int:
+    """Return how many right factors are brought near: weights, or one if threads compute the left factor."""
+    return brought(work) if work.parts.prologue is None else int(not _left_maps(work))
 
 
 FEW = 64

@@ -11,9 +11,9 @@ class QuantizeCosts:
     """Sizes by which a value and its extremes are shared out."""
 
     threads: int
-    """Threads per block of a value that leaves multiprocessors without one."""
+    """Threads per block."""
     most_threads: int
-    """Threads per block of others."""
+    """Threads per block of values that fill two such blocks of each multiprocessor."""
     vectors: int
     """Maximum vectors of a thread that quantizes."""
     pass_blocks: int
