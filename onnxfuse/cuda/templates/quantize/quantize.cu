@@ -16,7 +16,7 @@ DEVICE Extremes combined(const Extremes* parts, Index count) {
       held[i] = begin + i * THREADS < count ? read(parts + begin + i * THREADS) : no_extremes();
     UNROLLED for (int i = 0; i < AT_ONCE; ++i) mine.combine(held[i]);
   }
-  return extremes_of_block(mine);
+  return extremes_of_block<WARPS>(mine);
 }
 
 template <int W> DEVICE void quantize_elements(Result (&result)[W], const Pack<float, W>& held, const Extremes& of,
