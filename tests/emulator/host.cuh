@@ -459,7 +459,7 @@ DEVICE void launch_next_kernel() {}
 DEVICE unsigned remote_address(unsigned, unsigned) { std::abort(); }
 DEVICE void mbarrier_arrive_remote(unsigned, unsigned) { std::abort(); }
 DEVICE void store_remote(unsigned, const float*) { std::abort(); }
-DEVICE void add_from_shared(float*, unsigned) { std::abort(); }
+DEVICE void load_from_shared(float (&)[4], unsigned) { std::abort(); }
 
 struct NamedBarrier {
   unsigned come, opened;

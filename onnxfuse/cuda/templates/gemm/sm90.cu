@@ -33,6 +33,8 @@
 //
 // EXTREMES: of an output the smallest and the largest element are left, a part for each warp.
 //
+// The first BROUGHT right factors are weights, which no kernel writes: they come to the L2 cache while the kernel ahead ends.
+//
 // A LONG kernel lets the one behind it be launched when its last products are done. Sooner, that one's blocks, where
 // several fit a multiprocessor, would all be placed on the few that this kernel leaves free.
 
