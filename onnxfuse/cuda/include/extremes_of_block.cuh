@@ -1,12 +1,9 @@
-// Extremes across a block of at most 32 warps, the same for every thread.
+// Extremes across a block of at most 32 warps: the threads of the first warp have them.
 
 template <int WARPS> DEVICE Extremes extremes_of_block(Extremes mine) {
   SHARED Shared<Extremes, WARPS> of_warp;
   mine = extremes_of_warp(mine);
   if (thread_index() % 32 == 0) of_warp.mine()[thread_index() / 32] = mine;
   wait_for_block();
-  if constexpr (WARPS > 8) return extremes_of_warp(of_warp.mine()[thread_index() % 32 % WARPS]);
-  Extremes all = of_warp.mine()[0];
-  UNROLLED for (int warp = 1; warp < WARPS; ++warp) all.combine(of_warp.mine()[warp]);
-  return all;
+  return thread_index() < 32 ? extremes_of_warp(of_warp.mine()[thread_index() % WARPS]) : no_extremes();
 }
