@@ -112,7 +112,7 @@ def launches(case: Case) -> int:
 def ways(case: Case) -> dict[str, Variant | None]:
     """Return our kernels by name: the choice for any length, each way to stream, and the kernel for short ones."""
     mine, arch = work(case.op(), case.shapes()), cuda.arch_of(0)
-    shared = few.candidates(mine, arch) if few.takes(mine) else ()
+    shared = few.candidates(mine, arch) if few.takes(mine, arch) else ()
     return {
         "ours": None,
         **{f"{w.warps} in {w.parts}": AttentionVariant(queries=w) for w in shared},

@@ -276,6 +276,9 @@ DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
 // integers.cuh: mma.m16n8k32. A row's 32 elements lie four to a word, with the lanes as those of m16n8k16 do; sums are
 // exact, or wrap.
 template <class A, class B> struct Bytes { unsigned char bits; };
+template <class A, class B> DEVICE float add_sums(float a, float b, Bytes<A, B>*) {
+  return float_of_bits(bits_of_float(a) + bits_of_float(b));
+}
 template <class A, class B>
 DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Bytes<A, B>*) {
   unsigned* mine = machine.fragments[machine.thread];
@@ -456,7 +459,7 @@ DEVICE void launch_next_kernel() {}
 DEVICE unsigned remote_address(unsigned, unsigned) { std::abort(); }
 DEVICE void mbarrier_arrive_remote(unsigned, unsigned) { std::abort(); }
 DEVICE void store_remote(unsigned, const float*) { std::abort(); }
-DEVICE void add_from_shared(float*, unsigned) { std::abort(); }
+DEVICE void load_from_shared(float (&)[4], unsigned) { std::abort(); }
 
 struct NamedBarrier {
   unsigned come, opened;

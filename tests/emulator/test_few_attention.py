@@ -41,6 +41,19 @@ def test_the_kernel_gives_attention(dtype: int, queries: int, keys: int, parts: 
     check(Case(1, 2, queries, keys, 16, dtype), way(parts))
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(17, 128), (40, 140), (33, 300)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_warps_share_the_keys_of_all_queries_that_fill_the_gpu_once(queries: int, keys: int, masked: bool) -> None:
+    """Of float32, in blocks that take all keys; more tiles of queries than multiprocessors stream their keys."""
+    case = Case(2, 3, queries, keys, 16, FLOAT, bias=(2, 1, 1, keys) if masked else None)
+    plan = cuda.plan(case.op(), case.shapes(), True, H200)
+    assert plan.grid[0] == 2 * 3 * -(-queries // 16)
+    assert plan.block[0] == few.WARPS * 32
+    check(case, AttentionVariant())
+    many = replace(case, batch=1 + H200.sm_count // 6, bias=None)
+    assert "keys of a block; blocks that share" not in cuda.plan(many.op(), many.shapes(), True, H200).kernel.text
+
+
 @pytest.mark.parametrize("group", [1, 2, 4, 8])
 @pytest.mark.parametrize("heads_first", ["", "kv", "qkvy"])
 @pytest.mark.parametrize("queries", [1, 3])

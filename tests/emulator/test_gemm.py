@@ -496,6 +496,17 @@ def test_the_tile_follows_the_size(size: tuple[int, int, int], tile: str) -> Non
     assert str(chosen(GELU, *size)) == tile
 
 
+@pytest.mark.parametrize("variant", [GemmVariant(tile=GemmTile(64, 64, 1)), GemmVariant(block=Block(16, 64, 1, 2, 4))])
+def test_weights_are_brought_near_while_the_kernel_ahead_ends(variant: GemmVariant) -> None:
+    """Before anything that it writes is read; not what it may write, nor more than is worth a part of the L2 cache."""
+    for constants, terms, brought in (({1, 2}, 768, 1), ({2}, 768, 0), ({1, 2}, 8192, 0)):
+        fused, shapes = products.case(GELU, HALF, (128,), 768, terms)
+        of_weights = replace(fused, constants=frozenset(constants))
+        text = cuda.plan(of_weights, tuple(shapes), True, H200, variant).kernel.text
+        assert f"BROUGHT = {brought};" in text
+        assert text.index("bring_factors<BROUGHT, SIBLINGS>(") < text.rindex("join_stream();")
+
+
 @pytest.mark.parametrize("size", [(17, 768, 3072), (128, 768, 3072)])
 def test_few_tiles_of_long_sums_are_split(size: tuple[int, int, int]) -> None:
     tile = chosen(GELU, *size)

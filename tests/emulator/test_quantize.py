@@ -1,6 +1,8 @@
 """Dynamic quantization, run by the host's compiler: the range of a value and its elements in 8 bits, as
 DynamicQuantizeLinear gives them, of inputs and of what rows, products and attention write."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import LaunchPlan
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, SUPPORTED, Arch
+from onnxfuse.cuda.templates.quantize import plan as planning
 from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
 from tests.support.kernels.dynamic import VALUES, alone, attention, drawn, norm, product, reference
@@ -111,7 +114,23 @@ def test_attention(queries: int, keys: int, arch: Arch) -> None:
     assert len(quantizes(op, inputs, True, arch).then) == 1
 
 
-def test_many_parts() -> None:
+def test_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """More parts than a block combines by itself become few by a launch of their own."""
-    op, inputs = norm(2100, 4)
+    known = planning.costs_of
+    monkeypatch.setattr(planning, "costs_of", lambda arch: replace(known(arch), most_parts=5, combined=3))
+    op, inputs = norm(90, 64)
     assert len(quantizes(op, inputs, True).then) == 2
+
+
+def test_values_that_fill_the_gpu_twice_go_by_larger_blocks() -> None:
+    for rows, threads in ((540, 256), (541, 512)):
+        op, inputs = alone(drawn((rows, 1000)))
+        assert quantizes(op, inputs, True).then[-1].block[0] == threads
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(90, 64), (5, 1025), (3, 768)])
+def test_a_block_of_rows_leaves_one_part(rows: int, columns: int) -> None:
+    op, inputs = norm(rows, columns)
+    plan = quantizes(op, inputs, True)
+    assert plan.grid[0] == np.frombuffer(plan.then[-1].parameters, np.uint32)[2]
+    assert plan.grid[0] < rows or columns > 64

@@ -156,8 +156,9 @@ def test_one_program_answers_for_every_length(causal: bool, bias: tuple[int, int
     """Its kernels are those of the ways to share the queries, however many lengths come."""
     case = Case(3, 4, 700, 700, dtype=dtype, bias=bias, causal=causal)
     made, found = answers(case, A100, (1, 2, 15, 63, 64, 65, 128, 197, 512, 700, 1023, 4096, 100_000))
-    # A single query has its bias as if it were one for all of them.
-    assert len(found) <= len(streamed.ways(work(replace(case.op(), open_length=True), case.shapes()))) + 1
+    ways = streamed.ways(work(replace(case.op(), open_length=True), case.shapes()))
+    # A single query has its bias as if it were one for all of them, and float32 that fills the GPU once its own kernel.
+    assert len(found) <= len(ways) + 1 + (dtype == FLOAT)
     assert len(made.kernels) <= len(found)
     assert not made.pins
 

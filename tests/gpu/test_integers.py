@@ -20,7 +20,7 @@ from tests.support.kernels import quantized
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
 
-BLOCKS = [b for b in costs.mma(A100).rounded if b.warps_k == 1]
+BLOCKS = [*costs.mma(A100).rounded]
 
 
 def check(
@@ -48,6 +48,15 @@ def test_every_tile_sums_exactly(tile: GemmTile, text: str) -> None:
     """Of rows and columns that end within a tile, and terms that end within a step."""
     for rows, n, k in (((1000,), 1288, 784), ((200,), 320, 16), ((4096,), 3072, 768)):
         check(*case(text, (UINT8, INT8), rows, n if tile.n >= 64 else 24, k), tile)
+
+
+@pytest.mark.skipif(_gpu() is not None or cuda.arch_of(0).name != "sm_90a", reason="needs a Hopper GPU")
+@pytest.mark.parametrize("tile", costs.wgmma().split, ids=str)
+@pytest.mark.parametrize("text", [SUMS, DYNAMIC], ids=["sums", "dynamic"])
+def test_blocks_share_the_terms(tile: GemmTile, text: str) -> None:
+    """Sums beyond 2^24 of blocks are added as integers."""
+    for rows, n, k in (((128,), 768, 3072), ((49,), 2048, 4608), ((1000,), 1288, 784)):
+        check(*case(text, (UINT8, INT8), rows, n, k), tile)
 
 
 @pytest.mark.parametrize("variant", [None, *TILES], ids=str)

@@ -1,10 +1,14 @@
 // Products of 8-bit integers, signed or not on either side, which tensor cores add up exactly in int32 (sm_80 and later).
 // tests/emulator/host.cuh has the same for the CPU.
 //
-// Kernels hold the sums of a tile as floats and only move them: here the 32 bits of each are an int32.
+// Kernels hold the sums of a tile as floats: here the 32 bits of each are an int32.
 
 // An element of either factor, of type A in the left one and B in the right one: copies look at its bits alone.
 template <class A, class B> struct Bytes { unsigned char bits; };
+
+template <class A, class B> DEVICE float add_sums(float a, float b, Bytes<A, B>*) {
+  return float_of_bits(bits_of_float(a) + bits_of_float(b));
+}
 
 template <class T> struct IsSigned { static constexpr bool value = (T)-1 < (T)0; };
 

@@ -174,13 +174,11 @@ DEVICE void store_remote(unsigned address, const float* value) {
                "f"(value[2]), "f"(value[3])
                : "memory");
 }
-DEVICE void add_from_shared(float* sum, unsigned address) {
-  float value[4];
+DEVICE void load_from_shared(float (&value)[4], unsigned address) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
                : "r"(address)
                : "memory");
-  UNROLLED for (int i = 0; i < 4; ++i) sum[i] += value[i];
 }
 DEVICE unsigned short load_shared_half(unsigned address) {
   unsigned short half;

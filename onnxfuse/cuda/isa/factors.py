@@ -53,7 +53,7 @@ class FactorType:
 
     @property
     def is_integer(self) -> bool:
-        """Return whether the sums are integers. Kernels move them as words: neither warps nor blocks share terms."""
+        """Return whether the sums are integers, exact in any order."""
         return self.accumulator == TensorProto.INT32
 
     @property

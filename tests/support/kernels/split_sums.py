@@ -28,12 +28,12 @@ void store_remote(unsigned address, const float* value) {
   taken[rank][to] = true;
   std::memcpy(memory[rank] + to, value, 16);
 }
-void add_from_shared(float* sum, unsigned address) {
+void load_from_shared(float (&value)[4], unsigned address) {
   wrong += !taken[self][address];
-  float value[4];
   std::memcpy(value, memory[self] + address, 16);
-  for (int i = 0; i < 4; ++i) sum[i] += value[i];
 }
+using Factor = float;
+float add_sums(float a, float b, Factor*) { return a + b; }
 """
 EXCHANGE = """
 float sum_of(unsigned rank, unsigned thread, int block, int i) {

@@ -13,6 +13,8 @@
 // rows; or, of more blocks than a cluster has, in `scratch`: the last block to come takes them all (Dao et al.,
 // Flash-Decoding, 2023). It holds a counter for each 16 rows of a head of keys, 0 before and after a launch,
 // then Record after Record.
+//
+// EXTREMES, without SPLIT: of y the smallest and the largest element are left, a part for each warp.
 
 struct Parameters {
   long long queries, keys;
@@ -260,9 +262,12 @@ template <class Work> DEVICE void for_pieces(const Place& at, Work work, int sha
   for (int i = share * each + thread_index(); i < end; i += THREADS) work(i / (SIZE / 2), i % (SIZE / 2) * 2);
 }
 
-DEVICE void give(E* y, const Piece& all, int row, int column, const Place& at, const Parameters& p) {
+using Seen = SeenExtremes<EXTREMES>;
+
+DEVICE void give(E* y, const Piece& all, int row, int column, const Place& at, const Parameters& p, Seen& extremes) {
   const float share = all.sum == 0.0f && (SAFE || p.keys == 0) ? 0.0f : reciprocal_fast(all.sum);
   const float value[2] = {all.y.at[0] * share, all.y.at[1] * share};
+  UNROLLED for (int i = 0; i < 2; ++i) extremes.take(value[i]);
   E* to = y + Row(at, row).offset<Y_HEADS_FIRST>(p.queries) + column;
   if constexpr (ALIGNED) {
     store_values<2>(to, value);
@@ -274,8 +279,10 @@ DEVICE void give(E* y, const Piece& all, int row, int column, const Place& at, c
   }
 }
 template <unsigned TOGETHER>
-DEVICE void give_all(E* y, const Record* found, unsigned count, const Place& at, const Parameters& p) {
-  for_pieces(at, [&](int row, int column) { give(y, met<TOGETHER>(found, count, row, column), row, column, at, p); });
+DEVICE void give_all(E* y, const Record* found, unsigned count, const Place& at, const Parameters& p, Seen& extremes) {
+  for_pieces(at, [&](int row, int column) {
+    give(y, met<TOGETHER>(found, count, row, column), row, column, at, p, extremes);
+  });
 }
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
@@ -297,6 +304,7 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   Record* const found = (Record*)(shared_words + 0);
   leave(found[warp], rows);
   wait_for_block();
+  Seen extremes;
   if constexpr (CLUSTER > 1) {
     SHARED Shared<Piece, 16 * (SIZE / 2)> pieces;
     for_pieces(at, [&](int row, int column) {
@@ -305,7 +313,7 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
     cluster_sync();
     const auto gather = [&](int row, int column) {
       const auto of = [&](unsigned block) { return pieces.of(block, row * (SIZE / 2) + column / 2); };
-      give(pointers.y, met<CLUSTER>(of, CLUSTER), row, column, at, p);
+      give(pointers.y, met<CLUSTER>(of, CLUSTER), row, column, at, p, extremes);
     };
     for_pieces(at, gather, (int)at.part, CLUSTER);
     cluster_sync();  // no block leaves while others read what it has
@@ -318,8 +326,9 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
       if (column == 0) mine.highest[row] = piece.highest, mine.sum[row] = piece.sum;
     });
     if (last_to_come(pointers.scratch + at.record, (unsigned)p.parts))
-      give_all<16>(pointers.y, all, (unsigned)p.parts, at, p);
+      give_all<16>(pointers.y, all, (unsigned)p.parts, at, p, extremes);
   } else {
-    give_all<WARPS>(pointers.y, found, WARPS, at, p);
+    give_all<WARPS>(pointers.y, found, WARPS, at, p, extremes);
   }
+  extremes.leave_of_warp(pointers.scratch, block_index() * WARPS + warp);
 }

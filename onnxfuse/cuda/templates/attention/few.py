@@ -16,7 +16,7 @@ from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 QUERIES = 16
-"""Maximum queries per head: more fill tiles of their own."""
+"""Maximum queries per head of 16-bit elements: more fill tiles of their own."""
 KEYS = 128
 """Minimum number of keys worth splitting."""
 PARTS = 32
@@ -29,9 +29,23 @@ WARPS = 8
 """Warps per multiprocessor: in one block, or in blocks of 4 or 2."""
 
 
-def takes(mine: AttentionProblem) -> bool:
+def takes(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether this kernel is used for so many queries and keys; only it supports growing caches."""
-    return mine.parts.grows or (can(mine) and mine.queries <= QUERIES and mine.keys >= KEYS)
+    return mine.parts.grows or (can(mine) and mine.keys >= KEYS and bool(_are_few(mine, arch)))
+
+
+def _are_few(mine: AttentionProblem, arch: Arch) -> bool:
+    """Return whether queries are so few that their keys are better shared by warps.
+
+    Of float32 all that fill the GPU once: 1x12x128x64 with a mask 6.0 us, by warps that have all keys each 6.4 (H200,
+    2026-11).
+    """
+    return mine.queries <= QUERIES or (mine.parts.to_tf32 and _heads(mine) <= arch.sm_count)
+
+
+def _heads(mine: AttentionProblem) -> int:
+    """Return the tiles of 16 queries, of all heads of keys."""
+    return mine.batch * (mine.parts.heads // mine.parts.k.group) * -(-mine.queries * mine.parts.k.group // 16)
 
 
 def can(mine: AttentionProblem) -> bool:
@@ -49,8 +63,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
     if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
         raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
-    tiles = -(-mine.queries * mine.parts.k.group // 16)
-    heads = mine.batch * (mine.parts.heads // mine.parts.k.group) * tiles
+    tiles, heads = -(-mine.queries * mine.parts.k.group // 16), _heads(mine)
     chosen = tuning.queries or choose(mine, heads, arch)
     stages = _stages(mine, chosen.warps, arch)
     wanted = chosen.parts or _wanted(mine, heads, chosen.warps, arch)
@@ -79,6 +92,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
         scratch_bytes=4 * counters + heads * parts * _record_bytes(mine) if split else 0,
+        extremes=heads * parts * chosen.warps if mine.leaves_extremes and not split else None,
     )
 
 
@@ -89,11 +103,13 @@ def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
     memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
     23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
     """
-    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= costs_of(arch).together_keys:
-        return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
     all_of_them, several = (
         next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0) for ways in ((WARPS,), (4, 2))
     )
+    if mine.queries > QUERIES:  # a block takes all keys: one kernel for any number of them
+        return Queries(all_of_them or several, 1, 1, STEP, parts=1)
+    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= costs_of(arch).together_keys:
+        return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
     enough = heads <= arch.sm_count and mine.keys >= WARPS * STEP * _wanted(mine, heads, WARPS, arch)
     return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
 
@@ -148,10 +164,10 @@ def _record_bytes(mine: AttentionProblem) -> int:
 def _kernel(
     mine: AttentionProblem, warps: int, stages: int, aligned: bool, split: bool, cluster: int, min_blocks: int
 ) -> KernelSource:
-    entry = identifier(mine.op.name)
+    entry, extremes = identifier(mine.op.name), mine.leaves_extremes and not split
     facts = {
         "WARPS": warps, "TILES": 1, "STEP": STEP, "THREADS": warps * 32, "STAGES": stages, "HELD": True,
-        "SPLIT": split, "CLUSTER": cluster, "GROWS": mine.parts.grows, "ALIGNED": aligned,
+        "SPLIT": split, "CLUSTER": cluster, "GROWS": mine.parts.grows, "ALIGNED": aligned, "EXTREMES": extremes,
     } | {f"{name}_HEADS_FIRST": operand.heads_first for name, operand in named(mine.parts)}  # fmt: skip
     caches = (("k", mine.parts.k.cache), ("v", mine.parts.v.cache))
     grown = [
@@ -159,12 +175,13 @@ def _kernel(
         for name, cache in caches
         for kind, of, argument in (("const E", "new", "in{0.new}"), ("E", "all", "out{0.output}"))
     ]
-    fields = (*pointers(mine), *grown, access.scratch(used=split))
+    fields = (*pointers(mine), *grown, access.scratch(used=split or extremes))
     return KernelSource(
         entry,
         (
             template(DEVICE),
             template("include/memory.cuh"),
+            template("include/extremes.cuh"),
             *(template(f) for f in MMA_SYNC),
             template("include/last.cuh"),
             template(CLUSTER),

@@ -43,7 +43,7 @@ def plan(
 
 def kernel(mine: AttentionProblem, aligned: bool, arch: Arch, split: Queries | None = None) -> str:
     """Return which kernel computes an attention, in the words of its times: as a variant says, else by sizes."""
-    if few.takes(mine) if split is None else split.parts:
+    if few.takes(mine, arch) if split is None else split.parts:
         return "few"
     if split.warpgroups if split is not None else _is_long(mine, arch) and sm90.takes(mine, aligned, arch):
         return "warpgroups"
@@ -94,7 +94,7 @@ def _fit(mine: AttentionProblem, arch: Arch) -> bool:
 def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[AttentionVariant, ...]:
     """Return other partitions of the queries among blocks and warps, for each kernel."""
     mine = work(op, input_shapes)
-    shared = few.candidates(mine, arch) if few.takes(mine) else ()
+    shared = few.candidates(mine, arch) if few.takes(mine, arch) else ()
     short = kept.candidates(mine) if _fit(mine, arch) else ()
     long = sm90.ways(mine) if sm90.takes(mine, True, arch) else ()
     others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine))

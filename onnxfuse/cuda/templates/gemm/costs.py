@@ -41,6 +41,7 @@ class WgmmaCosts:
     gather_once: float
     gather_each: float
     long: float
+    brought: int
     splits: Mapping[GemmTile, tuple[int, ...]]
     float16: Mapping[GemmTile, TileCost]
     tf32: Mapping[GemmTile, TileCost]

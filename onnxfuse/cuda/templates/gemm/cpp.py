@@ -14,7 +14,7 @@ from onnxfuse.codegen.emit.source import (  # fmt: skip
     generated,
     template,
 )
-from onnxfuse.cuda.templates.gemm import prologue_cpp
+from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import around, results
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block
@@ -38,6 +38,7 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
         "WINDOW_HEIGHT": window.kernel[-2] if window else 1, "WINDOW_WIDTH": window.kernel[-1] if window else 1,
         "A_TRANSPOSED": products[0].a_transposed, "A_CUT": products[0].terms is not None, "WINDOW": window is not None,
         "PROLOGUE": prologue is not None, "STREAMED": streamed(block), "PRECISE": work.parts.precise,
+        "BROUGHT": brought(work),
     }  # fmt: skip
     middle = right_factors(work)
     if prologue is None:
@@ -47,6 +48,14 @@ def sm80(work: GemmSource, fit: Fit) -> KernelSource:
     neighbours = () if prologue is None else ("conv/neighbours.cuh", "conv/neighbours_ahead.cuh")
     after = ("gemm/sums.cuh", "gemm/sm80.cuh", *_unpacking(work), "gemm/sm80.cu")
     return kernel(work, (*MMA_SYNC, *neighbours), facts, None, middle + results(work), after, entry(work, fit.resident))
+
+
+def brought(work: GemmSource) -> int:
+    """Return how many right factors are brought to the L2 cache while the kernel ahead ends: small weights."""
+    parts, size = work.parts, work.size
+    weights = parts.packed is None and all(product.b in work.op.constants for product in parts.products)
+    small = sum(size.widths) * size.k * parts.factors.bytes <= costs.wgmma().brought
+    return len(parts.products) if weights and small and size.batch is None else 0
 
 
 def _unpacking(work: GemmSource) -> tuple[str, ...]:
@@ -177,7 +186,7 @@ def _section(part: str | Section) -> Section:
 def entry(work: GemmSource, resident: int = 0) -> str:
     """Return the kernel function, with minimum resident blocks per multiprocessor for the compiler; 0 = any."""
     return entries.kernel(
-        work.entry, len(work.op.inputs), len(work.op.outputs), f"  join_stream();\n  gemm({pointers(work.op)}, p);\n",
+        work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",
         bounds=f"KERNEL(THREADS, {resident})" if resident else "KERNEL(THREADS)",
     )  # fmt: skip
 

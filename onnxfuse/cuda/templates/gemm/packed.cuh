@@ -20,10 +20,6 @@ template <int BITS_, int BLOCK_, Zeros ZEROS_, class Factor> struct PackedMatrix
   static DEVICE int zero_shift(Index block) { return block * BITS % 8; }
 };
 
-template <int BITS, int BLOCK, Zeros ZEROS, class Factor>
-DEVICE const void* first_byte(const PackedMatrix<BITS, BLOCK, ZEROS, Factor>& of) {
-  return of.numbers;
-}
 // The same matrix: there is one, for all products of a batch.
 template <int BITS, int BLOCK, Zeros ZEROS, class Factor>
 DEVICE PackedMatrix<BITS, BLOCK, ZEROS, Factor> matrix_at(const PackedMatrix<BITS, BLOCK, ZEROS, Factor>& of,

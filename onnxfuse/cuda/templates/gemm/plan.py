@@ -145,6 +145,8 @@ def _choose(work: GemmSource, arch: Arch) -> GemmTile | Block:
     tile, time = sm90.choose(work, arch)
     if work.parts.packed is not None:  # its warps dequantize beside the products, those of a block between them
         return tile
+    if work.extremes_of is not None:  # which a block does not leave
+        return tile
     if not work.parts.precise and (work.size.m > costs.mma(arch).few_rows or work.size.window is not None):
         return tile
     block = sm80.choose(work.parts, work.size, arch)

@@ -15,6 +15,8 @@
 // tiles are too few or too small to keep the GPU busy. The sums then take the ring's memory (sums.cuh), from where all
 // threads go over them row by row for the body.
 //
+// The first BROUGHT right factors are weights, which no kernel writes: they come to the L2 cache while the kernel ahead ends.
+//
 // The body reads ACCUMULATED products of a tile at once (a gate). SIBLINGS of such bodies are adjacent, as more output
 // tiles, each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
@@ -241,6 +243,8 @@ DEVICE void finish(const Pointers& operands, const Results& to, const Tile& tile
 }
 
 DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& p) {
+  bring_factors<BROUGHT, SIBLINGS>(operands, p);
+  join_stream();
   const Tile tile(block_index(), p);
   const Part part;
   const SharedAddress ring = shared_address(shared_floats);

@@ -89,8 +89,7 @@ def choose(parts: Anatomy, size: GemmProblem, arch: Arch) -> Block:
 
 def candidates(parts: Anatomy, arch: Arch) -> list[Block]:
     """Return the timed block shapes that fit `arch` with the body's products and layouts."""
-    integer, measured = parts.factors.is_integer, costs.mma(arch).blocks(parts)
-    return _fitting((block for block in measured if not integer or block.warps_k == 1), parts, arch)
+    return _fitting(costs.mma(arch).blocks(parts), parts, arch)
 
 
 def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
@@ -99,7 +98,9 @@ def _fitting(kinds: Iterable[Block], parts: Anatomy, arch: Arch) -> list[Block]:
     for kind in kinds:
         block = replace(kind, n=kind.n // accumulated)
         # For a factor stored [k, n], a tile must be whole lines of 128 bytes wide.
-        lines = block.n % parts.terms == 0 and (not parts.products[0].a_transposed or block.m % parts.terms == 0)
+        lines = (parts.products[0].transposed or block.n % parts.terms == 0) and (
+            not parts.products[0].a_transposed or block.m % parts.terms == 0
+        )
         if lines and block.n // block.warps_n % 16 == 0 and _shared_bytes(parts, block, 2) <= arch.shared_bytes:
             fitting.append(block)
     return fitting
@@ -182,8 +183,6 @@ def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )
-    if parts.factors.is_integer and block.warps_k > 1:
-        raise UnsupportedError(f"a block of {block.m} by {block.n} whose warps share the terms of integers")
     stages, resident = _ring(parts, block, arch)
     item = parts.factors.bytes
     product = parts.products[0]

@@ -33,6 +33,8 @@
 //
 // EXTREMES: of an output the smallest and the largest element are left, a part for each warp.
 //
+// The first BROUGHT right factors are weights, which no kernel writes: they come to the L2 cache while the kernel ahead ends.
+//
 // A LONG kernel lets the one behind it be launched when its last products are done. Sooner, that one's blocks, where
 // several fit a multiprocessor, would all be placed on the few that this kernel leaves free.
 
@@ -233,8 +235,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     fence_mbarrier_init();
   }
   if (thread_index() == CONSUMERS * WARPGROUP) prefetch_tensor_maps(maps);
-  if constexpr (PROLOGUE && FETCHED_LEFT == 0)
-    bring_near(first_byte(operands.b<0>()), p.sides.columns_of(0) * p.k * (unsigned)sizeof(Factor));
+  bring_factors<BROUGHT, SIBLINGS>(operands, p);
   if constexpr (LONG) wait_for_previous_kernel();
   else join_stream();
   if constexpr (TOGETHER > 1) cluster_sync();

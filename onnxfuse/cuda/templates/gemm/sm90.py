@@ -323,9 +323,7 @@ def _whole(parts: Anatomy, tile: GemmTile) -> GemmTile:
 
 
 def shared(parts: Anatomy) -> list[GemmTile]:
-    """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried, for integers none."""
-    if parts.factors.is_integer:
-        return []
+    """Return the tiles usable with split-K; for unrounded float32 only the smallest was tried."""
     return [tile for tile in wgmma().split if not parts.precise or (tile.m, tile.n) == (64, 64)]
 
 

@@ -45,7 +45,11 @@ DEVICE void send(const Accumulators& sums, const SharedMemory& shared, unsigned 
 DEVICE void gather(Accumulators& sums, const SharedMemory& shared, int number) {
   for (int other = 0; other < SPLIT - 1; ++other) {
     const unsigned from = part_of(shared, number, other);
-    UNROLLED for (int group = 0; group < ACCUMULATED * CHUNK / 8; ++group)
-      add_from_shared(&sums.of[number / CHUNKS][first_sum(number, group)], from + group * 512);
+    UNROLLED for (int group = 0; group < ACCUMULATED * CHUNK / 8; ++group) {
+      float part[4];
+      load_from_shared(part, from + group * 512);
+      float* const sum = &sums.of[number / CHUNKS][first_sum(number, group)];
+      UNROLLED for (int i = 0; i < 4; ++i) sum[i] = add_sums(sum[i], part[i], (Factor*)nullptr);
+    }
   }
 }

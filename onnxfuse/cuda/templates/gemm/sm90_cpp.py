@@ -6,7 +6,7 @@ from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import Anatomy
-from onnxfuse.cuda.templates.gemm.cpp import kernel, pointers, right_factors
+from onnxfuse.cuda.templates.gemm.cpp import brought, kernel, pointers, right_factors
 from onnxfuse.cuda.templates.gemm.epilogue_cpp import choice, result_pointers
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
@@ -46,6 +46,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
         "PROLOGUE": computers(work.parts) > 0, "COMPUTERS": computers(work.parts), "LONG": long,
         "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
+        "BROUGHT": _brought(work),
         "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
     }  # fmt: skip
     middle = (
@@ -88,6 +89,11 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
+
+
+def _brought(work: GemmSource) -> int:
+    """Return how many right factors are brought near: weights, or one if threads compute the left factor."""
+    return brought(work) if work.parts.prologue is None else int(not _left_maps(work))
 
 
 FEW = 64

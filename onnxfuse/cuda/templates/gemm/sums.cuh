@@ -27,7 +27,8 @@ template <int GROUPS, int ROWS, int COLUMNS> struct SharedSums {
         Held held;
         const auto* from = reinterpret_cast<const Chunk<Held::CHUNK>*>(row(group, g, first) + column);
         UNROLLED for (int i = 0; i < Held::CHUNKS; ++i) held.chunk[i] = from[i];
-        UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] = group == 0 ? held.get(i) : sum[g][i] + held.get(i);
+        UNROLLED for (int i = 0; i < WIDTH; ++i) 
+          sum[g][i] = group == 0 ? held.get(i) : add_sums(sum[g][i], held.get(i), (Factor*)nullptr);
       }
     }
   }

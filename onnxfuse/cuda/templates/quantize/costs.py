@@ -12,6 +12,8 @@ class QuantizeCosts:
 
     threads: int
     """Threads per block."""
+    most_threads: int
+    """Threads per block of values that fill two such blocks of each multiprocessor."""
     vectors: int
     """Maximum vectors of a thread that quantizes."""
     pass_blocks: int

@@ -17,6 +17,6 @@ DEVICE void extremes(const float* x, Extremes* parts, const Parameters& p) {
   }
   // What is left after the last whole vector: fewer than WIDTH elements.
   if (first < p.count - vectors * WIDTH) mine.take(load_splat(x + vectors * WIDTH + first).get(0));
-  mine = extremes_of_block(mine);
+  mine = extremes_of_block<WARPS>(mine);
   if (thread_index() == 0) write(parts + block_index(), mine);
 }

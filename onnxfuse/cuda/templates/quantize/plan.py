@@ -129,6 +129,8 @@ def produced_plan(
 def _source(op: FusedOp, body: QuantizeBody, count: int, aligned: bool, arch: Arch) -> QuantizeSource:
     """Return the input of the kernels' source; threads take more vectors where a GPU does not hold one for each."""
     costs, vectors = costs_of(arch), count // quantize_cpp.vector_width(aligned)
+    if vectors >= 2 * costs.most_threads * arch.sm_count:  # every block reads all parts of the extremes
+        costs = replace(costs, threads=costs.most_threads)
     held = arch.sm_count * arch.threads_per_sm
     unroll = next((n for n in range(1, costs.vectors) if vectors <= n * held), costs.vectors)
     return QuantizeSource(op, body, count, aligned, costs, unroll)

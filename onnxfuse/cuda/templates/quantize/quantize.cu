@@ -7,7 +7,14 @@ struct Parameters {
   Index count, first, parts;
 };
 
-DEVICE Extremes combined(const Extremes* parts, Index count) {
+// What all elements have in common.
+struct Known {
+  Extremes of;
+  Scalars by;
+};
+
+// One thread computes it: by each, as many instructions as for eight elements.
+DEVICE Known known(const Extremes* parts, Index count) {
   constexpr int AT_ONCE = 4;
   Extremes mine = no_extremes();
   for (Index begin = thread_index(); begin < count; begin += AT_ONCE * THREADS) {
@@ -16,7 +23,11 @@ DEVICE Extremes combined(const Extremes* parts, Index count) {
       held[i] = begin + i * THREADS < count ? read(parts + begin + i * THREADS) : no_extremes();
     UNROLLED for (int i = 0; i < AT_ONCE; ++i) mine.combine(held[i]);
   }
-  return extremes_of_block(mine);
+  const Extremes of = extremes_of_block<WARPS>(mine);
+  SHARED Shared<Known, 1> all;
+  if (thread_index() == 0) all.mine()[0] = {of, scalars_of(of.most, of.least)};
+  wait_for_block();
+  return all.mine()[0];
 }
 
 template <int W> DEVICE void quantize_elements(Result (&result)[W], const Pack<float, W>& held, const Extremes& of,
@@ -32,11 +43,10 @@ DEVICE void quantize(const Pointers& pointers, const Parameters& p) {
     const Index vector = first + u * THREADS;
     if (vector < vectors) held[u] = load<WIDTH>(pointers.x + vector * WIDTH);
   }
-  const Extremes of = combined((const Extremes*)pointers.scratch + p.first, p.parts);
-  // Once for all elements, of which those beside the value are computed, too: what is inside a branch is computed in it.
-  const Scalars by[1] = {scalars_of(of.most, of.least)};
+  const Known all = known((const Extremes*)pointers.scratch + p.first, p.parts);
+  const Scalars by[1] = {all.by};
   Result result[UNROLL][WIDTH];
-  UNROLLED for (int u = 0; u < UNROLL; ++u) quantize_elements<WIDTH>(result[u], held[u], of, by[0]);
+  UNROLLED for (int u = 0; u < UNROLL; ++u) quantize_elements<WIDTH>(result[u], held[u], all.of, all.by);
   UNROLLED for (int u = 0; u < UNROLL; ++u) {
     const Index vector = first + u * THREADS;
     if (vector < vectors) store_elements<WIDTH>(pointers, result[u], vector * WIDTH);
@@ -46,7 +56,7 @@ DEVICE void quantize(const Pointers& pointers, const Parameters& p) {
   const Index rest = vectors * WIDTH + thread_index();
   if (WIDTH > 1 && rest < p.count) {
     Result last[1];
-    quantize_elements<1>(last, load<1>(pointers.x + rest), of, by[0]);
+    quantize_elements<1>(last, load<1>(pointers.x + rest), all.of, all.by);
     store_elements<1>(pointers, last, rest);
   }
   if (thread_index() == 0) store_scalars(pointers, by);

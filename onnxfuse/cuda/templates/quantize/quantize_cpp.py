@@ -87,7 +87,7 @@ def _head(work: QuantizeSource) -> tuple[Section, ...]:
     return (
         *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
         generated(identifier(work.op.name), text),
-        *(template(f) for f in ("include/extremes.cuh", "quantize/block.cuh")),
+        *(template(f"include/{name}.cuh") for name in ("extremes", "extremes_of_block")),
     )
 
 

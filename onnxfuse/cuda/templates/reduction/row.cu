@@ -12,7 +12,7 @@
 // An output may lie exactly over an input of the same shape and type: an element that a thread reads and does not own is
 // never used, whatever its owner has made of it by then.
 //
-// EXTREMES: the smallest and the largest element of an output are left for each row.
+// EXTREMES: of an output the smallest and the largest element are left, a part for each block.
 //
 // CLUSTER: so many blocks share a row, each with a part of its vectors: few, long rows keep more multiprocessors busy,
 // and rows too long for the registers of one block fit those of several.
@@ -41,12 +41,11 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
   }
 }
 
-// The extremes of a row, by its threads.
-DEVICE void leave(const SeenExtremes<true>& extremes, const Pointers& to, bool first, const OuterPlace& at) {
-  const Extremes all = across_row<ROW_THREADS / CLUSTER>(extremes.seen);
-  if (first) write((Extremes*)to.scratch + at.row, all);
+DEVICE void leave(const SeenExtremes<true>& extremes, const Pointers& to) {
+  const Extremes all = extremes_of_block<THREADS / 32>(extremes.seen);
+  if (thread_index() == 0) write((Extremes*)to.scratch + block_index(), all);
 }
-DEVICE void leave(const SeenExtremes<false>&, const Pointers&, bool, const OuterPlace&) {}
+DEVICE void leave(const SeenExtremes<false>&, const Pointers&) {}
 
 // Row `index`, by threads of which each knows its number.
 DEVICE void row_at(const Pointers& pointers, Index index, int thread, const Parameters& p) {
@@ -82,7 +81,7 @@ DEVICE void row_at(const Pointers& pointers, Index index, int thread, const Para
         extremes.take(ranged(result[w]), span.owns(w));
     }
   }
-  leave(extremes, pointers, live && thread == 0, at);
+  leave(extremes, pointers);
   if ((!EXTREMES || live) && thread == 0) store_scalars(row, apply(element(held[0], Late(), scalars, 0), done), at, p);
 }
 

@@ -32,6 +32,7 @@ def plan(work: Reduced) -> LaunchPlan:
     row_threads = split.threads // split.cluster
     tuning = request.tuning
     threads = max(row_threads, tuning.row_threads if split.threads <= 32 else 0)
+    blocks = -(-rows // (threads // row_threads)) * split.cluster
 
     entry = request.entry
     wanted = request.op.extremes_of
@@ -44,7 +45,7 @@ def plan(work: Reduced) -> LaunchPlan:
         (
             *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, facts + expressions.source(program)),
-            *(template(f"include/{name}.cuh") for name in ("coordinates", "reduce", "extremes")),
+            *(template(f"include/{name}.cuh") for name in ("coordinates", "reduce", "extremes", "extremes_of_block")),
             template("reduction/row.cuh"),
             generated(entry, around(placed, split, wanted if extremes else None)),
             template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),
@@ -63,12 +64,12 @@ def plan(work: Reduced) -> LaunchPlan:
     )
     return LaunchPlan(
         kernel=kernel,
-        grid=(-(-rows // (threads // row_threads)) * split.cluster, 1, 1),
+        grid=(blocks, 1, 1),
         block=(threads, 1, 1),
         shared_bytes=0,
         parameters=launch_plan.packed(parameters(rows, columns, outer, inner, placed, bits), bits),
         output_shapes=request.output_shapes,
-        extremes=rows if extremes else None,
+        extremes=blocks if extremes else None,
     )
 
 
