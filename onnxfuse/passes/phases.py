@@ -38,6 +38,7 @@ from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
 from onnxfuse.passes.quantization import products
 from onnxfuse.passes.quantization.dynamic_products import dynamic_products
+from onnxfuse.passes.quantization.float_weights import keep_float_weights
 from onnxfuse.passes.quantization.left_integers import report_left_integers
 from onnxfuse.passes.quantization.movement import move_quantized
 from onnxfuse.passes.quantization.packed_weights import pack_weights
@@ -201,7 +202,7 @@ LAYOUT = Phase(
     ),
 )
 
-FUSE = Phase("fuse", (written_zero_points, fuse, common_subexpressions, explain_left_integers))
+FUSE = Phase("fuse", (written_zero_points, keep_float_weights, fuse, common_subexpressions, explain_left_integers))
 
 ATTACH = Phase("attach bodies", (attach_bodies, revert_unproven_ops))
 
