@@ -6,7 +6,7 @@ WeightBiasQuantization, since 1.20). A weight that was quantized with one scale 
 would lose most of its bits: where the body of a fused op runs, and in nodes that are left.
 """
 
-from collections.abc import Callable
+from collections.abc import Collection
 
 from onnx import TensorProto
 
@@ -36,23 +36,26 @@ def _separated(node: Node, to: Rewriter) -> bool:
 
 
 def _is_product_by_float_weight(graph: Graph, value: str) -> bool:
-    product = _behind(graph, value, lambda node: node.op in CLIPS and not node.domain)
-    if product is not None and product.op == ops.Add and not product.domain:  # of a MatMul by ONNX Runtime made a Gemm
+    product = graph.producer(_source(graph, value, CLIPS))
+    if product is not None and product.op == ops.Add and not product.domain:  # ONNX Runtime makes it the product's bias
         summed = [v for v in product.inputs if not graph.is_constant(v)]
-        product = _behind(graph, summed[0]) if len(summed) == 1 else None
+        product = graph.producer(_source(graph, summed[0])) if len(summed) == 1 else None
     if product is None or not product.has(Trait.CONTRACTION) or len(product.inputs) < 2:
         return False
-    x, weight = product.inputs[:2]
+    x, weight = (_source(graph, v) for v in product.inputs[:2])
     if graph.type(weight).dtype != TensorProto.FLOAT or not graph.is_constant(weight):
         return False
-    source = _behind(graph, x)
+    source = graph.producer(x)
     return source is not None and source.op == ops.DequantizeLinear and not source.domain
 
 
-def _behind(graph: Graph, value: str, passed: Callable[[Node], bool] = lambda node: False) -> Node | None:
-    """Return the node that computes a value, before views and Transposes, past which ONNX Runtime moves QuantizeLinear
-    and DequantizeLinear, and before those that are `passed`."""
+def _source(graph: Graph, value: str, passed: Collection[str] = ()) -> str:
+    """Return the value before views and Transposes, past which ONNX Runtime moves QuantizeLinear and DequantizeLinear,
+    and before operators that are `passed`."""
     node = graph.producer(value)
-    while node is not None and (node.has(Trait.VIEW) or node.op == ops.Transpose or passed(node)):
-        node = graph.producer(node.inputs[0])
-    return node
+    while node is not None and not node.domain:
+        if not (node.has(Trait.VIEW) or node.op == ops.Transpose or node.op in passed):
+            break
+        value = node.inputs[0]
+        node = graph.producer(value)
+    return value
