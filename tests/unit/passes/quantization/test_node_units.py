@@ -1,7 +1,7 @@
 """Every operator between DequantizeLinear and QuantizeLinear, in the types and forms that tools write.
 
-ONNX Runtime turns such a unit into an operator of integers, and quantizes, moves and removes nodes around it. Optimized,
-it must give what the original's nodes say, with ONNX Runtime's optimizations and without.
+ONNX Runtime turns such a unit into an operator of integers, and quantizes, moves and removes nodes around it. Once
+optimized, it must give what the original's nodes say, with ONNX Runtime's optimizations and without.
 """
 
 import itertools
@@ -77,7 +77,7 @@ UNITS = {
     "ArgMax": (IMAGE, "1,8,6,1", "m = ArgMax <axis = 3> (a) y = Cast <to = 1> (m)", None, 0),
     "TopK": (IMAGE, "1,8,6,2", "y, i = TopK (a, two)", None, 0),
 }  # fmt: skip
-"""By name: shapes of input and output, the nodes from a (and e) to y, the shape of a weight and its axis of channels."""
+"""By name: shapes of input and output, the nodes from a (and e) to y, the shape of a weight, the axis of its scales."""
 TYPES = {"u8u8": ("uint8", "uint8"), "u8s8": ("uint8", "int8"), "s8s8": ("int8", "int8")}
 FORMS = ("with zero points", "without zero points", "a scale for each channel")
 CONSTANTS = """float none = {0}, float six = {6}, float[16] g = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},
