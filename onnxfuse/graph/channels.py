@@ -4,7 +4,7 @@ Signals [batch, channels, length] are treated as images of one row: channels las
 so that image kernels apply to them. Volumes are [batch, channels, depth, height, width].
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -49,6 +49,17 @@ def channels_last_axis(rank: int, axis: int) -> int:
 def with_row(shape: Sequence[Item], one: Item) -> tuple[Item, ...]:
     """Return a shape; for a signal with `one` inserted as the extent of its row axis."""
     return (*shape[:ROW], one, *shape[ROW:]) if len(shape) == 3 else tuple(shape)
+
+
+def over_rows(attributes: Mapping[str, object], rank: int | None) -> dict[str, list[int]]:
+    """Return a signal convolution's attributes as those of a convolution over one-row images; empty for other ranks."""
+    if rank != 3:
+        return {}
+    lists = {name: value for name, value in attributes.items() if isinstance(value, list)}
+    along = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
+    changes = {name: [one, *values] for name, one in along.items() if (values := lists.get(name))}
+    ends = lists.get("pads")
+    return {**changes, **({"pads": [0, ends[0], 0, ends[1]]} if ends else {})}
 
 
 def channels_last_array(array: np.ndarray) -> np.ndarray:

@@ -131,7 +131,12 @@ MicrosoftRotaryEmbedding = Operator(
     },
 )
 MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
-QMoE = Operator("QMoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
+QMoE = Operator(
+    "QMoE",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    left="stays with ONNX Runtime: no kernel chooses the weights in few bits that each row is multiplied by",
+)
 BiasDropout = Operator("BiasDropout", Trait.KEEPS_TYPE, Trait.ORT_FUSION, domain=MICROSOFT)
 GroupNorm = Operator("GroupNorm", Trait.KEEPS_TYPE, domain=MICROSOFT)
 BiasAdd = Operator("BiasAdd", Trait.KEEPS_TYPE, domain=MICROSOFT)
@@ -348,6 +353,7 @@ GatherBlockQuantized = Operator(
     domain=MICROSOFT,
     inputs={"data": DATA, "indices": Indices("data", ("gather_axis", 0)), **data("scales", "zero_points")},
     alike=alike.of_rank(2, None),
+    left="stays with ONNX Runtime, which gathers numbers in few bits and dequantizes them in one kernel",
 )
 NGramRepeatBlock = Operator(
     "NGramRepeatBlock", domain=MICROSOFT, inputs={"input_ids": Indices("scores", 1), "scores": DATA}
@@ -390,7 +396,12 @@ Momentum = Operator("Momentum", domain=TRAINING, inputs=_INPUTS)
 
 # ---- whose types alone are known
 
-MatMulBnb4 = Operator("MatMulBnb4", domain=MICROSOFT, alike=alike.packed_product)
+MatMulBnb4 = Operator(
+    "MatMulBnb4",
+    domain=MICROSOFT,
+    alike=alike.packed_product,
+    left="stays with ONNX Runtime: no kernel reads numbers of 4 bits that stand for entries of a table",
+)
 FusedGemm = Operator(
     "FusedGemm",
     Trait.ORT_FUSION,

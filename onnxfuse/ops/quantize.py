@@ -15,7 +15,7 @@ __all__ = [
     "MicrosoftQuantizeLinear", "QGemm", "QLinearAdd",
     "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu",
     "QLinearMatMul", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
-    "QuantizeLinear", "TRT_FP8DequantizeLinear", "TRT_FP8QuantizeLinear",
+    "QuantizeLinear", "TRT_FP8DequantizeLinear", "TRT_FP8QuantizeLinear", "TensorRTDequantizeLinear",
 ]  # fmt: skip
 
 ONE_SCALE = -(2**31)
@@ -87,12 +87,12 @@ DequantizeLinear = Operator(
 )
 
 
-def _twin_of_microsoft(of: Operator) -> Operator:
+def _twin(of: Operator, domain: str) -> Operator:
     return Operator(
         of,
         Trait.QUANTIZES,
         *{Trait.ROUNDS} & of.traits,
-        domain=MICROSOFT,
+        domain=domain,
         inputs=of.inputs,
         alike=alike.of_its_name,
         standard=StandardForm(of),
@@ -104,8 +104,9 @@ def _float8(name: str, of: Operator) -> Operator:
     return Operator(name, Trait.QUANTIZES, domain=TENSORRT, standard=form)
 
 
-MicrosoftQuantizeLinear = _twin_of_microsoft(QuantizeLinear)
-MicrosoftDequantizeLinear = _twin_of_microsoft(DequantizeLinear)
+MicrosoftQuantizeLinear = _twin(QuantizeLinear, MICROSOFT)
+MicrosoftDequantizeLinear = _twin(DequantizeLinear, MICROSOFT)
+TensorRTDequantizeLinear = _twin(DequantizeLinear, TENSORRT)  # of int4 weights in blocks
 TRT_FP8QuantizeLinear = _float8("TRT_FP8QuantizeLinear", QuantizeLinear)
 TRT_FP8DequantizeLinear = _float8("TRT_FP8DequantizeLinear", DequantizeLinear)
 DynamicQuantizeLinear = Operator(

@@ -37,7 +37,10 @@ from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
 from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
 from onnxfuse.passes.quantization import products
+from onnxfuse.passes.quantization.convolutions import quantized_padding, quantized_signals
 from onnxfuse.passes.quantization.dynamic_products import dynamic_products
+from onnxfuse.passes.quantization.float_weights import keep_float_weights
+from onnxfuse.passes.quantization.grouped_weights import grouped_weights
 from onnxfuse.passes.quantization.left_integers import report_left_integers
 from onnxfuse.passes.quantization.movement import move_quantized
 from onnxfuse.passes.quantization.packed_weights import pack_weights
@@ -134,6 +137,8 @@ REWRITE = Phase(
         quantize_weights,
         quantization_scales,
         zero_zero_points,
+        quantized_signals,
+        quantized_padding,
         move_quantized,
         record_quantized_products,
         normal_form("identities"),
@@ -181,6 +186,7 @@ LAYOUT = Phase(
     (
         explain_quantized_products,
         dequantize_weights,
+        grouped_weights,
         pack_weights,
         device_scalars,
         symmetric_pads,
@@ -201,7 +207,7 @@ LAYOUT = Phase(
     ),
 )
 
-FUSE = Phase("fuse", (written_zero_points, fuse, common_subexpressions, explain_left_integers))
+FUSE = Phase("fuse", (written_zero_points, keep_float_weights, fuse, common_subexpressions, explain_left_integers))
 
 ATTACH = Phase("attach bodies", (attach_bodies, revert_unproven_ops))
 

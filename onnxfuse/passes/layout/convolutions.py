@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from onnxfuse import cuda, ops
-from onnxfuse.graph.channels import LAST, to_first, to_last, with_row
+from onnxfuse.graph.channels import LAST, over_rows, to_first, to_last, with_row
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
 from onnxfuse.ops import Trait, named
@@ -55,7 +54,7 @@ def _conv(graph: Graph, node: Node) -> Form | None:
         elif pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
             conv3d_as_conv2d.write(to, node, weight, product)
         else:
-            changes = _over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
+            changes = over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
             first = to.first(x)
             convolved = to.copy(node, [first, _kernel(to, node, weight)], output=to.inner(y), **changes)
             to.transpose(convolved, to_last(rank), product)
@@ -98,16 +97,6 @@ def _padding(
     return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
 
 
-def _over_rows(attributes: Mapping[str, schema.AttributeValue], rank: int | None) -> dict[str, Any]:
-    """Return a signal convolution's attributes as those of a convolution over one-row images; empty for other ranks."""
-    if rank != 3:
-        return {}
-    ends = integers(attributes, "pads")
-    along = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0, "output_shape": 1}
-    changes = {name: [one, *values] for name, one in along.items() if (values := integers(attributes, name))}
-    return {**changes, **({"pads": [0, ends[0], 0, ends[1]]} if ends else {})}
-
-
 def _conv_transpose(graph: Graph, node: Node) -> Form | None:
     x, w = node.inputs[:2]
     y = node.outputs[0]
@@ -123,7 +112,7 @@ def _conv_transpose(graph: Graph, node: Node) -> Form | None:
         weight, product = graph.constant(w), _product_name(to, node)
         assert weight is not None, w
         kernel = w if rank == 4 else to.derived(w, "row", lambda: weight.reshape(with_row(weight.shape, 1)))
-        changes = _over_rows(graph.attributes(node), rank)
+        changes = over_rows(graph.attributes(node), rank)
         to.transpose(to.copy(node, [to.first(x), kernel], output=to.inner(y), **changes), LAST, product)
         _add_bias(to, node, product)
 

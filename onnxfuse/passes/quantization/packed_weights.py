@@ -133,10 +133,10 @@ def _packed(graph: Graph, weight: _Weight, dtype: int) -> _Packed | None:
     if value is None or scale is None or (zero and zero[0] is None):
         return None
     element = helper.tensor_dtype_to_np_dtype(dtype)
-    packing = _packing(weight, value.shape, scale, BITS[stored])
+    bits, offset = _bits_and_offset(stored, value, *(z for z in zero if z is not None))
+    packing = _packing(weight, value.shape, scale, bits)
     if packing is None or not np.array_equal(scale.astype(element).astype(scale.dtype), scale):
         return None
-    offset = packing.middle if stored in SIGNED else 0
     numbers = value.astype(np.int16) + offset
     numbers = numbers if weight.transposed else numbers.T
     scales = _of_blocks(weight, scale, len(numbers), packing)
@@ -148,6 +148,20 @@ def _packed(graph: Graph, weight: _Weight, dtype: int) -> _Packed | None:
     if (zeros != packing.middle).any():
         arrays[f"{node.inputs[0]}.zero_points"] = packing.pack_zero_points(zeros)
     return packing, tuple(_added(graph, hint, array) for hint, array in arrays.items())
+
+
+def _bits_and_offset(stored: int, *arrays: np.ndarray) -> tuple[int, int]:
+    """Return the bits of a weight's numbers and zero points without a sign, and what is added for that.
+
+    Tools store numbers of 4 bits in bytes, too.
+    """
+    bits = BITS[stored]
+    usual = {n: 1 << n - 1 if stored in SIGNED else 0 for n in (4, bits)}
+    ends = [int(end) for array in arrays for end in (array.min(), array.max())]
+    low, high = min(ends), max(ends)
+    fitting = (offset for offset in (usual[4], -low) if low + offset >= 0 and high + offset < 1 << 4)
+    offset = next(fitting, None)
+    return (bits, usual[bits]) if offset is None else (4, offset)
 
 
 def _added(graph: Graph, hint: str, array: np.ndarray) -> str:

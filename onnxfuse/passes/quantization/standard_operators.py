@@ -1,7 +1,8 @@
 """Write QuantizeLinear and DequantizeLinear of other domains as ONNX's own operators.
 
 ONNX Runtime's tools write those of com.microsoft for 16-bit integers before opset 21, and wherever they are asked to;
-NVIDIA's ModelOpt before 0.43 wrote float8 as trt::TRT_FP8QuantizeLinear, which ONNX Runtime does not have. They are
+NVIDIA's ModelOpt before 0.43 wrote float8 as trt::TRT_FP8QuantizeLinear, and int4 as trt::DequantizeLinear, which ONNX
+Runtime does not have. They are
 written as ONNX's own where the operator set has these types (float16 numbers from 19 on, else between Casts; float8
 from 19 on, 16-bit integers from 21 on) and scales (of channels from 13 on). Elsewhere they stay.
 """
@@ -51,13 +52,14 @@ def _write(node: Node, to: Rewriter) -> bool:
         dtypes.append(form.quantized)
     if not all(schema.takes(form.of, graph.opset, i, dtype) for i, dtype in enumerate(dtypes)):
         return False
-    axis, type_ = node.written.get("axis"), graph.type(node.outputs[0])
+    layout, type_ = {name: node.written.get(name) for name in ("axis", "block_size")}, graph.type(node.outputs[0])
     if form.quantized and quantizes:  # exporters declare it as uint8
         graph.retype(node.outputs[0], ValueType(form.quantized, type_.shape))
     if quantizes or not narrow:
-        to.add(form.of, *reads, output=node.outputs[0], axis=axis)
+        to.add(form.of, *reads, output=node.outputs[0], **layout)
         return True
-    wide = to.add(form.of, *reads, hint=f"{node.outputs[0]}.wide", axis=axis, type_=ValueType(dtypes[1], type_.shape))
+    wide_type = ValueType(dtypes[1], type_.shape)
+    wide = to.add(form.of, *reads, hint=f"{node.outputs[0]}.wide", type_=wide_type, **layout)
     to.add(ops.Cast, wide, output=node.outputs[0], to=graph.type(node.inputs[1]).dtype)
     return True
 

@@ -82,13 +82,14 @@ def _numbers(graph: Graph, value: str) -> np.ndarray | None:
 
 @graph_pass
 def dequantize_weights(graph: Graph) -> bool:
-    """Dequantizes the weights of products and convolutions that stay floating-point, beside quantized activations."""
+    """Dequantizes weights of products that stay floating-point beside quantized activations, and quantized scales."""
     changed = False
     for node in [n for n in graph.nodes if n.op == ops.DequantizeLinear and not n.domain]:
         cast = graph.only_reader(node.outputs[0])
         nodes = [node] if cast is None or cast.op != ops.Cast or cast.domain else [node, cast]
         value = nodes[-1].outputs[0]
-        array = dequantized(graph, node) if stays_floating_point(graph, node, value) else None
+        folded = stays_floating_point(graph, node, value) or _are_scales(graph, node, value)
+        array = dequantized(graph, node) if folded else None
         if array is not None:
             dtype = helper.tensor_dtype_to_np_dtype(graph.type(value).dtype)
             graph.replace(nodes, [])
@@ -104,6 +105,13 @@ def stays_floating_point(graph: Graph, node: Node, value: str) -> bool:
     if not all(map(graph.is_constant, filter(None, node.inputs))) or graph.is_output(value) or not readers:
         return False
     return all(r.has(Trait.CONTRACTION) and _reads_quantized(graph, r, value) for r in readers)
+
+
+def _are_scales(graph: Graph, node: Node, value: str) -> bool:
+    """Return whether a node dequantizes constant scales of weights, as of float4 blocks: one for each of them."""
+    readers = graph.readers(value)
+    constant = all(map(graph.is_constant, filter(None, node.inputs))) and not graph.is_output(value)
+    return constant and bool(readers) and all(r.op == ops.DequantizeLinear and r.inputs[1] == value for r in readers)
 
 
 def dequantizing(graph: Graph, value: str) -> list[Node]:

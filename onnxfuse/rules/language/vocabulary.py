@@ -16,6 +16,7 @@ from onnxfuse.graph.constant_folding import FEW
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.index_facts import in_order
 from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
+from onnxfuse.graph.whole_numbers import is_whole
 from onnxfuse.model import schema
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Bound, Match, array_of
@@ -68,6 +69,14 @@ def _finite(graph: Graph, match: Match, name: str) -> Cause | None:
     value = match.values[name]
     finite = isinstance(value, str) and is_finite(graph, value)
     return None if finite else Cause("finite", _shown(match, name))
+
+
+def _whole(graph: Graph, match: Match, *names: str) -> Cause | None:
+    for name in names:
+        value = match.values[name]
+        if not (isinstance(value, str) and is_whole(graph, value)):
+            return Cause("not whole", _shown(match, name))
+    return None
 
 
 def _counted(graph: Graph, match: Match, name: str) -> Cause | None:
@@ -203,6 +212,9 @@ TESTS: dict[str, VocabularyEntry] = {
     ),
     "finite": VocabularyEntry(
         _finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"
+    ),
+    "whole": VocabularyEntry(
+        _whole, ("value", "..."), "whole(x, w): the elements of each are known to be whole numbers, of any type"
     ),
     "exact": VocabularyEntry(
         _exact, ("value", "value"), "exact(x, w): the element type of w has every number that that of x has"

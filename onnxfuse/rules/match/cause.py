@@ -36,6 +36,7 @@ TEXTS = {
     "extent": "{subject} is {seen}, {wanted}",
     "excluded": "{subject}; the rule leaves that alone",
     "finite": "'{subject}' is not known to be finite",
+    "not whole": "'{subject}' is not known to be whole numbers",
     "counted": "'{subject}' is not known to count from 0 as it lies in memory",
     "inexact": "the type of '{wanted}' is not known to have every number that that of '{subject}' has",
     "no output": "'{subject}' is no output of the graph",
@@ -55,8 +56,8 @@ SPELLINGS = frozenset({
 """Kinds of structural mismatches with a pattern."""
 
 CONDITIONS = COMPARED | {
-    "label", "rank", "extent", "excluded", "finite", "counted", "quantized", "not constant", "none of", "inexact",
-    "no output", "readers", "taken", "not let go",
+    "label", "rank", "extent", "excluded", "finite", "not whole", "counted", "quantized", "not constant", "none of",
+    "inexact", "no output", "readers", "taken", "not let go",
 }  # fmt: skip
 """Kinds that come from a rule's conditions."""
 

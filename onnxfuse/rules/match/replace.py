@@ -247,10 +247,12 @@ def _cast_to(node: PatternNode, match: Match) -> int:
 
 
 def _float_type(graph: Graph, match: Match) -> int:
-    """Return the element type of the match's first output, or if unknown of its first floating constant."""
+    """Return the element type of the match's first output, or if unknown of its first floating constant, or the one to
+    which it casts."""
     values = [v for v in match.values.values() if isinstance(v, str) and v]
     types = [graph.type(next(iter(match.nodes.values())).outputs[0]).dtype, *(graph.type(v).dtype for v in values)]
-    return next((t for t in types if t in FLOATS), 0)
+    casts = [n.written.get("to") for n in match.nodes.values() if n.has(ops.Trait.CASTS)]
+    return next((t for t in (*types, *casts) if isinstance(t, int) and t in FLOATS), 0)
 
 
 def _write_as_of(node: NodeProto, graph: Graph) -> str | None:

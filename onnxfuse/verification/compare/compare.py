@@ -62,6 +62,7 @@ from onnxfuse.verification.run.interface import interface_problems
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.tolerance.class_outputs import class_outputs
 from onnxfuse.verification.tolerance.quantized_outputs import steps_of_outputs
+from onnxfuse.verification.variants.as_written import as_written
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.declared_types import with_types
 from onnxfuse.verification.variants.float32_twin import Float32Comparison, step_of_half
@@ -302,8 +303,9 @@ def _original_variants(
 ) -> list[Callable[[Arrays], Arrays]]:
     """Return the runners of the original's variants; one that cannot be opened is omitted."""
     variants = []
-    with suppress(ModelError):
-        variants += [run for run in [with_types(model, providers, cuda)] if run is not None]
+    for form in (with_types, as_written):
+        with suppress(ModelError):
+            variants += [run for run in [form(model, providers, cuda)] if run is not None]
     with suppress(ModelError):
         variants += on_perturbed_weights(lambda: model, providers, cuda)
     return variants

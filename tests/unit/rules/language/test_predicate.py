@@ -47,7 +47,7 @@ def reason(line: str, text: str = MODEL) -> str | None:
         "each(shape(x)[value(perm)] == shape(t))", "each(shape(x) != 1 * range(rank(x)))", "not each(shape(x) == 3)",
         "value(perm)[value(perm)] == range(rank(x))", "range(rank(x)) == [0, 1, 2]",
         "exact(x, x)", "output(y)", "not output(t)", "read_by(t, Mul)", "not read_by(y, Mul)", "let_go(k)",
-        "not let_go(x)", "not target(x, t) == [3, 0, 4]",
+        "not let_go(x)", "whole(k)", "not whole(x)", "not target(x, t) == [3, 0, 4]",
     ],
 )  # fmt: skip
 def test_what_is_so_holds(line: str) -> None:
