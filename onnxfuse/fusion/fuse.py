@@ -27,6 +27,7 @@ from onnxfuse.rules.language import order
 from onnxfuse.rules.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse, by_operator
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.equal_attempts import EqualAttempts
 from onnxfuse.rules.match.match import Match, Refusal
 from onnxfuse.rules.match.replace import instantiate
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
@@ -59,7 +60,14 @@ def fuse(
     aside = set_aside(graph)
     heads = _heads([how for _, how in fusing])
     around = GraphContext(
-        host_values(graph), computed_once(graph), choices, heads, fused_ops, aside, WeightIndex(graph)
+        host_values(graph),
+        computed_once(graph),
+        choices,
+        heads,
+        fused_ops,
+        aside,
+        WeightIndex(graph),
+        EqualAttempts(graph),
     )
     splits = [
         s

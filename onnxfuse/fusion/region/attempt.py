@@ -11,6 +11,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.rules.language.fuse_table import Anchor, Fuse
 from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.equal_attempts import EqualAttempts
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.shapes.types import Dim, ValueType, shapes_differ
 
@@ -33,6 +34,8 @@ class GraphContext:
     """Transposes of weights, by their substitute weights."""
     weights: WeightIndex
     """The graph's weights by their transposes."""
+    equal: EqualAttempts
+    """Matches of anchors, and refusals: found once for equal surroundings."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that measured faster unfused."""
     siblings: dict[str, dict[tuple[tuple[Dim, ...] | None, bool], dict[Node, None]]] = field(default_factory=dict)

@@ -57,7 +57,7 @@ EXACT_TOO, EXACT_ONLY = "too", "only"
 """Values of an anchor's `exact`, for models that do not allow TF32."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Anchor:
     """The starting pattern of a fusion."""
 
