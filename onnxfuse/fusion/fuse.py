@@ -121,7 +121,7 @@ def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Re
             if len(found) < FOLLOWERS and reader.name not in found and reader.is_elementwise:
                 found[reader.name] = None
                 waiting.append(reader)
-    return replace(refusal, around=tuple(found))
+    return refusal._replace(around=tuple(found))
 
 
 def _off_gpu(node: Node, around: GraphContext) -> bool:
@@ -218,7 +218,7 @@ def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
             break
         if even and not attempt.region.uneven:
             continue
-        told.append(replace(outcome, node=siblings[0].name))
+        told.append(outcome._replace(node=siblings[0].name))
         attempt, outcome = _fuse_from(graph, rule, how, start, around, without, even=even)
     if isinstance(outcome, Refusal) or not told:
         return outcome
@@ -282,7 +282,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     if declined is None:
         return made
     around.alone.update((*start.kept, *attempt.given) if declined.alone else ())
-    return replace(attempt.refusal(declined.reason, "slower"), depth=len(attempt.given), size=len(attempt.given))
+    return attempt.refusal(declined.reason, "slower")._replace(depth=len(attempt.given), size=len(attempt.given))
 
 
 def _declined(around: GraphContext, made: tuple[FusedOp, Node]) -> Declined | None:
@@ -311,9 +311,9 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
     op, fused, members = made
     together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
-        return replace(together, cause=Cause("no kernel", seen=reason))
+        return together._replace(cause=Cause("no kernel", seen=reason))
     if (declined := _declined(around, (op, fused))) is not None:
-        return replace(together, cause=Cause("slower", seen=declined.reason))
+        return together._replace(cause=Cause("slower", seen=declined.reason))
     nodes = [*dict.fromkeys((*members, node))]
     replaced = names(nodes)
     graph.replace(nodes, [fused])

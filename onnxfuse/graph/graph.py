@@ -60,7 +60,7 @@ class Node:
 
     __slots__ = (
         "_attributes", "_data", "_signature", "_written", "captures", "domain", "entry", "inputs", "op", "order",
-        "outputs", "proto", "reads",
+        "outputs", "proto", "reads", "repeatable",
     )  # fmt: skip
 
     def __init__(self, proto: NodeProto) -> None:
@@ -71,10 +71,12 @@ class Node:
         """What is known of its operator, None for one of another library."""
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.outputs: tuple[str, ...] = tuple(proto.output)
-        self.captures: tuple[str, ...] = tuple(captured(proto))
-        self.reads: tuple[str, ...] = tuple(v for v in (*self.inputs, *self.captures) if v)
+        self.captures: tuple[str, ...] = tuple(captured(proto)) if proto.attribute else ()
+        self.reads: tuple[str, ...] = tuple(filter(None, (*self.inputs, *self.captures)))
         """All values that the node depends on, including captures of its subgraphs."""
         self.order = -1
+        self.repeatable: bool | None = None
+        """What `constant_folding.is_repeatable` has found of it."""
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
         self._data: dict[int, str] | None = None
@@ -133,7 +135,7 @@ class Node:
     @property
     def name(self) -> str:
         """The node's name, or if empty its first output."""
-        return self.proto.name or next((o for o in self.outputs if o), self.op)
+        return self.proto.name or next(filter(None, self.outputs), self.op)
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.name}>"

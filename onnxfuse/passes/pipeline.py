@@ -110,13 +110,14 @@ def _optimize(
     """
     ops: dict[str, FusedOp] = {}
     nodes = {node.name: line for node in map(Node, nodes_of(model.graph)) for line in names([node])}
+    before = shell(model)
     for turn in range(MAX_ROUNDS):
-        before = shell(model)
         state = State(rules, OptimizeReport(seconds=report.seconds), choices, ops, nodes)
         for phase in PIPELINE:
             with _phase(state.report, phase.name, silent if turn else progress):
                 phase.run(model, state)
-        changed = shell(model) != before
+        after = shell(model)
+        changed, before = after != before, after
         if changed or not turn:
             report.add(state.report)
         if not changed:

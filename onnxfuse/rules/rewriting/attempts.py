@@ -79,7 +79,9 @@ class Attempts:
         settled = self._settled.get(root)
         if settled is not None and settled.isdisjoint(self._changed):
             return self._refusals.get((rewrite, root))
-        reach = self._tried.setdefault(root, set(node.outputs))
+        reach = self._tried.get(root)
+        if reach is None:
+            reach = self._tried[root] = set(node.outputs)
         outcome = self._equal.find((rewrite, previous), node, search, reach)
         if isinstance(outcome, Match):
             self._changed.update(node.outputs)  # what follows a match is not kept

@@ -280,4 +280,4 @@ def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
                 waiting.append(before)
                 if before.name not in matched:  # matched nodes are skipped: the rest is upstream of those, too
                     around[before.name] = None
-    return replace(refusal, around=tuple(around))
+    return refusal._replace(around=tuple(around))
