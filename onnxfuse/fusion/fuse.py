@@ -1,7 +1,7 @@
 """The fuse phase: grow a region from each anchor, and replace the region by one fused op."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfuse import cuda
@@ -73,7 +73,7 @@ def fuse(
         s
         for _, how in fusing
         if how.splits
-        for node in list(graph.nodes)
+        for node in _of_operators(graph, how.split_roots)
         if (s := _split(graph, how, node)) is not None
     ]
     for rule, how in fusing:
@@ -89,17 +89,22 @@ def fuse(
     return len(report.applied) > before
 
 
+def _of_operators(graph: Graph, operators: Collection[str]) -> list[Node]:
+    return [n for n in graph.nodes if n.op in operators]
+
+
 def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: GraphContext) -> bool:
     """Try every node as an anchor of one rule; return whether one was fused."""
     before = len(report.applied)
     around.siblings.clear()
+    of_producer = how.wants(Growth.PRODUCER)
+    fuse_at = _join_at if of_producer or how.wants(Growth.CONCAT) else _fuse_at
     # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
     for node in _in_turn(graph, how):
         if node.order < 0 or node in around.alone or _off_gpu(node, around):
             continue
-        if node.domain == DOMAIN and not how.wants(Growth.PRODUCER):
+        if node.domain == DOMAIN and not of_producer:
             continue
-        fuse_at = _join_at if how.wants(Growth.CONCAT, Growth.PRODUCER) else _fuse_at
         outcome = fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", _with_followers(graph, how, node, outcome)))
@@ -126,7 +131,7 @@ def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Re
 
 def _off_gpu(node: Node, around: GraphContext) -> bool:
     """Return whether ONNX Runtime folds `node` on load, or runs it on the CPU: no kernel starts there."""
-    return all(o in around.host or o in around.once for o in node.outputs if o)
+    return around.off_gpu.issuperset(filter(None, node.outputs))
 
 
 def _heads(hows: Sequence[Fuse]) -> dict[str, list[Anchor]]:
@@ -145,7 +150,7 @@ def _takes_what_follows(how: Fuse) -> bool:
 
 def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
     """Return the nodes whose operators an anchor may end in, in the order in which they are tried."""
-    nodes = [n for n in graph.nodes if n.op in how.roots] if how.anchors else list(graph.nodes)
+    nodes = _of_operators(graph, how.roots) if how.anchors else list(graph.nodes)
     if how.wants(Growth.MOVEMENT) or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors):
         nodes.reverse()
     elif how.wants(Growth.WHOLE_INPUT):

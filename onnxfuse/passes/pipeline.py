@@ -83,7 +83,8 @@ def run(
             if mended.model is not model:
                 model.CopyFrom(mended.model)
             report = mended.report
-    pack.record(model, [r for r in rules if r.name in report.by_rule()])
+    used = report.by_rule()
+    pack.record(model, [r for r in rules if r.name in used])
     report.notes += judge.notes()
     report.notes += [
         f"{r.path} takes the place of the rule {r.name} that comes with onnxfuse" for r in replacing(rules)

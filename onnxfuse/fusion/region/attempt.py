@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.choices import Choices
@@ -49,6 +50,11 @@ class GraphContext:
     That stays so when an op is made: an op that is there already would be planned for fewer GPUs at its next location,
     but one that has no plan for some has none there either.
     """
+
+    @cached_property
+    def off_gpu(self) -> frozenset[str]:
+        """Values that are placed on the CPU, or folded when the session is created."""
+        return self.host | self.once
 
     def fused(self, nodes: Sequence[Node]) -> None:
         """Drop nodes that are fused now from the anchors that may still join another one."""

@@ -35,6 +35,8 @@ MAYBE = frozenset({"arity", "other value"})
 class Aspect(Enum):
     """What a question asks of a value."""
 
+    __hash__ = object.__hash__  # Enum's own is a function of Python
+
     DEFINITION = auto()
     """Its producer, type, and whether it is a constant or an output of the graph."""
     READERS = auto()

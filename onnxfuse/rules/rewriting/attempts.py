@@ -51,7 +51,8 @@ class Attempts:
         nodes, types = dict.fromkeys(graph.nodes), {**graph.types}
         self.changed(n for n in self._nodes if n not in nodes)
         self.changed(n for n in nodes if n not in self._nodes)
-        self._changed.update(v for v, type_ in types.items() if self._types.get(v) != type_)
+        known = self._types
+        self._changed.update([v for v, t in types.items() if (before := known.get(v)) is not t and before != t])
         self._changed.update(v for v in self._types if v not in types)
         if [n for n in self._nodes if n in nodes] != [n for n in nodes if n in self._nodes]:
             # The order of a value's readers decides which of equally near attempts is reported.
