@@ -125,10 +125,14 @@ class EqualAttempts:
     """The attempts at the nodes of one graph so far."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self.graph = graph
         self._starts: dict[Hashable, _End] = {}
         self._around: dict[Node, Surroundings] = {}
         self._kept = 0
+
+    def restart(self) -> None:
+        """Begin anew at every root; what is known of equal ones stays."""
+        self._around.clear()
 
     def find(self, key: Hashable, root: Node, search: Callable[[], Outcome], reach: set[str] | None = None) -> Outcome:
         """Return the outcome of `search`, an attempt at `root` that depends on `key` and on the graph alone.
@@ -137,7 +141,7 @@ class EqualAttempts:
         """
         around = self._around.get(root)
         if around is None or not around.is_current():
-            around = self._around[root] = Surroundings(self._graph, root, set() if reach is None else reach)
+            around = self._around[root] = Surroundings(self.graph, root, set() if reach is None else reach)
             around.end = self._starts.setdefault(around.start, _End(None))
         branches, at = around.end.after, key
         step = branches.get(at)
@@ -159,11 +163,11 @@ class EqualAttempts:
 
     def _recorded(self, search: Callable[[], Outcome]) -> tuple[Outcome, Queries]:
         """Return the outcome of an attempt, and what it asked."""
-        queries = self._graph.record()
+        queries = self.graph.record()
         try:
             return search(), queries
         finally:
-            self._graph.record()
+            self.graph.record()
 
     def _insert(
         self, branches: dict[Hashable, _Question | _End], at: Hashable, around: Surroundings, queries: Queries,

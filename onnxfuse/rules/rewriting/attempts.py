@@ -25,7 +25,7 @@ class Attempts:
         """By rewrite and node."""
         self._changed: set[str] = set()
         """Values that changed in this turn."""
-        self._equal: EqualAttempts
+        self._equal: EqualAttempts | None = None
         self._nodes: dict[Node, None] = {}
         self._types: dict[str, ValueType] = {}
 
@@ -44,7 +44,9 @@ class Attempts:
         self._settled = {root: values for root, values in reach.items() if values.isdisjoint(self._changed)}
         self._refusals = {at: refusal for at, refusal in self._refusals.items() if at[1] in self._settled}
         self._tried, self._changed = {}, set()
-        self._equal = EqualAttempts(graph)
+        if self._equal is None or self._equal.graph is not graph:
+            self._equal = EqualAttempts(graph)
+        self._equal.restart()
 
     def observe(self, graph: Graph) -> None:
         """Note what has changed since the last call."""
@@ -83,6 +85,7 @@ class Attempts:
         reach = self._tried.get(root)
         if reach is None:
             reach = self._tried[root] = set(node.outputs)
+        assert self._equal is not None, "begin() comes first"
         outcome = self._equal.find((rewrite, previous), node, search, reach)
         if isinstance(outcome, Match):
             self._changed.update(node.outputs)  # what follows a match is not kept
