@@ -72,7 +72,7 @@ def is_external(tensor: TensorProto) -> bool:
 
 def is_detached(tensor: TensorProto) -> bool:
     """Return whether the tensor is a reference to a weight in memory, or read on request (see `files.detached`)."""
-    return is_external(tensor) and any(e.key == DETACHED for e in tensor.external_data)
+    return tensor.data_location == TensorProto.EXTERNAL and any(e.key == DETACHED for e in tensor.external_data)
 
 
 def location(tensor: TensorProto) -> str:

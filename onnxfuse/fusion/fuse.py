@@ -1,7 +1,7 @@
 """The fuse phase: grow a region from each anchor, and replace the region by one fused op."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from onnxfuse import cuda
@@ -27,6 +27,7 @@ from onnxfuse.rules.language import order
 from onnxfuse.rules.language.fuse_table import THROUGH_LIBRARY, Anchor, Fuse, by_operator
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.equal_attempts import EqualAttempts
 from onnxfuse.rules.match.match import Match, Refusal
 from onnxfuse.rules.match.replace import instantiate
 from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
@@ -59,13 +60,20 @@ def fuse(
     aside = set_aside(graph)
     heads = _heads([how for _, how in fusing])
     around = GraphContext(
-        host_values(graph), computed_once(graph), choices, heads, fused_ops, aside, WeightIndex(graph)
+        host_values(graph),
+        computed_once(graph),
+        choices,
+        heads,
+        fused_ops,
+        aside,
+        WeightIndex(graph),
+        EqualAttempts(graph),
     )
     splits = [
         s
         for _, how in fusing
         if how.splits
-        for node in list(graph.nodes)
+        for node in _of_operators(graph, how.split_roots)
         if (s := _split(graph, how, node)) is not None
     ]
     for rule, how in fusing:
@@ -81,17 +89,22 @@ def fuse(
     return len(report.applied) > before
 
 
+def _of_operators(graph: Graph, operators: Collection[str]) -> list[Node]:
+    return [n for n in graph.nodes if n.op in operators]
+
+
 def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around: GraphContext) -> bool:
     """Try every node as an anchor of one rule; return whether one was fused."""
     before = len(report.applied)
     around.siblings.clear()
+    of_producer = how.wants(Growth.PRODUCER)
+    fuse_at = _join_at if of_producer or how.wants(Growth.CONCAT) else _fuse_at
     # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
     for node in _in_turn(graph, how):
         if node.order < 0 or node in around.alone or _off_gpu(node, around):
             continue
-        if node.domain == DOMAIN and not how.wants(Growth.PRODUCER):
+        if node.domain == DOMAIN and not of_producer:
             continue
-        fuse_at = _join_at if how.wants(Growth.CONCAT, Growth.PRODUCER) else _fuse_at
         outcome = fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
             report.stopped.append(Near(rule.name, f"{node.op} {node.name}", _with_followers(graph, how, node, outcome)))
@@ -113,12 +126,12 @@ def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Re
             if len(found) < FOLLOWERS and reader.name not in found and reader.is_elementwise:
                 found[reader.name] = None
                 waiting.append(reader)
-    return replace(refusal, around=tuple(found))
+    return refusal._replace(around=tuple(found))
 
 
 def _off_gpu(node: Node, around: GraphContext) -> bool:
     """Return whether ONNX Runtime folds `node` on load, or runs it on the CPU: no kernel starts there."""
-    return all(o in around.host or o in around.once for o in node.outputs if o)
+    return around.off_gpu.issuperset(filter(None, node.outputs))
 
 
 def _heads(hows: Sequence[Fuse]) -> dict[str, list[Anchor]]:
@@ -137,7 +150,7 @@ def _takes_what_follows(how: Fuse) -> bool:
 
 def _in_turn(graph: Graph, how: Fuse) -> list[Node]:
     """Return the nodes whose operators an anchor may end in, in the order in which they are tried."""
-    nodes = [n for n in graph.nodes if n.op in how.roots] if how.anchors else list(graph.nodes)
+    nodes = _of_operators(graph, how.roots) if how.anchors else list(graph.nodes)
     if how.wants(Growth.MOVEMENT) or any(anchor.realize is not None for anchor in how.anchors) or _nested(how.anchors):
         nodes.reverse()
     elif how.wants(Growth.WHOLE_INPUT):
@@ -210,7 +223,7 @@ def _fuse_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
             break
         if even and not attempt.region.uneven:
             continue
-        told.append(replace(outcome, node=siblings[0].name))
+        told.append(outcome._replace(node=siblings[0].name))
         attempt, outcome = _fuse_from(graph, rule, how, start, around, without, even=even)
     if isinstance(outcome, Refusal) or not told:
         return outcome
@@ -274,7 +287,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     if declined is None:
         return made
     around.alone.update((*start.kept, *attempt.given) if declined.alone else ())
-    return replace(attempt.refusal(declined.reason, "slower"), depth=len(attempt.given), size=len(attempt.given))
+    return attempt.refusal(declined.reason, "slower")._replace(depth=len(attempt.given), size=len(attempt.given))
 
 
 def _declined(around: GraphContext, made: tuple[FusedOp, Node]) -> Declined | None:
@@ -303,11 +316,11 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
     op, fused, members = made
     together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
-        return replace(together, cause=Cause("no kernel", seen=reason))
+        return together._replace(cause=Cause("no kernel", seen=reason))
     if cuda.TEMPLATES[op.template].of and launches(graph, op, fused) != 1:
-        return replace(together, cause=Cause("slower", seen="no launch is known to be saved"))
+        return together._replace(cause=Cause("slower", seen="no launch is known to be saved"))
     if (declined := _declined(around, (op, fused))) is not None:
-        return replace(together, cause=Cause("slower", seen=declined.reason))
+        return together._replace(cause=Cause("slower", seen=declined.reason))
     nodes = [*dict.fromkeys((*members, node))]
     replaced = names(nodes)
     graph.replace(nodes, [fused])

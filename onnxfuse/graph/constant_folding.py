@@ -257,15 +257,19 @@ def redundant_expand_elimination(graph: Graph) -> None:
 
 def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _: True) -> bool:
     """Merge nodes that compute the same from equal operands into the first one, where `among` holds."""
-    first: dict[tuple[object, ...], Node] = {}
+    first: dict[tuple[object, ...], dict[object, Node]] = {}
     merged: dict[str, str] = {}
     for node in graph.nodes:
         if node.op == ops.Constant or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
             continue
-        attributes = sorted((name, _plain(value)) for name, value in graph.attributes(node).items())
-        said = (node.domain, node.op, tuple(map(bool, node.outputs)), tuple(attributes))
-        key = (*said, *(value_key(graph, merged.get(v, v)) for v in node.inputs))
-        known = first.setdefault(key, node)
+        said = node.domain, node.op, tuple(map(bool, node.outputs))
+        alike = first.setdefault((*said, *[value_key(graph, merged.get(v, v)) for v in node.inputs]), {})
+        if not alike:  # few nodes share all operands: attributes are compared of those alone
+            alike[None] = node
+            continue
+        if (alone := alike.pop(None, None)) is not None:
+            alike[_attributes_key(graph, alone)] = alone
+        known = alike.setdefault(_attributes_key(graph, node), node)
         if known is not node:
             twins = zip(node.outputs, known.outputs, strict=True)
             merged.update((v, s) for v, s in twins if v and graph.is_read(v) and graph.is_reroutable(v))
@@ -273,9 +277,15 @@ def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _
     return bool(merged)
 
 
+def _attributes_key(graph: Graph, node: Node) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, _plain(value)) for name, value in graph.attributes(node).items()))
+
+
 def is_repeatable(node: Node) -> bool:
-    """Return whether `node` is a deterministic ONNX operator without subgraphs."""
-    return not node.domain and not is_random(node.proto) and not any(True for _ in bodies(node.proto))
+    """Return whether `node` is a deterministic ONNX operator without subgraphs; found once."""
+    if node.repeatable is None:
+        node.repeatable = not node.domain and not is_random(node.proto) and not any(True for _ in bodies(node.proto))
+    return node.repeatable
 
 
 def _plain(value: AttributeValue) -> str:

@@ -7,11 +7,12 @@ import itertools
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -32,18 +33,34 @@ APART = 1 << 20
 """Spacing of the nodes' order keys: so many nodes can be inserted in between before others are renumbered."""
 
 
+LARGEST_ATTRIBUTE = 1 << 10
+"""Bytes of an attribute up to which nodes are compared by it."""
+
+BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
 SMALL, KEPT = 1 << 16, 1 << 28
 """Bytes. Constants of up to SMALL are parsed once, and larger ones until they take KEPT together: keeping every one
 would hold the weights in memory twice.
 """
 
 
+class Queries(NamedTuple):
+    """What queries of a graph were about, by value, in their order."""
+
+    values: dict[str, None]
+    """Values whose producer, type, or being a constant or an output was asked for."""
+    readers: dict[str, None]
+    """Values whose readers were asked for."""
+    data: dict[str, None]
+    """Constants whose elements were asked for."""
+
+
 class Node:
     """One node: a read-only view of its message, its order key, and the values that its subgraphs capture."""
 
     __slots__ = (
-        "_attributes", "_data", "_written", "captures", "domain", "entry", "inputs", "op", "order", "outputs", "proto",
-        "reads",
+        "_attributes", "_data", "_signature", "_written", "captures", "domain", "entry", "inputs", "op", "order",
+        "outputs", "proto", "reads", "repeatable",
     )  # fmt: skip
 
     def __init__(self, proto: NodeProto) -> None:
@@ -54,13 +71,32 @@ class Node:
         """What is known of its operator, None for one of another library."""
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.outputs: tuple[str, ...] = tuple(proto.output)
-        self.captures: tuple[str, ...] = tuple(captured(proto))
-        self.reads: tuple[str, ...] = tuple(v for v in (*self.inputs, *self.captures) if v)
+        self.captures: tuple[str, ...] = tuple(captured(proto)) if proto.attribute else ()
+        self.reads: tuple[str, ...] = tuple(filter(None, (*self.inputs, *self.captures)))
         """All values that the node depends on, including captures of its subgraphs."""
         self.order = -1
+        self.repeatable: bool | None = None
+        """What `constant_folding.is_repeatable` has found of it."""
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
         self._data: dict[int, str] | None = None
+        self._signature: Hashable | None = None
+
+    @property
+    def signature(self) -> Hashable:
+        """What the node is but for names: equal for nodes of one operator with equal attributes; computed once.
+
+        A node with subgraphs, or that holds a large tensor, equals itself alone.
+        """
+        if self._signature is None:
+            attributes = self.proto.attribute
+            if any(a.type in BODIES or a.ByteSize() > LARGEST_ATTRIBUTE for a in attributes):
+                self._signature = self
+            else:
+                written = tuple([a.SerializeToString(deterministic=True) for a in attributes])
+                absent = tuple([not v for v in (*self.inputs, *self.outputs)])
+                self._signature = self.op, self.domain, written, len(self.inputs), absent
+        return self._signature
 
     @property
     def is_elementwise(self) -> bool:
@@ -99,7 +135,7 @@ class Node:
     @property
     def name(self) -> str:
         """The node's name, or if empty its first output."""
-        return self.proto.name or next((o for o in self.outputs if o), self.op)
+        return self.proto.name or next(filter(None, self.outputs), self.op)
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.name}>"
@@ -140,6 +176,12 @@ class Graph:
         self.producers: dict[str, Node] = {}
         self._readers: dict[str, dict[Node, int]] = {}
         self._names = Counter[str]()
+        self.version = 0
+        """Number of changes so far."""
+        self.redefined: dict[str, int] = {}
+        """The last change of a value's producer, type or data, by its name."""
+        self.rerouted: dict[str, int] = {}
+        """The last change of a value's readers."""
         for index, node in enumerate(self.nodes):
             node.order = index * APART
             self._index(node)
@@ -147,33 +189,38 @@ class Graph:
         self._freed: dict[str, list[int]] = {}
         self._constants: dict[str, np.ndarray | None] = {}
         self._kept = 0
-        self.queried: set[str] = set()
-        """Values that queries were about since this set was replaced: what the answers depend on."""
+        self.record()
         self.reserved: set[str] = set()
         """Names of values that a rewriter is about to define."""
         self._check_order()
 
     # ---- queries
 
+    def record(self) -> "Queries":
+        """Return a new record of what queries are about from now on: what their answers depend on."""
+        queries = Queries({}, {}, {})
+        self._queried, self._queried_readers, self._queried_data = queries
+        return queries
+
     def producer(self, value: str) -> Node | None:
         """Return the node of this graph that computes `value`; None for inputs, weights and captured values."""
-        self.queried.add(value)
+        self._queried[value] = None
         return self.producers.get(value)
 
     def readers(self, value: str) -> list[Node]:
         """Return the nodes that read `value`, in topological order, each once."""
-        self.queried.add(value)
+        self._queried_readers[value] = None
         readers = self._readers.get(value, ())
         return sorted(readers, key=_order) if len(readers) > 1 else [*readers]
 
     def is_read(self, value: str) -> bool:
         """Return whether a node reads `value`."""
-        self.queried.add(value)
+        self._queried_readers[value] = None
         return bool(self._readers.get(value))
 
     def only_reader(self, value: str) -> Node | None:
         """Return the only reader of `value`, which reads it once; None for a graph output."""
-        self.queried.add(value)
+        self._queried_readers[value] = None
         readers = self._readers.get(value, {})
         if len(readers) != 1 or self.is_output(value):
             return None
@@ -182,11 +229,12 @@ class Graph:
 
     def is_output(self, value: str) -> bool:
         """Return whether `value` is an output of the graph."""
+        self._queried[value] = None
         return value in self._output_set
 
     def is_read_outside(self, value: str, nodes: Collection[Node]) -> bool:
         """Return whether nodes other than `nodes` read `value`, or it is a graph output."""
-        self.queried.add(value)
+        self._queried_readers[value] = None
         return value in self._output_set or not all(map(nodes.__contains__, self._readers.get(value, ())))
 
     def inputs_of(self, nodes: Collection[Node]) -> list[str]:
@@ -210,14 +258,14 @@ class Graph:
 
     def type(self, value: str) -> ValueType:
         """Return the type of `value`, as far as known."""
-        self.queried.add(value)
+        self._queried[value] = None
         if value in self.types:
             return self.types[value]
         return self.parent.type(value) if self.parent is not None else UNKNOWN
 
     def is_constant(self, value: str) -> bool:
         """Return whether `value` is a weight or the output of a Constant node, here or in an outer graph."""
-        self.queried.add(value)
+        self._queried[value] = None
         if value in self.initializers:
             return value not in self.inputs
         node = self.producers.get(value)
@@ -234,6 +282,7 @@ class Graph:
         """Return the value of a constant; None if it is not one, or its data was not loaded."""
         if not value or not self.is_constant(value):
             return None
+        self._queried_data[value] = None
         if value in self._constants:
             return self._constants[value]
         array = self._read_constant(value)
@@ -245,19 +294,23 @@ class Graph:
 
     def constant_tensor(self, value: str) -> TensorProto | None:
         """Return the tensor of a constant, exactly as stored in the model."""
-        self.queried.add(value)
+        self._queried_data[value] = None
+        return self._constant_tensor(value)
+
+    def _constant_tensor(self, value: str) -> TensorProto | None:
+        self._queried[value] = None
         if value in self.initializers:
             return self.initializers[value]
         node = self.producers.get(value)
         if node is not None:
             return _tensor_of(node.proto)
-        return self.parent.constant_tensor(value) if self.parent is not None else None
+        return self.parent._constant_tensor(value) if self.parent is not None else None
 
     def element_count(self, value: str) -> int | None:
         """Return the number of elements of a constant without reading its data; None if it is not a constant."""
         if not value or not self.is_constant(value):
             return None
-        tensor = self.constant_tensor(value)
+        tensor = self._constant_tensor(value)
         return None if tensor is None else math.prod(tensor.dims)
 
     def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
@@ -307,6 +360,8 @@ class Graph:
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
         """Add a weight called `name`, which must be unused."""
+        self.version += 1
+        self.redefined[name] = self.version
         if array.nbytes > detached.LEAST and detached.is_detaching() and self.parent is None:
             dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
             self.initializers[name] = detached.detach(name, dtype, array.shape, lambda: array)
@@ -316,6 +371,8 @@ class Graph:
 
     def retype(self, value: str, known: ValueType) -> None:
         """Set the type of a value whose definition changed, in the model's declaration as well."""
+        self.version += 1
+        self.redefined[value] = self.version
         self.types[value] = known
         if value in self._declarations:
             self._declarations[value].CopyFrom(value_info(value, known))
@@ -330,6 +387,7 @@ class Graph:
         Topological order is maintained: the new nodes stand where the first old one stood, and dependencies of theirs
         move before them. A removed node has the order -1. The cost does not grow with the span of `old`.
         """
+        self.version += 1
         gone = set(old)
         low, high = min(n.order for n in gone), max(n.order for n in gone)
         needed = self._ancestors({v for n in new for v in n.reads}, floor=low) - gone
@@ -403,6 +461,7 @@ class Graph:
     def eliminate_dead_code(self) -> int:
         """Remove nodes without readers of any output (dead code); return how many were removed."""
         count = 0
+        self.version += 1
         for node in reversed(self.nodes):
             if any(self._readers.get(v) or self.is_output(v) for v in node.outputs if v):
                 continue
@@ -419,10 +478,12 @@ class Graph:
         twin.types, twin.initializers = dict(self.types), dict(self.initializers)
         twin.nodes = [copy(n) for n in self.nodes]
         twin.producers, twin._readers, twin._names = {}, {}, Counter()
+        twin.redefined, twin.rerouted = dict(self.redefined), dict(self.rerouted)
         for node in twin.nodes:
             twin._index(node)
         twin._counts, twin._freed = dict(self._counts), {base: list(freed) for base, freed in self._freed.items()}
-        twin._constants, twin.queried, twin.reserved = dict(self._constants), set(), set(self.reserved)
+        twin._constants, twin.reserved = dict(self._constants), set(self.reserved)
+        twin.record()
         return twin
 
     def restore(self, snapshot: "Graph") -> None:
@@ -443,7 +504,9 @@ class Graph:
         for value in node.outputs:
             if value:
                 self.producers[value] = node
+                self.redefined[value] = self.version
         for value in node.reads:
+            self.rerouted[value] = self.version
             readers = self._readers.setdefault(value, {})
             readers[node] = readers.get(node, 0) + 1
 
@@ -452,8 +515,10 @@ class Graph:
         for value in node.outputs:
             if self.producers.get(value) is node:
                 del self.producers[value]
+                self.redefined[value] = self.version
                 self._free(value)
         for value in node.reads:
+            self.rerouted[value] = self.version
             self._readers.get(value, {}).pop(node, None)
 
     def _check_order(self) -> None:

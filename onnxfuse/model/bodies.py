@@ -46,9 +46,10 @@ def overfull(function: FunctionProto) -> str | None:
     """Return which limit a body exceeds, None if it exceeds none; rules make no larger ones either."""
     if sum(n.op_type != ops.Constant for n in function.node) > MOST_NODES:
         return f"{plural(function.node, 'node')}, expected at most {MOST_NODES}"
-    for of, one in (("", function), *((f" of a {shown(n.op_type)}", n) for n in function.node)):
+    for one in (function, *function.node):
         for kind, names in (("inputs", one.input), ("outputs", one.output)):
             if len(names) > MOST_NAMES:
+                of = f" of a {shown(one.op_type)}" if isinstance(one, NodeProto) else ""
                 return f"{len(names)} {kind}{of}, expected at most {MOST_NAMES}"
     return None
 

@@ -45,12 +45,13 @@ def leaves_on_host(
     """
     if domain == "" and op in SHAPE_READERS:
         return True
-    entry, values = operator(op, domain), [(i, v) for i, v in enumerate(inputs) if v]
+    values = [(i, v) for i, v in enumerate(inputs) if v]
+    if not any(v in on_host for _, v in values):
+        return False
+    entry = operator(op, domain)
     runs = entry is not None and has_cuda_kernel(entry, dtype(inputs[0]) if inputs else 0)
     read_there = entry.on_host if entry is not None and runs else ()
-    return any(v in on_host for _, v in values) and all(
-        dtype(v) not in HALF and (is_near(v) or (v in on_host and i not in read_there)) for i, v in values
-    )
+    return all(dtype(v) not in HALF and (is_near(v) or (v in on_host and i not in read_there)) for i, v in values)
 
 
 def computed_on_host(

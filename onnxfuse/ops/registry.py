@@ -47,6 +47,8 @@ TENSORRT = "trt"
 class Trait(Enum):
     """A property of an operator that more than one part of onnxfuse asks for."""
 
+    __hash__ = object.__hash__  # a million sets are asked for one: Enum's own is a function of Python
+
     KEEPS_SHAPE = auto()
     """The first output has the shape of the first input."""
     KEEPS_TYPE = auto()

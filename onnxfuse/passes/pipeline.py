@@ -83,7 +83,8 @@ def run(
             if mended.model is not model:
                 model.CopyFrom(mended.model)
             report = mended.report
-    pack.record(model, [r for r in rules if r.name in report.by_rule()])
+    used = report.by_rule()
+    pack.record(model, [r for r in rules if r.name in used])
     report.notes += judge.notes()
     report.notes += [
         f"{r.path} takes the place of the rule {r.name} that comes with onnxfuse" for r in replacing(rules)
@@ -110,13 +111,14 @@ def _optimize(
     """
     ops: dict[str, FusedOp] = {}
     nodes = {node.name: line for node in map(Node, nodes_of(model.graph)) for line in names([node])}
+    before = shell(model)
     for turn in range(MAX_ROUNDS):
-        before = shell(model)
         state = State(rules, OptimizeReport(seconds=report.seconds), choices, ops, nodes)
         for phase in PIPELINE:
             with _phase(state.report, phase.name, silent if turn else progress):
                 phase.run(model, state)
-        changed = shell(model) != before
+        after = shell(model)
+        changed, before = after != before, after
         if changed or not turn:
             report.add(state.report)
         if not changed:

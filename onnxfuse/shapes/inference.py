@@ -102,7 +102,7 @@ def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
         if tensor.name in replaced:
             return None
         # ONNX would search external data relative to the process's working directory.
-        if tensor_bytes(tensor) <= SMALL and not is_external(tensor):
+        if not is_external(tensor) and tensor_bytes(tensor) <= SMALL:
             return tensor
         dropped.append(tensor)
         return None
@@ -113,5 +113,13 @@ def shell(model: onnx.ModelProto, *, defaults: bool = False) -> onnx.ModelProto:
     declared = {i.name for i in light.graph.input}
     for tensor in dropped:
         if tensor.name not in declared:
-            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+            declared_input = light.graph.input.add()
+            declared_input.CopyFrom(_unnamed(tensor.data_type, tuple(tensor.dims)))
+            declared_input.name = tensor.name
     return light
+
+
+@lru_cache(1 << 10)
+def _unnamed(dtype: int, dims: tuple[int, ...]) -> onnx.ValueInfoProto:
+    """Return the declaration of a tensor, to be copied: the weights of a model share a few."""
+    return onnx.helper.make_tensor_value_info("", dtype, dims)

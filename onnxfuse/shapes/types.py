@@ -92,9 +92,13 @@ def value_types(graph: onnx.GraphProto) -> dict[str, ValueType]:
     """
     declared: Iterable[onnx.ValueInfoProto] = [*graph.value_info, *graph.output]
     types = {i.name: type_of(i.type) for i in declared}
-    types.update({t.name: ValueType(t.data_type, tuple(t.dims)) for t in graph.initializer})
+    types.update({t.name: _of_tensor(t.data_type, tuple(t.dims)) for t in graph.initializer})
     types.update({i.name: type_of(i.type) for i in graph.input})
     return types
+
+
+_of_tensor = lru_cache(1 << 14)(ValueType)
+"""The type of a weight: those of a model share a few."""
 
 
 def value_info(name: str, type_: ValueType) -> onnx.ValueInfoProto:

@@ -6,7 +6,8 @@ than twice the calls.
 
 import gc
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from types import FrameType
 from typing import Any
 
@@ -20,11 +21,16 @@ from onnxfuse.fusion.region import make_op, proof
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.passes import pipeline
+from onnxfuse.rules.match.equal_attempts import EqualAttempts, Outcome
+from onnxfuse.rules.rewriting import attempts
 from onnxfuse.support.collector import OBJECTS, collecting_rarely
 from onnxfuse.support.errors import ModelError
 
 MORE = 2.3
 """Calls for twice the nodes, at most: some steps sort, or search a sorted list."""
+
+FURTHER = 10
+"""Attempts that twice the nodes may take beyond those of the first: a tree has one more level."""
 
 
 def model(nodes: list[NodeProto], outputs: list[str], weights: list[TensorProto] | None = None) -> ModelProto:
@@ -156,6 +162,29 @@ def test_work_grows_with_the_graph(form: Callable[[int], ModelProto]) -> None:
         pipeline.run(form(nodes))  # fills the caches: kernels of one kind are planned once
     once, twice = (calls_to_optimize(form(nodes)) for nodes in sizes)
     assert twice <= MORE * once, f"{once} calls, then {twice}"
+
+
+@pytest.mark.parametrize("form", [chain, layers, tree, branches, operands])
+def test_equal_parts_are_matched_once(form: Callable[[int], ModelProto], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the nodes of one kind take hardly an attempt more: what differs is where they begin and end."""
+    made = Counter[int]()
+
+    class Counted(EqualAttempts):
+        def find(
+            self, key: Hashable, root: Node, search: Callable[[], Outcome], reach: set[str] | None = None
+        ) -> Outcome:
+            def counted() -> Outcome:
+                made[nodes] += 1
+                return search()
+
+            return super().find(key, root, counted, reach)
+
+    for module in (fuse, attempts):
+        monkeypatch.setattr(module, "EqualAttempts", Counted)
+    few, many = 192, 384
+    for nodes in (few, many):
+        pipeline.run(form(nodes))
+    assert 0 < made[few] <= made[many] <= made[few] + FURTHER, made
 
 
 @pytest.mark.parametrize("own", [(700, 10, 10), (80_000, 5, 5), (0, 10, 10)])

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.choices import Choices
@@ -11,6 +12,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.rules.language.fuse_table import Anchor, Fuse
 from onnxfuse.rules.match.cause import Cause
+from onnxfuse.rules.match.equal_attempts import EqualAttempts
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.shapes.types import Dim, ValueType, shapes_differ
 
@@ -33,6 +35,8 @@ class GraphContext:
     """Transposes of weights, by their substitute weights."""
     weights: WeightIndex
     """The graph's weights by their transposes."""
+    equal: EqualAttempts
+    """Matches of anchors, and refusals: found once for equal surroundings."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that measured faster unfused."""
     siblings: dict[str, dict[tuple[tuple[Dim, ...] | None, bool], dict[Node, None]]] = field(default_factory=dict)
@@ -46,6 +50,11 @@ class GraphContext:
     That stays so when an op is made: an op that is there already would be planned for fewer GPUs at its next location,
     but one that has no plan for some has none there either.
     """
+
+    @cached_property
+    def off_gpu(self) -> frozenset[str]:
+        """Values that are placed on the CPU, or folded when the session is created."""
+        return self.host | self.once
 
     def fused(self, nodes: Sequence[Node]) -> None:
         """Drop nodes that are fused now from the anchors that may still join another one."""

@@ -165,17 +165,8 @@ def outline(graph: Graph, nodes: Sequence[Node]) -> Hashable | None:
     Return None where the reason may contain a value's name.
     """
     number: dict[str, int] = {}
-    rows = [
-        (
-            n.op,
-            n.domain,
-            tuple(a.SerializeToString(deterministic=True) for a in n.proto.attribute),
-            tuple(number.setdefault(v, len(number)) for v in n.inputs),
-            tuple(number.setdefault(v, len(number)) for v in n.outputs),
-        )
-        for n in nodes
-    ]
-    types = tuple(graph.type(v) for v in number if v)
+    rows = [(n.signature, tuple([number.setdefault(v, len(number)) for v in (*n.inputs, *n.outputs)])) for n in nodes]
+    types = tuple([graph.type(v) for v in number if v])
     if graph.opset < WHOLE or not all(t.dtype for t in types):
         return None
     constants = {v: _is_literal(graph, v, nodes) for v in number if v and graph.is_constant(v)}

@@ -21,12 +21,16 @@ class WeightIndex:
         self._of_dims: dict[tuple[int, ...], list[str]] = {}
         self._of_row: dict[tuple[int, ...], dict[bytes, list[str]]] = {}
         """By dimensions and first row, for the dimensions that were asked for."""
+        self._alone: set[str] = set()
+        """Matrices of which no transpose was found among the weights indexed so far."""
 
     def transpose_of(self, name: str, weight: npt.NDArray[Any]) -> str | None:
         """Return the first weight other than `name` that is the transpose of this matrix; None if there is none."""
         if not weight.size:
             return None
         self._index_new()
+        if name in self._alone:
+            return None
         dims = weight.shape[::-1]
         rows = self._of_row.setdefault(dims, {})
         for other in self._of_dims.pop(dims, ()):
@@ -37,6 +41,7 @@ class WeightIndex:
             table = self._graph.constant(other) if other != name and other in self._graph.initializers else None
             if table is not None and np.array_equal(table, weight.T):
                 return other
+        self._alone.add(name)
         return None
 
     def _index_new(self) -> None:
@@ -52,6 +57,7 @@ class WeightIndex:
             matrix = tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2 and all(tensor.dims)
             if matrix and not name.endswith(SUFFIX):
                 self._of_dims.setdefault(tuple(tensor.dims), []).append(name)
+                self._alone.clear()
 
 
 def _key(row: npt.NDArray[Any]) -> bytes:

@@ -106,7 +106,8 @@ class _Surroundings:
         self.graph, self.region = graph, region
         self.readers = dict.fromkeys(r for v in values for r in graph.readers(v))
         """Nodes outside that read one of `values` or a value of the region, in the order in which these joined."""
-        self._inputs: set[str] = set()
+        self._makers: dict[str, Node] = {}
+        """Producers of the region's inputs, by input."""
         self._tensors: set[str] = set()
         """Inputs of more than one element."""
         self._outputs: set[str] = set()
@@ -123,10 +124,10 @@ class _Surroundings:
 
     def producers(self) -> list[Node]:
         """Return the nodes outside that compute its inputs, in the order of their first use."""
-        makers = [m for v in self._inputs if (m := self.graph.producer(v)) is not None]
+        makers = self._makers
         if len(makers) < 2:
-            return makers
-        return [m for v in self.graph.inputs_of(self.region.nodes) if (m := self.graph.producer(v)) is not None]
+            return [*makers.values()]
+        return [makers[v] for v in self.graph.inputs_of(self.region.nodes) if v in makers]
 
     def with_nodes(self, nodes: Collection[Node]) -> tuple[int, int]:
         """Return how many input tensors and outputs the region would have with these nodes, too."""
@@ -153,15 +154,23 @@ class _Surroundings:
 
     def _add(self, node: Node) -> None:
         graph, inside, outputs = self.graph, self.region.nodes, [o for o in node.outputs if o]
-        self._inputs.difference_update(outputs)
+        for output in outputs:
+            self._makers.pop(output, None)
         self._tensors.difference_update(outputs)
-        read = [v for v in node.reads if graph.producer(v) not in inside]
-        self._inputs.update(read)
-        self._tensors.update(v for v in read if graph.element_count(v) != 1)
-        self._outputs -= {v for v in node.reads if v in self._outputs and not graph.is_read_outside(v, inside)}
-        self._outputs.update(o for o in outputs if graph.is_read_outside(o, inside))
+        for value in node.reads:
+            maker = graph.producer(value)
+            if maker in inside:
+                if value in self._outputs and not graph.is_read_outside(value, inside):
+                    self._outputs.remove(value)
+                continue
+            if maker is not None:
+                self._makers[value] = maker
+            if graph.element_count(value) != 1:
+                self._tensors.add(value)
+        self._outputs.update([o for o in outputs if graph.is_read_outside(o, inside)])
         self._first, self._last = min(self._first, node.order), max(self._last, node.order)
-        self.readers.update(dict.fromkeys(r for o in outputs for r in graph.readers(o)))
+        for output in outputs:
+            self.readers.update(dict.fromkeys(graph.readers(output)))
         self.readers.pop(node, None)
 
 
@@ -372,7 +381,7 @@ def _reduces_otherwise(graph: Graph, region: Region, node: Node, axes: frozenset
 
 def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
     """Return why the kernel cannot read the operands of `node`, None if it can."""
-    tables = {n.inputs[0] for n in region.nodes if _is_gather(n)}
+    tables = {n.inputs[0] for n in region.nodes if n.op == ops.Gather and not n.domain}
     work = region.work_of(graph.type(node.outputs[0]).shape) or region.work
     for value in node.reads:
         if value in tables:

@@ -54,6 +54,13 @@ def anchored(
     Without measurements the cost condition refuses too, unless it selects between the kernel and the library's op. A
     false `about` is not a refusal.
     """
+    nearness = None if known is None else known.nearness
+    return around.equal.find((anchor, nearness), node, lambda: _anchored(graph, anchor, node, around, known))
+
+
+def _anchored(
+    graph: Graph, anchor: Anchor, node: Node, around: GraphContext, known: Refusal | None
+) -> Match | Refusal | None:
     cost = () if around.choices is not None else anchor.cost
     if not anchor.kernel:
         return find(graph, anchor.pattern, (*anchor.where, *cost), node, known, anchor.about)

@@ -57,7 +57,7 @@ EXACT_TOO, EXACT_ONLY = "too", "only"
 """Values of an anchor's `exact`, for models that do not allow TF32."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Anchor:
     """The starting pattern of a fusion."""
 
@@ -127,7 +127,12 @@ class Fuse:
     @cached_property
     def roots(self) -> frozenset[str]:
         """Operators at the root of an anchor or a split."""
-        return frozenset(self.anchors_at).union(*(s.source.root.operators for s in self.splits))
+        return self.split_roots.union(self.anchors_at)
+
+    @cached_property
+    def split_roots(self) -> frozenset[str]:
+        """Operators at the root of a split."""
+        return frozenset[str]().union(*(s.source.root.operators for s in self.splits))
 
     def step(self, kind: Growth) -> GrowthStep | None:
         """Return the step of this kind, None if the rule does not enable it."""
@@ -135,7 +140,11 @@ class Fuse:
 
     def wants(self, *kinds: Growth) -> bool:
         """Return whether the rule enables one of these steps."""
-        return any(s.kind in kinds for s in self.steps)
+        return not self._kinds.isdisjoint(kinds)
+
+    @cached_property
+    def _kinds(self) -> frozenset[Growth]:
+        return frozenset(s.kind for s in self.steps)
 
 
 def by_operator(anchors: Iterable[Anchor]) -> dict[str, list[Anchor]]:

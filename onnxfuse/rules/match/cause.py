@@ -6,6 +6,7 @@ on `kind`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from onnxfuse.rules.pattern.expression import Extent
@@ -61,6 +62,14 @@ CONDITIONS = COMPARED | {
 }  # fmt: skip
 """Kinds that come from a rule's conditions."""
 
+NAMING: Mapping[str, tuple[str, ...]] = {
+    "between": ("subject",), "operand": ("subject",), "not constant": ("subject",), "quantized": ("subject",),
+    "arity": ("seen",), "other value": ("seen", "wanted"), "own value": ("seen",), "graph output": ("subject",),
+    "read elsewhere": ("subject", "seen"), "finite": ("subject",), "counted": ("subject",), "no output": ("subject",),
+    "readers": ("subject",), "taken": ("subject",), "not let go": ("subject",),
+}  # fmt: skip
+"""The fields that name a value or a node of the model, by kind; kinds without a message may name some anywhere."""
+
 
 class Cause(NamedTuple):
     """One reason for a refusal. A tuple, as every stop of every attempt creates one: three times as fast."""
@@ -79,6 +88,11 @@ class Cause(NamedTuple):
     """For alternatives that all fail: the cause of each."""
     axes: tuple[Extent, ...] = ()
     """The named axes in the condition."""
+
+    @property
+    def naming(self) -> tuple[str, ...]:
+        """The fields that name a value or a node of the model."""
+        return NAMING.get(self.kind, ())
 
     @property
     def text(self) -> str:

@@ -73,7 +73,7 @@ def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal
     probe = Trace(trace.unlike[0])
     found = next(_match_node(trace.unlike[0], graph, node, trace.unlike[1], probe), None)
     # Another spelling of the rule may be the intended one: this adds nodes to the refusal without making it nearer.
-    return refusal if found is None else replace(refusal, nodes=tuple(n.name for n in found.nodes.values()))
+    return refusal if found is None else refusal._replace(nodes=tuple(n.name for n in found.nodes.values()))
 
 
 def _before(graph: Graph, trace: Trace) -> Refusal | None:
@@ -93,7 +93,7 @@ def _before(graph: Graph, trace: Trace) -> Refusal | None:
         if matched is not None and len(matched) > len(match.nodes) and (refusal := trace.furthest) is not None:
             cause = Cause("between", f"{before.op} {before.name}", node.op, wanted.op)
             size = max(refusal.size, len(matched))
-            return replace(refusal, cause=cause, depth=len(matched), size=size, nodes=matched)
+            return refusal._replace(cause=cause, depth=len(matched), size=size, nodes=matched)
     return None
 
 

@@ -1,6 +1,6 @@
 """Refusals: why a rule did not apply at a node, and how close it came."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnxfuse.rules.match.cause import CONDITIONS, SPELLINGS, Cause
 
@@ -16,9 +16,8 @@ def nearness(depth: int, missing: int, kind: str, whole: bool, held: int) -> Nea
     return depth > 1 or not missing, depth - missing, depth, 2 + held if whole else int(kind != "other value")
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a rule did not apply: the attempt that got furthest."""
+class Refusal(NamedTuple):
+    """Why a rule did not apply: the attempt that got furthest. A tuple, as hundreds of thousands are made."""
 
     node: str
     """Name of the graph node at which it stopped."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rich.markup import escape
 
@@ -35,8 +36,7 @@ class Applied:
     """Whether the kernel multiplies 8-bit integers that the nodes dequantize."""
 
 
-@dataclass(frozen=True)
-class Near:
+class Near(NamedTuple):
     """One near miss: the attempt of a rule that got furthest."""
 
     rule: str

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable
 
 from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.rules.match.equal_attempts import EqualAttempts
 from onnxfuse.rules.match.match import Match, Refusal
+from onnxfuse.rules.match.refusal import Nearness
 from onnxfuse.shapes.types import ValueType
 
 
@@ -23,6 +25,7 @@ class Attempts:
         """By rewrite and node."""
         self._changed: set[str] = set()
         """Values that changed in this turn."""
+        self._equal: EqualAttempts | None = None
         self._nodes: dict[Node, None] = {}
         self._types: dict[str, ValueType] = {}
 
@@ -41,13 +44,17 @@ class Attempts:
         self._settled = {root: values for root, values in reach.items() if values.isdisjoint(self._changed)}
         self._refusals = {at: refusal for at, refusal in self._refusals.items() if at[1] in self._settled}
         self._tried, self._changed = {}, set()
+        if self._equal is None or self._equal.graph is not graph:
+            self._equal = EqualAttempts(graph)
+        self._equal.restart()
 
     def observe(self, graph: Graph) -> None:
         """Note what has changed since the last call."""
         nodes, types = dict.fromkeys(graph.nodes), {**graph.types}
         self.changed(n for n in self._nodes if n not in nodes)
         self.changed(n for n in nodes if n not in self._nodes)
-        self._changed.update(v for v, type_ in types.items() if self._types.get(v) != type_)
+        known = self._types
+        self._changed.update([v for v, t in types.items() if (before := known.get(v)) is not t and before != t])
         self._changed.update(v for v in self._types if v not in types)
         if [n for n in self._nodes if n in nodes] != [n for n in nodes if n in self._nodes]:
             # The order of a value's readers decides which of equally near attempts is reported.
@@ -60,18 +67,26 @@ class Attempts:
             self._changed.update(node.outputs, node.reads)
 
     def find(
-        self, rewrite: int, graph: Graph, node: Node, search: Callable[[], Match | Refusal | None]
+        self,
+        rewrite: int,
+        graph: Graph,
+        node: Node,
+        search: Callable[[], Match | Refusal | None],
+        previous: Nearness | None = None,
     ) -> Match | Refusal | None:
-        """Return the outcome of `search`, or the same from an earlier turn."""
+        """Return the outcome of `search`, or the same from an earlier turn or at an equal node.
+
+        `previous` is how near another spelling of the rule came.
+        """
         root = next(filter(None, node.outputs), "")
         settled = self._settled.get(root)
         if settled is not None and settled.isdisjoint(self._changed):
             return self._refusals.get((rewrite, root))
-        graph.queried = self._tried.setdefault(root, set(node.outputs))
-        try:
-            outcome = search()
-        finally:
-            graph.queried = set()
+        reach = self._tried.get(root)
+        if reach is None:
+            reach = self._tried[root] = set(node.outputs)
+        assert self._equal is not None, "begin() comes first"
+        outcome = self._equal.find((rewrite, previous), node, search, reach)
         if isinstance(outcome, Match):
             self._changed.update(node.outputs)  # what follows a match is not kept
         elif outcome is not None:

@@ -121,7 +121,8 @@ def rewrite(
                 previous = near.get((rule.name, node))
                 before = None if previous is None else previous.refusal
                 search = partial(find, graph, one.source, one.where, node, before, one.about)
-                outcome: Match | Applied | Refusal | None = attempts.find(number, graph, node, search)
+                nearness = None if before is None else before.nearness
+                outcome: Match | Applied | Refusal | None = attempts.find(number, graph, node, search, nearness)
                 if isinstance(outcome, Match):
                     outcome = _apply(graph, rule, one, outcome, attempts)
                 if isinstance(outcome, Applied):
@@ -279,4 +280,4 @@ def _with_rest(graph: Graph, refusal: Refusal, stopped: Node) -> Refusal:
                 waiting.append(before)
                 if before.name not in matched:  # matched nodes are skipped: the rest is upstream of those, too
                     around[before.name] = None
-    return replace(refusal, around=tuple(around))
+    return refusal._replace(around=tuple(around))

@@ -16,6 +16,7 @@ from onnxfuse.rules.language import predicate
 from onnxfuse.rules.language.rule_file import shipped
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Match, Refusal
+from onnxfuse.rules.match.refusal import Nearness
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.rewriting import rewrite
 from onnxfuse.rules.rewriting.attempts import Attempts
@@ -43,7 +44,9 @@ class Counted(Attempts):
 
     calls = searches = 0
 
-    def find(self, rewrite: int, graph: Graph, node: Node, search: Search) -> Match | Refusal | None:
+    def find(
+        self, rewrite: int, graph: Graph, node: Node, search: Search, previous: Nearness | None = None
+    ) -> Match | Refusal | None:
         """Return the outcome, which is that of a new attempt."""
         before = Counted.searches
 
@@ -51,7 +54,7 @@ class Counted(Attempts):
             Counted.searches += 1
             return search()
 
-        found = super().find(rewrite, graph, node, counted)
+        found = super().find(rewrite, graph, node, counted, previous)
         Counted.calls += 1
         if Counted.searches == before:
             assert search() == found, (rewrite, node)
@@ -98,6 +101,7 @@ def test_a_change_within_reach_repeats_an_attempt(change: str, read_again: bool)
         def search() -> None:
             searches.append(node)
             graph.type("a")
+            graph.readers("a")
 
         attempts.find(0, graph, node, search)
 
