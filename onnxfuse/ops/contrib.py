@@ -5,6 +5,8 @@ domain before ONNX did.
 from onnx import TensorProto
 
 from onnxfuse.ops import flops, scalar
+from onnxfuse.ops.definitions import attention, norms
+from onnxfuse.ops.definitions import products as product
 from onnxfuse.ops.families import moving, pointwise
 from onnxfuse.ops.inputs import (
     CONDITION,
@@ -34,8 +36,9 @@ from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
 from onnxfuse.ops.shapes import alike, products
 
 __all__ = [
-    "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "CategoryMapper",
-    "CropAndResize", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DynamicQuantizeLSTM",
+    "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSplitGelu",
+    "CategoryMapper", "CropAndResize", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention",
+    "DynamicQuantizeLSTM",
     "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FeatureVectorizer", "FusedConv",
     "FusedGemm", "FusedMatMul", "GatherBlockQuantized", "GroupNorm", "GroupQueryAttention", "Imputer", "Inverse",
     "LabelEncoder", "LinearRegressor", "LongformerAttention", "MRotaryEmbedding", "MatMulBnb4",
@@ -115,10 +118,16 @@ SimplifiedLayerNormalization = Operator(
     defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
     rows=rms_normalization,
     flops=flops.per_input(5),
+    definition=norms.simplified_layer_normalization,
 )
 
 MicrosoftSimplifiedLayerNormalization = Operator(
-    "SimplifiedLayerNormalization", Trait.KEEPS_TYPE, domain=MICROSOFT, rows=rms_normalization, flops=flops.per_input(5)
+    "SimplifiedLayerNormalization",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    rows=rms_normalization,
+    flops=flops.per_input(5),
+    definition=norms.simplified_layer_normalization,
 )
 MicrosoftRotaryEmbedding = Operator(
     "RotaryEmbedding",
@@ -129,6 +138,10 @@ MicrosoftRotaryEmbedding = Operator(
         "position_ids": ByRank({1: StartIndex("cos_cache", 0, "input", -2)}, Indices("cos_cache", 0)),
         **data("cos_cache", "sin_cache"),
     },
+    definition=attention.rotary_embedding,
+)
+BiasSplitGelu = Operator(
+    "BiasSplitGelu", Trait.ORT_FUSION, domain=MICROSOFT, inputs=data("X", "bias"), definition=product.bias_split_gelu
 )
 MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
 QMoE = Operator("QMoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
@@ -140,7 +153,13 @@ Inverse = Operator("Inverse", Trait.KEEPS_TYPE, domain=MICROSOFT)
 Imputer = Operator("Imputer", Trait.KEEPS_TYPE, domain="ai.onnx.ml")
 
 FusedMatMul = Operator(
-    "FusedMatMul", Trait.CONTRACTION, Trait.ORT_FUSION, domain=MICROSOFT, flops=flops.matmul, alike=alike.fused_product
+    "FusedMatMul",
+    Trait.CONTRACTION,
+    Trait.ORT_FUSION,
+    domain=MICROSOFT,
+    flops=flops.matmul,
+    alike=alike.fused_product,
+    definition=product.fused_matmul,
 )
 FusedConv = Operator(
     "FusedConv",
@@ -149,6 +168,7 @@ FusedConv = Operator(
     domain=MICROSOFT,
     flops=flops.convolution,
     alike=alike.known_as("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+    definition=product.fused_conv,
 )
 MatMulNBits = Operator(
     "MatMulNBits",
@@ -173,6 +193,7 @@ MicrosoftAttention = Operator(
         "past_sequence_length": StartIndex("past", 3, "input", 1),
     },
     alike=alike.last_axis_open,
+    definition=attention.packed_attention,
 )
 MultiHeadAttention = Operator(
     "MultiHeadAttention",
@@ -187,6 +208,7 @@ MultiHeadAttention = Operator(
         "cache_indirection": Indices("cache_indirection", 1),
     },
     alike=alike.multi_head_attention,
+    definition=attention.multi_head_attention,
 )
 GroupQueryAttention = Operator(
     "GroupQueryAttention",
@@ -211,6 +233,7 @@ SkipLayerNormalization = Operator(
     rows=_skip_layer_normalization,
     flops=flops.per_input(9),
     alike=alike.same((0, 0), (3, 0)),
+    definition=norms.skip_layer_normalization,
 )
 SkipSimplifiedLayerNormalization = Operator(
     "SkipSimplifiedLayerNormalization",
@@ -219,6 +242,7 @@ SkipSimplifiedLayerNormalization = Operator(
     rows=_skip_simplified_layer_normalization,
     flops=flops.per_input(6),
     alike=alike.same((0, 0), (3, 0)),
+    definition=norms.skip_simplified_layer_normalization,
 )
 
 MicrosoftGatherND = moving(
@@ -307,6 +331,7 @@ EmbedLayerNormalization = Operator(
         "position_ids": Indices("position_embedding", 0),
     },
     alike=alike.looked_up,
+    definition=norms.embed_layer_normalization,
 )
 QEmbedLayerNormalization = Operator(
     "QEmbedLayerNormalization",
@@ -396,6 +421,7 @@ FusedGemm = Operator(
     Trait.ORT_FUSION,
     domain=MICROSOFT,
     alike=alike.known_as("Gemm", 3, "alpha", "beta", "transA", "transB"),
+    definition=product.fused_gemm,
 )
 MatMulIntegerToFloat = Operator("MatMulIntegerToFloat", domain=MICROSOFT, alike=alike.scaled_product)
 DynamicQuantizeMatMul = Operator("DynamicQuantizeMatMul", domain=MICROSOFT, alike=alike.quantizing_product)

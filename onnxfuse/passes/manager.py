@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.graph.graph import Graph
@@ -32,6 +32,9 @@ class State:
     """Fused ops made so far, by name."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """The nodes of the file, as "Op name", by name."""
+    written: dict[tuple[str, str], NodeProto] = field(default_factory=dict)
+    """Nodes that were written as what their operators are defined by, by operator and
+    first output."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,82 @@
+"""Write operators of ONNX Runtime's own as the nodes of an export, and restore those that no kernel took.
+
+Its optimizers and builders of language models write one operator for a residual and its norm, or for attention. Rules
+match what these compute, as exporters write it out. Where nothing fuses this, the operator stays as the file has it:
+ONNX Runtime's kernel of it is faster than the nodes by themselves.
+"""
+
+from collections.abc import Mapping, MutableMapping
+
+from onnx import NodeProto
+
+from onnxfuse import ops
+from onnxfuse.graph.defined import write_definition
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import DOMAIN
+from onnxfuse.ops import Trait
+
+Originals = Mapping[tuple[str, str], NodeProto]
+"""Nodes that were written as others, by operator and first output: one may be written in terms of the next."""
+
+
+def expand(graph: Graph, written: MutableMapping[tuple[str, str], NodeProto]) -> bool:
+    """Write the nodes of `graph` whose operators have a definition, and record the originals."""
+    changed, constants = False, dict[bytes, str]()
+    for node in [n for n in graph.nodes if n.entry is not None and n.entry.definition is not None]:
+        key = node.op, next(o for o in node.outputs if o)
+        if written.get(key, node.proto) == node.proto and write_definition(graph, node, constants):
+            written[key] = node.proto
+            changed = True
+    return changed
+
+
+def restore(graph: Graph, written: Originals) -> bool:
+    """Put the originals back of which nodes are left that no kernel took; return whether there were any."""
+    changed = False
+    for proto in reversed([*written.values()]):
+        original = Node(proto)
+        makers = _makers(graph, original)
+        if makers and _is_left(graph, original, makers):
+            graph.replace(makers, [original])
+            graph.eliminate_dead_code()
+            changed = True
+    return changed
+
+
+def _makers(graph: Graph, original: Node) -> list[Node]:
+    """Return the nodes that compute the outputs of an original that are read; none if it cannot stand here."""
+    makers = dict[Node, None]()
+    for value in filter(None, original.outputs):
+        maker = graph.producer(value)
+        if maker is not None:
+            makers[maker] = None
+        elif graph.is_read(value) or graph.is_output(value):
+            return []
+    own = {*original.outputs}
+    if any(o and o not in own and graph.is_read_outside(o, ()) for maker in makers for o in maker.outputs):
+        return []
+    there = all(_exists(graph, value) for value in original.reads)
+    return [*makers] if there and all(m.domain != DOMAIN for m in makers) else []
+
+
+def _exists(graph: Graph, value: str) -> bool:
+    if graph.producer(value) is not None or value in graph.initializers or value in graph.inputs:
+        return True
+    return graph.parent is not None and _exists(graph.parent, value)
+
+
+def _is_left(graph: Graph, original: Node, makers: list[Node]) -> bool:
+    """Return whether ONNX Runtime would compute something between the original's inputs and its outputs."""
+    ends, waiting, seen = {*original.reads}, [*makers], {*makers}
+    while waiting:
+        node = waiting.pop()
+        if node.domain == DOMAIN:
+            continue
+        if not node.has(Trait.VIEW) and node.op != ops.Constant:
+            return True
+        for value in node.reads:
+            maker = None if value in ends else graph.producer(value)
+            if maker is not None and maker not in seen:
+                seen.add(maker)
+                waiting.append(maker)
+    return False
