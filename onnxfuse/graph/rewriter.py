@@ -56,6 +56,10 @@ class Rewriter:
         self.graph.add_constant(name, array if isinstance(array, np.ndarray) else np.asarray(array, np.int64))
         return name
 
+    def named(self, hint: str) -> str:
+        """Return an unused name that begins with `hint`, for an output of a new node that may yet be replaced."""
+        return self._chosen(hint)
+
     # ---- nodes
 
     def add(

@@ -5,6 +5,8 @@ domain before ONNX did.
 from onnx import TensorProto
 
 from onnxfuse.ops import flops, scalar
+from onnxfuse.ops.definitions import activations, attention, norms
+from onnxfuse.ops.definitions import products as product
 from onnxfuse.ops.families import moving, pointwise
 from onnxfuse.ops.inputs import (
     CONDITION,
@@ -34,10 +36,12 @@ from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
 from onnxfuse.ops.shapes import alike, products
 
 __all__ = [
-    "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "CategoryMapper",
-    "CropAndResize", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DynamicQuantizeLSTM",
+    "Adagrad", "Adam", "ArrayFeatureExtractor", "AttnLSTM", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSplitGelu",
+    "CategoryMapper", "CropAndResize", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention",
+    "DynamicQuantizeLSTM",
     "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FeatureVectorizer", "FusedConv",
-    "FusedGemm", "FusedMatMul", "GatherBlockQuantized", "GroupNorm", "GroupQueryAttention", "Imputer", "Inverse",
+    "FusedGemm", "FusedMatMul", "GatedAdd", "GatedRMSNorm", "GatherBlockQuantized", "GroupNorm",
+    "GroupQueryAttention", "Imputer", "Inverse",
     "LabelEncoder", "LinearRegressor", "LongformerAttention", "MRotaryEmbedding", "MatMulBnb4",
     "MatMulIntegerToFloat", "MatMulNBits", "MaxpoolWithMask", "MicrosoftAttention",
     "MicrosoftGatherND", "MicrosoftGelu", "MicrosoftPad", "MicrosoftRange", "MicrosoftRotaryEmbedding",
@@ -95,7 +99,13 @@ def _skipped(node: ScalarNode, bias: Scalar | None) -> Scalar:
 
 
 BiasGelu = pointwise(
-    "BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, Trait.ORT_FUSION, flops=6, domain=MICROSOFT
+    "BiasGelu",
+    lambda node: scalar.gelu(_biased(node)),
+    Trait.KEEPS_TYPE,
+    Trait.ORT_FUSION,
+    flops=6,
+    domain=MICROSOFT,
+    definition=activations.gelu,
 )
 FastGelu = pointwise(
     "FastGelu",
@@ -104,9 +114,19 @@ FastGelu = pointwise(
     Trait.ORT_FUSION,
     flops=8,
     domain=MICROSOFT,
+    definition=activations.fast_gelu,
 )
-MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
-QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
+MicrosoftGelu = pointwise(
+    "Gelu",
+    lambda node: scalar.gelu(node.real(0)),
+    Trait.KEEPS_TYPE,
+    flops=5,
+    domain=MICROSOFT,
+    definition=activations.gelu,
+)
+QuickGelu = pointwise(
+    "QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT, definition=activations.quick_gelu
+)
 ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 
 SimplifiedLayerNormalization = Operator(
@@ -115,10 +135,16 @@ SimplifiedLayerNormalization = Operator(
     defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
     rows=rms_normalization,
     flops=flops.per_input(5),
+    definition=norms.simplified_layer_normalization,
 )
 
 MicrosoftSimplifiedLayerNormalization = Operator(
-    "SimplifiedLayerNormalization", Trait.KEEPS_TYPE, domain=MICROSOFT, rows=rms_normalization, flops=flops.per_input(5)
+    "SimplifiedLayerNormalization",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    rows=rms_normalization,
+    flops=flops.per_input(5),
+    definition=norms.simplified_layer_normalization,
 )
 MicrosoftRotaryEmbedding = Operator(
     "RotaryEmbedding",
@@ -129,6 +155,31 @@ MicrosoftRotaryEmbedding = Operator(
         "position_ids": ByRank({1: StartIndex("cos_cache", 0, "input", -2)}, Indices("cos_cache", 0)),
         **data("cos_cache", "sin_cache"),
     },
+    definition=attention.rotary_embedding,
+)
+BiasSplitGelu = Operator(
+    "BiasSplitGelu",
+    Trait.ORT_FUSION,
+    domain=MICROSOFT,
+    inputs=data("X", "bias"),
+    alike=alike.halved,
+    definition=activations.bias_split_gelu,
+)
+GatedRMSNorm = Operator(
+    "GatedRMSNorm",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    inputs=data("X", "scale", "gate"),
+    flops=flops.per_input(8),
+    definition=norms.gated_rms_norm,
+)
+GatedAdd = Operator(
+    "GatedAdd",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    inputs=data("X", "Y", "gate"),
+    flops=flops.per_input(2),
+    definition=norms.gated_add,
 )
 MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
 QMoE = Operator(
@@ -139,13 +190,19 @@ QMoE = Operator(
 )
 BiasDropout = Operator("BiasDropout", Trait.KEEPS_TYPE, Trait.ORT_FUSION, domain=MICROSOFT)
 GroupNorm = Operator("GroupNorm", Trait.KEEPS_TYPE, domain=MICROSOFT)
-BiasAdd = Operator("BiasAdd", Trait.KEEPS_TYPE, domain=MICROSOFT)
+BiasAdd = Operator("BiasAdd", Trait.KEEPS_TYPE, domain=MICROSOFT, definition=activations.bias_add)
 Inverse = Operator("Inverse", Trait.KEEPS_TYPE, domain=MICROSOFT)
 
 Imputer = Operator("Imputer", Trait.KEEPS_TYPE, domain="ai.onnx.ml")
 
 FusedMatMul = Operator(
-    "FusedMatMul", Trait.CONTRACTION, Trait.ORT_FUSION, domain=MICROSOFT, flops=flops.matmul, alike=alike.fused_product
+    "FusedMatMul",
+    Trait.CONTRACTION,
+    Trait.ORT_FUSION,
+    domain=MICROSOFT,
+    flops=flops.matmul,
+    alike=alike.fused_product,
+    definition=product.fused_matmul,
 )
 FusedConv = Operator(
     "FusedConv",
@@ -154,6 +211,7 @@ FusedConv = Operator(
     domain=MICROSOFT,
     flops=flops.convolution,
     alike=alike.known_as("Conv", 3, "auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"),
+    definition=product.fused_conv,
 )
 MatMulNBits = Operator(
     "MatMulNBits",
@@ -177,7 +235,8 @@ MicrosoftAttention = Operator(
         **data("past", "attention_bias"),
         "past_sequence_length": StartIndex("past", 3, "input", 1),
     },
-    alike=alike.last_axis_open,
+    alike=alike.packed_attention,
+    definition=attention.packed_attention,
 )
 MultiHeadAttention = Operator(
     "MultiHeadAttention",
@@ -192,6 +251,7 @@ MultiHeadAttention = Operator(
         "cache_indirection": Indices("cache_indirection", 1),
     },
     alike=alike.multi_head_attention,
+    definition=attention.multi_head_attention,
 )
 GroupQueryAttention = Operator(
     "GroupQueryAttention",
@@ -205,6 +265,7 @@ GroupQueryAttention = Operator(
         "position_ids": IfPresent("cos_cache", Indices("cos_cache", 0), Count()),
         **data("attention_bias", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
     },
+    left="stays with ONNX Runtime: its kernel appends to caches that past and present may share",
     alike=alike.grouped_attention,
 )
 
@@ -216,6 +277,7 @@ SkipLayerNormalization = Operator(
     rows=_skip_layer_normalization,
     flops=flops.per_input(9),
     alike=alike.same((0, 0), (3, 0)),
+    definition=norms.skip_layer_normalization,
 )
 SkipSimplifiedLayerNormalization = Operator(
     "SkipSimplifiedLayerNormalization",
@@ -224,6 +286,7 @@ SkipSimplifiedLayerNormalization = Operator(
     rows=_skip_simplified_layer_normalization,
     flops=flops.per_input(6),
     alike=alike.same((0, 0), (3, 0)),
+    definition=norms.skip_simplified_layer_normalization,
 )
 
 MicrosoftGatherND = moving(
@@ -312,6 +375,7 @@ EmbedLayerNormalization = Operator(
         "position_ids": Indices("position_embedding", 0),
     },
     alike=alike.looked_up,
+    definition=norms.embed_layer_normalization,
 )
 QEmbedLayerNormalization = Operator(
     "QEmbedLayerNormalization",
@@ -407,6 +471,7 @@ FusedGemm = Operator(
     Trait.ORT_FUSION,
     domain=MICROSOFT,
     alike=alike.known_as("Gemm", 3, "alpha", "beta", "transA", "transB"),
+    definition=product.fused_gemm,
 )
 MatMulIntegerToFloat = Operator("MatMulIntegerToFloat", domain=MICROSOFT, alike=alike.scaled_product)
 DynamicQuantizeMatMul = Operator("DynamicQuantizeMatMul", domain=MICROSOFT, alike=alike.quantizing_product)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from types import ModuleType, SimpleNamespace
 
+from onnxfuse.ops.definitions.writer import Definition
 from onnxfuse.ops.flops import Flops
 from onnxfuse.ops.inputs import DATA, ELEMENTS, Data, HostData, Role
 from onnxfuse.ops.scalar import RowNode, Scalar, ScalarNode
@@ -239,9 +240,12 @@ class Operator(str):
     numbers: NumbersForm | None
     """What an operator on quantized values is on numbers; None for others, and where nobody has said it."""
     left: str
-    """Why ONNX Runtime computes what is left of an operator on quantized values, where no rule says more."""
+    """Why ONNX Runtime computes what is left of an operator, where no rule says more."""
     standard: StandardForm | None
     """What an operator of another domain is in ONNX's own; None for others, and where nobody has said it."""
+    definition: Definition | None
+    """Writes what the operator computes as nodes of others; None where rules and kernels know the operator itself, or
+    nobody has said it."""
 
     def __new__(
         cls,
@@ -265,13 +269,14 @@ class Operator(str):
         numbers: NumbersForm | None = None,
         left: str = "",
         standard: StandardForm | None = None,
+        definition: Definition | None = None,
     ) -> "Operator":
         """Return the entry of an operator with these traits, and those that they entail."""
         entry = super().__new__(cls, name)
         entry.domain, entry.inputs, entry.moved, entry.mirrored = domain, inputs or {}, moved or {}, mirrored
         entry.defaults, entry.cell, entry.reduction, entry.neutral = defaults or {}, cell, reduction, neutral
         entry.meaning, entry.reduced, entry.rows, entry.flops = meaning, reduced, rows, flops
-        entry.numbers, entry.left, entry.standard = numbers, left, standard
+        entry.numbers, entry.left, entry.standard, entry.definition = numbers, left, standard, definition
         every = set(traits)
         while more := {implied for t in every for implied in IMPLIED.get(t, ())} - every:
             every |= more

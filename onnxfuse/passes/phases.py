@@ -25,6 +25,7 @@ from onnxfuse.passes.batching.split_matmul import split_matmul
 from onnxfuse.passes.batching.unmerge_batches import unmerge_batches
 from onnxfuse.passes.control_flow.constant_control_flow import constant_control_flow
 from onnxfuse.passes.control_flow.constant_sequences import constant_sequences
+from onnxfuse.passes.definitions.expand import expand, restore
 from onnxfuse.passes.fold.common_subexpressions import (
     common_elementwise_subexpressions,
     common_position_subexpressions,
@@ -72,6 +73,22 @@ def keep_declared_extents(model: ModelProto, state: State) -> None:
 
 
 @rule_pass
+def expand_definitions(graph: Graph, state: State) -> bool:
+    """Writes operators of ONNX Runtime's own, and attention with caches, as the nodes of an export."""
+    return expand(graph, state.written)
+
+
+@rule_pass
+def restore_originals(graph: Graph, state: State) -> bool:
+    """Restores operators whose nodes no kernel took."""
+    changed = restore(graph, state.written)
+    if changed:
+        gone = {a.op for a in state.report.applied if a.op and not any(map(graph.producer, a.outputs))}
+        state.report.applied = [a for a in state.report.applied if a.op not in gone]
+    return changed
+
+
+@rule_pass
 def record_quantized_products(graph: Graph, state: State) -> bool:
     """Records the products and convolutions of quantized activations, for the report; changes nothing."""
     products.record(graph, state.report, state.nodes)
@@ -103,7 +120,7 @@ def fuse(graph: Graph, state: State) -> bool:
 
 @rule_pass
 def explain_left_integers(graph: Graph, state: State) -> bool:
-    """Reports why operators on quantized values are left, where no rule says it; changes nothing."""
+    """Reports why operators are left, where their entries say it and no rule does; changes nothing."""
     report_left_integers(graph, state.report)
     return False
 
@@ -130,6 +147,7 @@ REWRITE = Phase(
     "rewrite",
     (
         keep_declared_extents,
+        expand_definitions,
         standard_operators,
         normal_form("spelled_quantization"),
         qdq_form,
@@ -168,7 +186,6 @@ REWRITE = Phase(
         normal_form("tile_to_expand"),
         merge_clips,
         split_many_operands,
-        normal_form("simplified_norms"),
         einsum_to_matmul,
         unmerge_batches,
         merge_windows,
@@ -207,7 +224,17 @@ LAYOUT = Phase(
     ),
 )
 
-FUSE = Phase("fuse", (written_zero_points, keep_float_weights, fuse, common_subexpressions, explain_left_integers))
+FUSE = Phase(
+    "fuse",
+    (
+        written_zero_points,
+        keep_float_weights,
+        fuse,
+        restore_originals,
+        common_subexpressions,
+        explain_left_integers,
+    ),
+)
 
 ATTACH = Phase("attach bodies", (attach_bodies, revert_unproven_ops))
 

@@ -1,0 +1,1 @@
+"""Operators that are written as others while the model is optimized."""
