@@ -64,7 +64,7 @@ from onnxfuse.rules.rewriting.normal_forms import normal_form
 
 @model_pass
 def keep_declared_extents(model: ModelProto, state: State) -> None:
-    """Writes into a Reshape's target which extent it keeps, where only the exporter's declarations tell."""
+    """Writes into a Reshape's target which extent it keeps, if only the exporter's declarations say so."""
     declared_extents.keep_declared_extents(model)
 
 
@@ -100,7 +100,7 @@ def fuse(graph: Graph, state: State) -> bool:
 
 @rule_pass
 def explain_left_integers(graph: Graph, state: State) -> bool:
-    """Reports why operators on quantized values are left, where no rule says it; changes nothing."""
+    """Reports why operators on quantized values remain, if no rule does; changes nothing."""
     report_left_integers(graph, state.report)
     return False
 

@@ -192,7 +192,7 @@ def _refuse(around: _Surroundings, node: Node, host: frozenset[str], way: Collec
     if len(region.nodes) + len(joining) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
     if not around.is_convex_with(joining):
-        return "depends on a node outside that depends on the fused op"
+        return "depends on a node that depends on the fused op, which would be a cycle"
     tensors, outputs = around.with_nodes(joining)
     if tensors > MAX_INPUTS * (1 + len(region.siblings)):
         return f"would be the {tensors}th input tensor, at most {MAX_INPUTS * (1 + len(region.siblings))}"
@@ -388,7 +388,7 @@ def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
 def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` is not elementwise work for a generated kernel, None if it is."""
     if node.domain == DOMAIN:
-        return "is fused already"
+        return "already fused"
     if not node.is_elementwise:
         return f"{node.op} is not pointwise"
     if node.captures or len([o for o in node.outputs if o]) != 1 or not node.outputs[0]:

@@ -1,4 +1,4 @@
-"""Constants of one name: the last is taken, as ONNX Runtime does, and a note says so."""
+"""Constants of one name: the last definition counts, as in ONNX Runtime, and a note says so."""
 
 import numpy as np
 import onnx

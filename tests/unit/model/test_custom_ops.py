@@ -74,7 +74,9 @@ def test_it_is_fused_around_and_verified(model: Path, library: Path, capsys: pyt
     assert run("verify", model, fused, "--custom-ops", library) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "error against float64" in told
-    assert "my.ops.Bend (node 'q') is of a given library: there the truth is what it gives, in float32" in told
+    assert (
+        "my.ops.Bend (node 'q') is from a custom-op library: the reference there is its own result in float32" in told
+    )
 
 
 def test_a_wrong_fusion_beside_it_is_found(model: Path, library: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def _empty_constant(m: onnx.ModelProto) -> None:
 FAULTS: list[tuple[Callable[[onnx.ModelProto], None], str]] = [
     (_dims, "weight 'w' holds 3 values in float_data, its shape [4] wants 4"),
     (_negative, "weight 'w' has the shape [-3]"),
-    (_huge, "which no tensor has"),
+    (_huge, "which no tensor can have"),
     (_type, "weight 'w' is of the element type 99"),
     (_raw, "weight 'w' holds 5 bytes, its shape [3] wants 12"),
     (_opset, "version 1099511627776 of the operator set ai.onnx"),
