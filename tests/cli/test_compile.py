@@ -160,7 +160,7 @@ def test_python_does_the_same(tmp_path: Path) -> None:
     assert onnxfuse.compile(model, archs=["sm_90a"], shapes={"N": 4}, target="y").as_dict()["ranges"] == {"N": [4, 4]}
     with pytest.raises(UsageError, match="no path beside which"):
         onnxfuse.compile(model)
-    with pytest.raises(UsageError, match="is no range"):
+    with pytest.raises(UsageError, match="is not a range"):
         onnxfuse.compile(model, shapes={"N": (3, 2)}, target="y")
     with pytest.raises(ModelError, match="has no fused ops"):
         onnxfuse.compile("in.onnx")

@@ -34,9 +34,9 @@ def fields(*messages: tuple[int, bytes]) -> bytes:
 
 
 FILES: Sequence[tuple[bytes, str, str]] = [
-    (POINTER, "a pointer of Git LFS", "git lfs pull"),
-    (zipped("m/data.pkl", "m/data/0"), "an archive of PyTorch", "torch.onnx.export"),
-    (zipped("archive_format", "models/model.json"), "an archive of PyTorch", "torch.onnx.export"),
+    (POINTER, "a Git LFS pointer", "git lfs pull"),
+    (zipped("m/data.pkl", "m/data/0"), "a PyTorch archive", "torch.onnx.export"),
+    (zipped("archive_format", "models/model.json"), "a PyTorch archive", "torch.onnx.export"),
     (zipped("model.onnx"), "a zip archive", "Unpack it"),
     (pickle.dumps({"weight": [1.0]}), "a Python pickle", "torch.onnx.export"),
     (struct.pack("<I4s", 28, b"TFL3") + bytes(40), "a TensorFlow Lite model", "tf2onnx"),
@@ -74,7 +74,7 @@ def test_a_file_that_is_too_large_is_looked_at_first(tmp_path: Path) -> None:
     path = tmp_path / "in.onnx"
     path.write_bytes(zipped("m/data.pkl"))
     os.truncate(path, io.PROTOBUF_READS)
-    with pytest.raises(ModelError, match="an archive of PyTorch"):
+    with pytest.raises(ModelError, match="a PyTorch archive"):
         io.load(path)
     path.write_bytes(b"")
     os.truncate(path, io.PROTOBUF_READS)
@@ -107,6 +107,6 @@ def test_a_data_file_that_was_not_fetched_is_named(tmp_path: Path) -> None:
         entry.value = "4096" if entry.key == "offset" else entry.value
     onnx.save(light, tmp_path / "in.onnx")
     assert external.is_external(light.graph.initializer[0])
-    with pytest.raises(ModelError, match=r"w.bin, which has \d+, and is a pointer of Git LFS") as caught:
+    with pytest.raises(ModelError, match=r"w.bin, which has \d+, and is a Git LFS pointer") as caught:
         io.load(tmp_path / "in.onnx")
     assert "git lfs pull" in caught.value.hint

@@ -113,7 +113,9 @@ def test_without_the_library_every_command_says_what_is_missing(
         assert "--custom-ops" in told
     assert run("optimize", model, model.with_name("o.onnx")) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "opens neither the model nor what was made of it: operator Bend of domain 'my.ops' is not its own" in told
+    assert (
+        "opens neither the model nor the optimized one: operator Bend of domain 'my.ops' is not one of its own" in told
+    )
     assert "--custom-ops LIBRARY.so" in told
 
 

@@ -185,7 +185,7 @@ def test_a_function_calls_the_overload_that_it_names() -> None:
 def test_two_functions_of_one_overload_are_refused() -> None:
     """What tells functions apart is domain, name and overload; nobody knows which of two alike is called."""
     twice = overloaded("y = l.f(x)", ["a"], ("a", "f (x) => (r) { r = Neg(x) }"), ("a", "f (x) => (r) { r = Exp(x) }"))
-    with pytest.raises(ModelError, match=r"the function l.f is there twice"):
+    with pytest.raises(ModelError, match=r"the function l.f is defined twice"):
         onnxfuse.optimize(twice)
 
 

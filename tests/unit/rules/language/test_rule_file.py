@@ -585,7 +585,7 @@ def test_a_mistake_in_shared_conditions_or_parts_is_told(
         ('"value(two)"', '"value(too)"', 12, "'too' is not a name of the pattern. Did you mean two?"),
         ('"value(two)"', '"1 / two"', 12, "'two' is not allowed in an expression"),
         ('"value(two)"', '"value(two) ** 2"', 12, "'value(two) ** 2' is not allowed in an expression"),
-        ('"value(two)"', "\"'two'\"", 12, "has no place in"),
+        ('"value(two)"', "\"'two'\"", 12, "is not allowed in"),
         ('{ power = "value(two)" }', "3", 12, "'let' must be a dict, got 3"),
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ RANK = Cause("relation", "rank(g)", "rank(g) is 0", "rank(g) == 4")
     [
         (TYPE, "export the model, or convert it, in float16 or bfloat16"),
         (MULTIPLE, "a multiple of 8"),
-        (Cause("mask", "everywhere(mask)", wanted="everywhere(mask) == 0"), "where the mask hides nothing"),
+        (Cause("mask", "everywhere(mask)", wanted="everywhere(mask) == 0"), "if the mask hides nothing"),
         (Cause("unknown", "dim(x, 1)", wanted="dim(x, 1) == 4"), "element types and shapes"),
         (Cause("not constant", "w"), "with constants folded"),
         (Cause("quantized", "w"), "the rule is for floating-point weights"),

@@ -204,7 +204,7 @@ WITHOUT: dict[str, tuple[Callable[[], ModelProto], type[Exception], str]] = {
         lambda: of_map(TensorProto.STRING, TensorProto.DOUBLE, "DictVectorizer", string_vocabulary=["a"]),
         UsageError, r"of type map\(string,tensor\(double\)\)"),
     "texts": (lambda: model("g (seq(string[n]) s) => (int64 y) { y = SequenceLength(s) }"),
-              UsageError, "of type STRING: no values can be made up"),
+              UsageError, "of type STRING: no values can be generated"),
     "with bfloat16": (
         lambda: model("g (seq(float[4]) s) => (bfloat16[4] y) <int64 i = {0}> "
                       "{ c = SequenceAt(s, i) y = Cast <to = 16> (c) }"),
