@@ -277,7 +277,7 @@ def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
     table, numbers = node.inputs
     of_row, row = (graph.type(v).shape for v in (table, node.outputs[0]))
     if graph.attributes(node).get("axis", 0) or graph.is_constant(numbers):
-        return "Gather that is no lookup of rows in a table by numbers that are known as the model runs"
+        return "this Gather is not a lookup of table rows by indices that are computed at run time"
     if graph.type(table).dtype not in TYPES or graph.type(numbers).dtype not in (TensorProto.INT32, TensorProto.INT64):
         return f"Gather from {graph.type(table)}"
     if of_row is None or row is None or region.work.shape is None or len(of_row) < 2:

@@ -138,7 +138,7 @@ def test_missing_external_data_is_told(tmp_path: Path, model: onnx.ModelProto) -
     """The message names the file that is not there; without weights the model can still be looked at."""
     external(model, tmp_path / "in.onnx")
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(ModelError, match=r"its weights are in .*weights\.bin, which is not there"):
+    with pytest.raises(ModelError, match=r"its weights are in .*weights\.bin, which does not exist"):
         io.load(tmp_path / "in.onnx")
     assert io.load(tmp_path / "in.onnx", weights=False).graph.node[0].name == "sum"
 

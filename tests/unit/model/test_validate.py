@@ -103,11 +103,11 @@ def _empty_constant(m: onnx.ModelProto) -> None:
 
 
 FAULTS: list[tuple[Callable[[onnx.ModelProto], None], str]] = [
-    (_dims, "weight 'w' holds 3 values in float_data, its shape [4] wants 4"),
+    (_dims, "weight 'w' holds 3 values in float_data, but its shape [4] needs 4"),
     (_negative, "weight 'w' has the shape [-3]"),
     (_huge, "which no tensor can have"),
     (_type, "weight 'w' is of the element type 99"),
-    (_raw, "weight 'w' holds 5 bytes, its shape [3] wants 12"),
+    (_raw, "weight 'w' holds 5 bytes, but its shape [3] needs 12"),
     (_opset, "version 1099511627776 of the operator set ai.onnx"),
     (_ir, "its IR version is -1"),
     (_attribute_type, "Transpose 'turn': attribute 'perm' is of the type STRING, it takes INTS"),
@@ -348,7 +348,7 @@ def test_an_extent_has_a_name_of_some_length() -> None:
     """A hundred thousand factors are no name of an exporter's."""
     made = model()
     made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N*" * 100_000 + "N"
-    with pytest.raises(ModelError, match="'x' names an extent by 200001 letters, at most 10000 are taken"):
+    with pytest.raises(ModelError, match="'x' names an extent by 200001 letters, at most 10000 are allowed"):
         onnxfuse.optimize(made)
 
 
