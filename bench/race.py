@@ -89,7 +89,7 @@ def race(
         with refusals(one, refused):
             ready.append((one, warmed(session, inputs, outputs)))
     if lost := absent(contenders, [c for c, _ in ready], refused):
-        raise DeviceError(f"the {lost.model} model runs at none of the settings: {lost.reason}")
+        raise DeviceError(f"the {lost.model} model runs with none of the settings: {lost.reason}")
     rows = _rows(ready)
     shapes = {name: tuple(values.shape) for name, values in feeds.items()}
     return Raced(ReportBlock({}, shapes, next(iter(shapes.values()), (1,))[0], rows, tuple(refused)), tuple(bodies))

@@ -271,7 +271,7 @@ class PackHost {
       if (const uint32_t target = best(pack_->targets, gpu); target != pack::kNone) found.insert(target);
     if (found.empty()) {
       const std::vector<pack::Gpu> all = gpus();
-      throw std::runtime_error(all.empty() ? "the NVIDIA driver shows no device" : without(all[0]));
+      throw std::runtime_error(all.empty() ? "the NVIDIA driver reports no device" : without(all[0]));
     }
     return found;
   }

@@ -59,7 +59,7 @@ def _embed(plain: Path, fused: Path, inputs: dict[str, NDArray[Any]]) -> None:
     )
     click.echo(f"{times['before']:.2f} ms before, {times['after']:.2f} ms after; {kernels} nodes ran as fused kernels")
     if not kernels:
-        click.echo("no GPU here: the fused ops ran through their bodies, which are the original nodes")
+        click.echo("no GPU here: the fused ops ran through their bodies, which are not faster")
     alike = found["after"] @ found["after"].T - 2 * np.eye(len(found["after"]))
     for first in np.argsort(-alike.max(axis=1))[:4:2]:
         second = int(alike[first].argmax())

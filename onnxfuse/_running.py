@@ -131,7 +131,7 @@ def profile(model: Model, fused: Model | None = None, **given: Unpack[functions.
 def ci(config: str | Path | None = None, **given: Unpack[functions.Ci]) -> CiResult:
     """Return the results of the models that `config` names: `.exit_code`, `.outcomes` (one per model), `.as_dict()`.
 
-    Without `config` it is the nearest onnxfuse.toml. The lock file is written where all models hold. Raises UsageError
+    Without `config` it is the nearest onnxfuse.toml. The lock file is written if all models pass. Raises UsageError
     for a mistake in the file.
     """
     from onnxfuse.api.request.progress import stepping

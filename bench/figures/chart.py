@@ -7,8 +7,8 @@ from html import escape
 from onnxfuse.measure.benchmark.plot import COLORS
 
 FILE = "docs/data/speedup.svg"
-WIDTH, LABEL, ROW, BAR = 760, 230, 36, 12
-"""Pixels: of the chart, of the names, from row to row, of a bar's height."""
+WIDTH, LABEL, ROW, BAR = 560, 206, 36, 12
+"""Pixels: of the chart, of the names, from row to row, of a bar's height. Narrow, so that a phone shows all of it."""
 HEAD = 34
 
 
@@ -33,25 +33,26 @@ def svg(models: Sequence[Bars], measured: str) -> str:
         f"<style>{_style()}</style>",
         *_key(),
     ]
+    bars, texts = [], []
     for row, model in enumerate(models):
         y = HEAD + row * ROW
-        parts.append(f'<text class="end" x="{LABEL - 10}" y="{y + 19}">{escape(model.name)}</text>')
+        texts.append(f'<text class="end" x="{LABEL - 10}" y="{y + 19}">{escape(model.name)}</text>')
         for place, (kind, factor) in enumerate((("fused", model.fused), ("compiled", model.compiled))):
             if factor is not None:
                 top = y + 3 + place * (BAR + 2)
-                parts.append(
-                    f'<rect class="{kind}" x="{LABEL}" y="{top}" width="{factor * scale:.1f}" height="{BAR}"/>'
-                )
+                bars.append(f'<rect class="{kind}" x="{LABEL}" y="{top}" width="{factor * scale:.1f}" height="{BAR}"/>')
                 x = LABEL + factor * scale + 6
-                parts.append(f'<text class="number" x="{x:.1f}" y="{top + 10}">{factor:.2f}x</text>')
+                texts.append(f'<text class="number" x="{x:.1f}" y="{top + 10}">{factor:.2f}x</text>')
     bottom = height - 26
-    parts.append(f'<line class="one" x1="{at_one:.1f}" x2="{at_one:.1f}" y1="{HEAD - 4}" y2="{bottom}"/>')
+    # The line over the bars, and the numbers over the line.
+    line = f'<line class="one" x1="{at_one:.1f}" x2="{at_one:.1f}" y1="{HEAD - 4}" y2="{bottom}"/>'
+    parts += [*bars, line, *texts]
     parts.append(f'<text class="note" x="0" y="{height - 8}">{escape(measured)}</text></svg>\n')
     return "".join(parts)
 
 
 def _key() -> list[str]:
-    parts, x = [], float(LABEL)
+    parts, x = [], 0.0
     for kind, text in (("fused", "fused"), ("compiled", "torch.compile"), ("one", "1x: ONNX Runtime's best setting")):
         mark = f'<rect class="{kind}" x="{x}" y="8" width="12" height="12"/>'
         parts += [mark, f'<text x="{x + 18}" y="18">{escape(text)}</text>']
@@ -62,9 +63,11 @@ def _key() -> list[str]:
 def _style() -> str:
     return (
         "svg.speedup text{font:13px system-ui,sans-serif;fill:#1b1f24}svg.speedup .end{text-anchor:end}"
-        "svg.speedup .number{font-size:11px}svg.speedup .note{font-size:11px;fill:#5b6572}"
+        "svg.speedup .number{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px}"
+        "svg.speedup .note{font-size:11px;fill:#5b6572}"
         f"svg.speedup .fused{{fill:{COLORS['fused']}}}svg.speedup .compiled{{fill:{COLORS['compiled']}}}"
         f"svg.speedup rect.one{{fill:{COLORS['original']}}}"
         f"svg.speedup line.one{{stroke:{COLORS['original']};stroke-width:1.5;stroke-dasharray:4 3}}"
-        "@media(prefers-color-scheme:dark){svg.speedup text{fill:#e6eaef}svg.speedup .note{fill:#98a2ad}}"
+        "@media(prefers-color-scheme:dark){svg.speedup text{fill:#e6eaef}"
+        "svg.speedup .number{stroke:#0d1117}svg.speedup .note{fill:#98a2ad}}"
     )

@@ -389,7 +389,7 @@ def _verified(one: Examined, providers: list[str], more: Sequence[Mapping[str, A
 
 
 def converted(one: Examined) -> None:
-    """In float32 it is converted to float16 and fused; what does not hold the contract is refused by its output."""
+    """In float32 it is converted to float16 and fused; what does not meet the contract is refused by its output."""
     if not any(t.data_type == onnx.TensorProto.FLOAT for t in one.original().graph.initializer):
         raise Refused("holds no float32 weights")
     began = time.perf_counter()

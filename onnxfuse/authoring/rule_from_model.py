@@ -38,7 +38,7 @@ MOST = 64
 FEW = 64
 """Largest weight that is written into an example; a larger one becomes an input of it."""
 
-TO_DO = "`to` is yours to write: as it stands it is wrong, and --test says so."
+TO_DO = "Write `to` yourself: this placeholder is wrong, and --test fails until it is replaced."
 
 
 @dataclass(frozen=True)
@@ -79,15 +79,17 @@ def write_skeleton(name: str, model: Model, at: Sequence[str], folder: Path, *, 
     Raises UsageError for an unknown or already used name, and for nodes that do not form one block.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise UsageError(f"'{name}' is no name for a rule", "Letters, digits and _: it is the name of the file, too.")
+        raise UsageError(
+            f"'{name}' is not a valid name for a rule", "Use letters, digits and _: it is also the name of the file."
+        )
     if name in rule_file.shipped_files():
         raise UsageError(
-            f"'{name}' is a rule that comes with onnxfuse, and a file of that name would take its place",
-            f"Give another name; onnxfuse rules {name} shows what that one does.",
+            f"'{name}' is a shipped rule, which a file of that name would override",
+            f"Choose another name; onnxfuse rules {name} shows the shipped rule.",
         )
     path = folder / f"{name}.toml"
     if os.path.lexists(path):
-        raise UsageError(f"{path}: already exists", "Give another name, or remove it first.")
+        raise UsageError(f"{path}: already exists", "Choose another name, or remove the file first.")
     origin = Origin(path_or_proto(model))
     ours = origin.fresh()
     normalize(ours)
@@ -109,7 +111,7 @@ def _region(graph: Graph, names: node_lookup.NodeNames, at: Sequence[str]) -> _S
     nodes = dict.fromkeys(n for n in graph.nodes if n.name in requested and n.op != ops.Constant)
     if not nodes:
         raise UsageError(
-            f"{', '.join(at)}: no node of the main graph computes that", "Name nodes that are in no branch or loop."
+            f"{', '.join(at)}: no node of the main graph computes that", "Name nodes outside branches and loops."
         )
     products, beyond_limit = dict[Node, None](), dict[Node, None]()
     if len(nodes) == 1:
@@ -128,10 +130,13 @@ def _region(graph: Graph, names: node_lookup.NodeNames, at: Sequence[str]) -> _S
     region = sorted(nodes, key=lambda n: n.order)
     inner = next((n for n in region if any(True for _ in bodies(n.proto))), None)
     if inner is not None:
-        raise UsageError(f"{inner.op} {inner.name} holds a graph", "A pattern has plain nodes: name those inside.")
+        raise UsageError(
+            f"{inner.op} {inner.name} contains a subgraph",
+            "A pattern consists of plain nodes, without branches and loops.",
+        )
     untyped = next((v for n in region for v in (*n.reads, *n.outputs) if v and _is_untyped(graph.type(v))), None)
     if untyped is not None:
-        raise UsageError(f"the type of '{untyped}' is not known", "See onnxfuse explain: it says where types are lost.")
+        raise UsageError(f"the type of '{untyped}' is not known", "onnxfuse explain says where types are lost.")
     return _SelectedNodes(region, list(products), list(beyond_limit))
 
 

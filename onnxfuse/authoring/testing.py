@@ -126,7 +126,7 @@ def run_examples(rules: Sequence[Rule], folders: Sequence[Path] = (), progress: 
         progress(one.name)
         result = isolated(partial(_test_rule, one, folders))
         if isinstance(result, Crash):
-            fault = ExampleFault(0, f"its examples end the process: {result.how} ({result.step})")
+            fault = ExampleFault(0, f"its examples crash the process: {result.how} ({result.step})")
             result = Tested(one.name, one.path, len(one.examples), faults=(fault,))
         results.append(result)
     return results
@@ -146,7 +146,9 @@ def _test_rule(one: Rule, folders: Sequence[Path], progress: Progress) -> Tested
     shown_by_others = one.fuse is not None and one.fuse.needs_others
     if not shown_by_others and not any(e.after for e in one.examples):
         faults.append(
-            ExampleFault(0, "has no [[example]] that applies: nothing shows what it does; --new cuts one from a model")
+            ExampleFault(
+                0, "has no [[example]] that applies: nothing shows what it does; --new extracts one from a model"
+            )
         )
     result = Tested(one.name, one.path, len(one.examples))
     counted = replace(result, types=tuple(count.types), cases=count.cases, kernels=count.kernels, faults=tuple(faults))
@@ -190,8 +192,8 @@ def _unexpected_refusal(
     reasons = [f"{n.refusal.node}: {n.refusal.reason}" for n in report.near]
     if any(example.refusal in line for line in reasons):
         return None
-    actual = [f"+ {line}" for line in reasons] or ["+ (no attempt got anywhere)"]
-    return ExampleFault(0, "it stays as it is for another reason", (f"- {example.refusal}", *actual))
+    actual = [f"+ {line}" for line in reasons] or ["+ (no rule matched any node)"]
+    return ExampleFault(0, "it is refused for another reason", (f"- {example.refusal}", *actual))
 
 
 def _unexpected_result(
@@ -203,21 +205,19 @@ def _unexpected_result(
         return None
     stops = [f"{a.op or a.rule} grew no further: at {s.node}: {s.reason}" for a in report.applied for s in a.stops]
     why = stops if report.applied else _why_not(one, report)
-    return ExampleFault(0, "it becomes something else than `after` says", _diff(example.after, actual), tuple(why))
+    return ExampleFault(0, "the result is not what `after` says", _diff(example.after, actual), tuple(why))
 
 
 def _why_not(one: Rule, report: OptimizeReport) -> list[str]:
     """Return where the rule's furthest attempts stopped, and why; at least one."""
-    return near_misses.why(report, one.name) or ["no attempt got anywhere"]
+    return near_misses.why(report, one.name) or ["no rule matched any node"]
 
 
 def _not_valid(after: onnx.ModelProto) -> ExampleFault | None:
     try:
         validate(after)
     except ModelError as error:
-        return ExampleFault(
-            0, f"it becomes a model that is not valid: {error}", tuple(f"+ {line}" for line in lines(after))
-        )
+        return ExampleFault(0, f"the result is not a valid model: {error}", tuple(f"+ {line}" for line in lines(after)))
     return None
 
 
@@ -248,7 +248,7 @@ def _numeric_fault(
                 where = "as kernels" if providers is CUDA_FIRST else "as plain nodes"
                 wrong = next((f"{r.output}: {r.fault}" for r in ran.rows if r.fault), "")
                 report_text = "; ".join(dict.fromkeys(word for word in (ran.summary, wrong, *ran.problems) if word))
-                return ExampleFault(0, f"other numbers in {name}, {where}: {report_text}", changed(original, rewritten))
+                return ExampleFault(0, f"wrong values in {name}, {where}: {report_text}", changed(original, rewritten))
     except (RuleError, ModelError) as error:
         return ExampleFault(0, f"in {name}: {error}", changed(original, rewritten))
     return None

@@ -251,8 +251,8 @@ def _internal_error(error: Exception, arguments: list[str]) -> None:
         click.echo("".join(f"{k} {v}\n" for k, v in environment().items()), err=True, nl=False)
     advice = "Send the output above" if with_traceback else "Run it again with --traceback, and send the output"
     _print_error(
-        f"onnxfuse failed, and should not: {type(error).__name__}{f': {words[:WORDS]}' if words else ''} ({location})",
-        f"{advice}, with the model if you may: onnxfuse docs security says where to. No output was written.",
+        f"internal error of onnxfuse: {type(error).__name__}{f': {words[:WORDS]}' if words else ''} ({location})",
+        f"{advice}, with the model if you may share it; onnxfuse docs security says where. No output was written.",
         FAULT,
         arguments,
     )

@@ -77,7 +77,7 @@ class ModelEntry:
     line: int
     """Line at which its table starts in the file."""
     output: Path | None = None
-    """Where the optimized model is written if everything is met."""
+    """Where the optimized model is written if all requirements are met."""
     require: tuple[Requirement, ...] = ()
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     provider: str = "auto"
@@ -127,7 +127,7 @@ def _text(path: Path) -> str:
         return read_text(path)
     except FileNotFoundError:
         raise UsageError(
-            f"{path}: no such file", "onnxfuse init writes one; onnxfuse ci --help tells every key."
+            f"{path}: no such file", "onnxfuse init writes one; onnxfuse ci --help explains every key."
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}", SEE) from None
@@ -184,7 +184,7 @@ class _ConfigReader:
         if not PATTERN.search(str(pattern)) or one.path.exists():
             return [one]
         if "name" in table:
-            raise self.wrong(f"name goes with one model, and path is a pattern: {pattern}", line)
+            raise self.wrong(f"name is for one model, but path is a pattern: {pattern}", line)
         fixed = Path(*itertools.takewhile(lambda part: not PATTERN.search(part), pattern.parts))
         found = sorted(map(Path, glob.glob(str(pattern), root_dir=self.path.parent, recursive=True)))
         written = None if one.output is None else Path(os.path.abspath(one.output))
@@ -285,7 +285,9 @@ class _ConfigReader:
             if model.output is None:
                 continue
             if any(same_file(model.output, other) for other in used_files):
-                raise self.wrong(f"output is {shown(str(model.output))}, which is another file's place", model.line)
+                raise self.wrong(
+                    f"output is {shown(str(model.output))}, which is already the path of another file", model.line
+                )
             used_files.append(model.output)
 
     def requirement(self, rule: str, value: int | str) -> Requirement:

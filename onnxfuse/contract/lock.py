@@ -18,7 +18,7 @@ from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
-from onnxfuse.support.plurals import plural
+from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.shown import shown
 
 SCHEMA = 1
@@ -61,6 +61,9 @@ class Lock:
     models: Mapping[str, ModelLock]
     packs: Mapping[str, str] = field(default_factory=dict)
     """Version of each package with rules."""
+
+
+NODES = "nodes of the optimized model"
 
 
 @dataclass(frozen=True)
@@ -222,15 +225,15 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
     nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
         more = [
-            f"{plural(new - old, f'more {op}')} left"
+            f"{plural(new - old, f'more {op}')} {agreeing(new - old, 'remains', 'remain')}"
             for op, old, new in _differences(old_model.operators, new_model.operators)
             if new > old and nodes[1] > nodes[0]
         ]
-        change = Change(name, "nodes of the optimized model", str(nodes[0]), str(nodes[1]), bool(more), tuple(more))
+        change = Change(name, NODES, str(nodes[0]), str(nodes[1]), bool(more), tuple(more))
         changes.append(change)
     for title, old_counts, new_counts in (
         ("exported", old_model.exported, new_model.exported),
-        ("left", old_model.operators, new_model.operators),
+        ("remaining", old_model.operators, new_model.operators),
     ):
         for op, old, new in _differences(old_counts, new_counts):
             changes.append(Change(name, f"{title} {op}", str(old), str(new), False))

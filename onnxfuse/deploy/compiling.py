@@ -112,7 +112,9 @@ def compile(
     source = path_or_proto(model)
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     if target is None and path is None:
-        raise UsageError("a model in memory has no file beside which its pack could be", "Say where: target=FILE.")
+        raise UsageError(
+            "a model in memory has no path beside which a kernel pack could be written", "Say where: target=FILE."
+        )
     file_path = Path(target) if target is not None else file.pack_path_of(path or Path())
     writable(file_path)
     if target is None:
@@ -132,9 +134,7 @@ def trust(model: Path) -> Path:
     try:
         file.trust(file_path)
     except FileNotFoundError:
-        raise ModelError(
-            f"{file_path}: there is no such kernel pack", f"Compile it: onnxfuse compile {model}"
-        ) from None
+        raise ModelError(f"{file_path}: no such kernel pack", f"Compile it: onnxfuse compile {model}") from None
     except PackError as error:
         raise ModelError(f"{file_path}: {error}", f"Compile it: onnxfuse compile {model}") from None
     return file_path
@@ -158,7 +158,9 @@ def build(
         if dim not in defaults:
             raise UsageError(f"--shape {dim}: the model has no dimension of that name.{_names(dim, defaults)}")
         if not 0 <= low <= high <= MOST:
-            raise UsageError(f"--shape {dim}={low}..{high}: is no range", "Say the least and the greatest: 1..32.")
+            raise UsageError(
+                f"--shape {dim}={low}..{high}: is not a range", "Give the smallest and the largest size: 1..32."
+            )
     ranges = {n: options.ranges.get(n, usual) for n, usual in defaults.items()}
     targets = _targets(options)
     pack = make(model, targets, ranges, tf32=not is_strict_fp32(model), rules=options.rules, path=path, step=step)
@@ -179,7 +181,7 @@ def write(pack: "PackResult", file_path: Path) -> None:
 
 def _names(dim: str, dimensions: Mapping[str, Any]) -> str:
     if not dimensions:
-        return " All of its dimensions are known."
+        return " All of its dimensions are fixed."
     return did_you_mean(dim, set(dimensions)) + f" There are: {', '.join(dimensions)}."
 
 
@@ -208,7 +210,7 @@ def _arch(name: str) -> Arch:
         raise UsageError(f"--arch {name}: is not of the form sm_90a", f"Kernels are made for {valid_names}.")
     if arch.number not in compiles_for():
         valid_names = ", ".join(f"sm_{n}" for n in compiles_for())
-        raise UsageError(f"--arch {name}: the compiler knows no such GPU", f"It knows {valid_names}.")
+        raise UsageError(f"--arch {name}: the compiler does not know this GPU", f"It knows {valid_names}.")
     here = (arch_of(d) for d in range(device_count())) if cuda_unusable() is None else ()
     return next((a for a in here if a.name == arch.name), arch)
 
@@ -265,7 +267,7 @@ def inspect(model: Path) -> PackInspection | None:
     if pack.head.planners.hex() != stored.planners():
         fault = "was made by another version of onnxfuse"
     elif ops and not ops & packed:
-        fault = "is of another model"
+        fault = "belongs to another model"
     elif lacking:
         fault = f"lacks {len(lacking)} of {plural(ops, 'fused op')}"
     return PackInspection(file_path, fault, mend if fault else "", pack.head.size, sizes(index), facts)

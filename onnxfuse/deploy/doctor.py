@@ -118,7 +118,7 @@ def _twin() -> EnvironmentCheck:
     name."""
     if "CUDAExecutionProvider" in importlib.import_module("onnxruntime").get_available_providers():
         return EnvironmentCheck(
-            "onnxruntime", "ok", f"{version('onnxruntime')}, installed too; onnxruntime-gpu is what runs"
+            "onnxruntime", "ok", f"{version('onnxruntime')}, also installed; onnxruntime-gpu is the one in use"
         )
     mend = "pip uninstall onnxruntime && pip install --force-reinstall onnxruntime-gpu"
     return EnvironmentCheck(
@@ -220,7 +220,7 @@ def _folders() -> Iterator[EnvironmentCheck]:
         folder, reason, count, size = "none", f"{error}", 0, 0
     contents = f"{plural(count, 'kernel')}, {size / 1e6:.1f} of at most {cache.LIMIT / 1e6:.0f} MB"
     fact = f"{folder}: {reason or contents}"
-    mend = "export XDG_CACHE_HOME=FOLDER with a folder of yours that can be written" if reason else ""
+    mend = "export XDG_CACHE_HOME=FOLDER, a folder that you can write to" if reason else ""
     yield EnvironmentCheck("kernel cache", _verdict(reason, True), fact, mend)
     yield EnvironmentCheck("rules", "ok", f"{shipped_folder()}: {plural(len(shipped()), 'rule')}")
 

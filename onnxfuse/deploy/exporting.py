@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MODEL = PurePath("1/model.onnx")
 """Relative path of the model, as Triton requires for version 1."""
 LIBRARY = MODEL.with_name("libonnxfuse.so")
-NO_SHAPES = "no launch program takes its shapes"
+NO_SHAPES = "no launch program covers its shapes"
 MANIFEST, CONFIG, README, LICENSE = "manifest.json", "config.pbtxt", "README.md", "LICENSE"
 
 
@@ -75,7 +75,7 @@ class Exported(Screen):
             yield Line(f"[yellow]no config.pbtxt:[/] {escape(self.triton)}")
         if self.batch is not None:
             name, batch_size = self.batch
-            joined = f"Triton joins requests along {escape(name)}, to {plural(batch_size, 'row')}"
+            joined = f"Triton batches requests along {escape(name)}, to {plural(batch_size, 'row')}"
             yield Line(joined, hint="; if rows depend on each other, export with --no-batch")
 
     def as_dict(self) -> dict[str, Any]:
@@ -136,10 +136,11 @@ def _check_folder(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise UsageError(f"{folder}: is no folder", "Give the name of a new one.")
+        raise UsageError(f"{folder}: is not a folder", "Name a new folder.")
     if any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise UsageError(
-            f"{folder}: is not empty, and no exported model", "Give a new folder, or one that was exported before."
+            f"{folder}: is not empty, and does not hold an exported model",
+            "Name a new folder, or one that export-library wrote.",
         )
 
 
@@ -148,7 +149,7 @@ def _batching(interface: Signature, requested: bool | None, pack: "PackResult") 
     name = interface.batch
     if requested and name is None:
         raise UsageError(
-            "--batch: there is no dimension that all inputs and outputs begin with", "Export with --no-batch."
+            "--batch: the inputs and outputs do not all begin with the same dimension", "Export with --no-batch."
         )
     return None if name is None or requested is False else (name, pack.ranges[name][1])
 
@@ -210,12 +211,12 @@ def _write_texts(
         "targets": ", ".join(t.name for t in pack.targets),
         "triton": f"No `config.pbtxt`: {interface.refusal}."
         if interface.refusal
-        else "This folder is a model of a repository.",
-        "batch": "Triton joins no requests."
+        else "This folder is a model of a Triton repository.",
+        "batch": "Triton does not batch requests."
         if batch is None
-        else f"Triton joins requests along `{batch[0]}`, to {plural(batch[1], 'row')}:\n"
+        else f"Triton batches requests along `{batch[0]}`, to {plural(batch[1], 'row')}:\n"
         "these must not depend on each other, else export with `--no-batch`.",
-        "tf32": " The CUDA provider's option `use_tf32` is to be 0." if interface.strict_fp32 else "",
+        "tf32": " The CUDA provider's option `use_tf32` must be 0." if interface.strict_fp32 else "",
     }
     io.write_text(folder / README, page.substitute(named))
     licence = metadata.distribution("onnxfuse").read_text("licenses/LICENSE")

@@ -44,9 +44,9 @@ class Signature:
             for name, value in values.items():
                 if value.dtype not in TYPES:
                     type_name = TensorProto.DataType.Name(value.dtype) if value.dtype else "no tensor"
-                    return f"the {kind} '{name}' is of a type that Triton has not: {type_name}"
+                    return f"the {kind} '{name}' is of a type that Triton does not have: {type_name}"
                 if value.shape is None:
-                    return f"it is not known how many dimensions the {kind} '{name}' has"
+                    return f"the number of dimensions of the {kind} '{name}' is not known"
         return ""
 
 

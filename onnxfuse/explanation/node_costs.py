@@ -93,7 +93,7 @@ class NodeCosts(Screen):
     def screen(self, limit: int | None = LIMIT) -> Blocks:
         """Return each fused op that takes the nodes, and up to `limit` candidates for it, fastest first."""
         if not self.costs:
-            yield Line(f"[bold]{escape(self.node)}[/]: no fused op takes it, so the library runs it")
+            yield Line(f"[bold]{escape(self.node)}[/]: it is in no fused op, so ONNX Runtime runs it")
         for one in self.costs:
             shapes = ", ".join("x".join(map(str, s)) or "scalar" for s in one.shapes)
             heading = f"[bold]{escape(one.op)}[/] (rule {escape(one.rule)}) of {shapes} on {one.arch}"

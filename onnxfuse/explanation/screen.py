@@ -47,7 +47,7 @@ def nearest(explained: "Explained", limit: int | None) -> Blocks:
     """Yield the near misses outside any fused op, grouped if equal."""
     count, rows = explained.nearest(everything=limit is None)
     yield Line(f"[bold]{plural(count, 'near miss')}[/] of {plural(rows, 'kind')}, nearest first", fold=True)
-    yield from counted_rows("places", ("matched", "first stopped at", "because it -> what would help"), rows, limit)
+    yield from counted_rows("places", ("matched", "first stopped at", "reason -> what would help"), rows, limit)
 
 
 def nodes(explained: "Explained", name: str, limit: int | None) -> Blocks:
@@ -69,5 +69,5 @@ def nodes(explained: "Explained", name: str, limit: int | None) -> Blocks:
         if not explained.report.notes:
             yield Line("no rule starts at its operator", style="dim", fold=True)
     yield from counted_rows("lost", ("nodes", "first at", "because"), explained.conflict_rows(name), limit)
-    yield from counted_rows("matched", ("stopped at", "because it -> what would help"), rows, limit)
+    yield from counted_rows("matched", ("stopped at", "reason -> what would help"), rows, limit)
     yield from counted_rows("optional", ("nodes", "first at", "request with"), explained.optional_rows(name), limit)

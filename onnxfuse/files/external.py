@@ -126,7 +126,7 @@ def require_files(model: onnx.ModelProto, path: Path) -> None:
     absent = missing(model, path)
     if absent:
         raise ModelError(
-            f"its weights are in {absent[0]}, which is not there",
+            f"its weights are in {absent[0]}, which does not exist",
             "Copy the data file beside the model, under the name it had at export.",
         )
 
@@ -164,7 +164,7 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
     if not parts or Path(location).is_absolute() or ".." in parts or "\0" in location:
         raise ModelError(
             f"weight '{tensor.name}' is in the file {location!r}, which is not inside the model's folder",
-            "A model reads nothing outside its own folder: put the data beside it, and export it again.",
+            "A model may not read files outside its own folder: put the data beside it, and export it again.",
         )
     file = path.parent / location
     folder = Path(os.path.realpath(path.parent))
@@ -173,7 +173,7 @@ def _open(path: Path, location: str, tensor: TensorProto) -> BinaryIO:
     if not is_model_itself and not where.is_relative_to(folder) and not follows_links():
         raise ModelError(
             f"its data file {location} is a link to {where}, outside the model's folder",
-            "Where you trust it, as in the cache of a model hub, say --follow-links; else copy the file there.",
+            "If you trust it, as in a model hub's cache, use --follow-links; otherwise copy the file into the folder.",
         )
     try:
         if not where.is_file():
@@ -205,7 +205,9 @@ def _range(tensor: TensorProto, file: BinaryIO) -> tuple[int, int]:
         raise ModelError(
             f"weight '{tensor.name}' is at bytes {offset} to {offset + length} of {location(tensor)}, which has "
             f"{available}{it_is}",
-            other_format.hint if other_format else "The data file is cut, or another model's: copy or export it again.",
+            other_format.hint
+            if other_format
+            else "The data file is truncated, or belongs to another model: copy or export it again.",
         )
     return offset, length
 

@@ -51,15 +51,15 @@ _SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]*[\x00-\x7f]\x0a")
 KNOWN: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
     (
         _starts(b"version https://git-lfs"),
-        Format("a pointer of Git LFS, and not the file that it stands for", "Fetch that: git lfs pull."),
+        Format("a Git LFS pointer, not the file itself", "Fetch it: git lfs pull."),
     ),
     (
         lambda head: head.startswith(b"PK\x03\x04") and b"/data.pkl" in head,
-        Format("an archive of PyTorch (torch.save, torch.jit.save)", _TORCH),
+        Format("a PyTorch archive (torch.save, torch.jit.save)", _TORCH),
     ),
     (
         lambda head: head.startswith(b"PK\x03\x04") and b"archive_format" in head,
-        Format("an archive of PyTorch (torch.export.save)", _TORCH),
+        Format("a PyTorch archive (torch.export.save)", _TORCH),
     ),
     (_starts(b"PK\x03\x04"), Format("a zip archive", "Unpack it, and give the .onnx file inside.")),
     (_starts(*(b"\x80" + bytes([n]) for n in range(2, 6))), Format("a Python pickle, as torch.save writes it", _TORCH)),
@@ -71,14 +71,14 @@ KNOWN: tuple[tuple[Callable[[bytes], bool], Format], ...] = (
     (_starts(b"\x89HDF\r\n\x1a\n"), Format("an HDF5 file, as Keras writes it", _TENSORFLOW.format("--keras FILE"))),
     (
         lambda head: _SAVED_MODEL.match(head) is not None,
-        Format("a SavedModel of TensorFlow", _TENSORFLOW.format("--saved-model FOLDER")),
+        Format("a TensorFlow SavedModel", _TENSORFLOW.format("--saved-model FOLDER")),
     ),
     (
         _graph_def,
-        Format("a graph of TensorFlow", _TENSORFLOW.format("--graphdef FILE --inputs NAME:0 --outputs NAME:0")),
+        Format("a TensorFlow graph", _TENSORFLOW.format("--graphdef FILE --inputs NAME:0 --outputs NAME:0")),
     ),
-    (lambda head: head[8:10] == b'{"' and head[5:8] == bytes(3), Format("a safetensors file: weights alone", _WEIGHTS)),
-    (_starts(b"GGUF"), Format("a GGUF file: weights alone", _WEIGHTS)),
+    (lambda head: head[8:10] == b'{"' and head[5:8] == bytes(3), Format("a safetensors file: weights only", _WEIGHTS)),
+    (_starts(b"GGUF"), Format("a GGUF file: weights only", _WEIGHTS)),
     (
         _starts(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         Format("compressed", "Unpack it first."),
@@ -90,7 +90,7 @@ def recognized(data: bytes) -> Format | None:
     """Return the known format of a file that begins so; None for others.
 
     >>> recognized(b"GGUF" + bytes(100)).what
-    'a GGUF file: weights alone'
+    'a GGUF file: weights only'
     """
     return of(data[:HEAD]) or _text(data[:HEAD])
 
@@ -111,6 +111,6 @@ def _text(head: bytes) -> Format | None:
         return None
     quoted = first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
     return Format(
-        f"a text that begins with '{printable(quoted)}'",
-        "Is it what a server answered in place of the file? Download or export it again.",
+        f"text that begins with '{printable(quoted)}'",
+        "Is it a server's error page? Download or export the file again.",
     )

@@ -85,17 +85,17 @@ def _data(path: Path) -> bytes:
     """Return the file's bytes; raises ModelError if it cannot be read."""
     if path.is_dir():
         raise ModelError(
-            f"{path}: is a directory", "Give the .onnx file inside it; optimize takes all of a folder with -o DIR."
+            f"{path}: is a directory", "Give the .onnx file inside it; optimize takes a whole folder with -o DIR."
         )
     try:
         status = path.stat()
         if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
-            raise ModelError(f"{path}: is a device, which does not end", "Give an .onnx file.")
+            raise ModelError(f"{path}: is a device, which has no end", "Give an .onnx file.")
         if status.st_size >= PROTOBUF_READS:
             with path.open("rb") as file:
                 _refuse_known(file.read(formats.HEAD), str(path))
             raise ModelError(
-                f"{path}: has {status.st_size / 1e9:.1f} GB, and no .onnx file has more than 2",
+                f"{path}: has {status.st_size / 1e9:.1f} GB, and an .onnx file has at most 2",
                 "Is it the file with the weights? Give the model beside it.",
             )
         return pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(status.st_mode) else path.read_bytes()
@@ -108,7 +108,7 @@ def _data(path: Path) -> bytes:
 def name_in_utf8(path: Path) -> str:
     """Return the name under which ONNX Runtime opens a file; raises ModelError for one that it does not accept."""
     if not is_utf8(path):
-        raise ModelError(f"{path}: the name is not UTF-8, and ONNX Runtime opens no such file", "Rename it.")
+        raise ModelError(f"{path}: the name is not UTF-8, and ONNX Runtime cannot open such a file", "Rename it.")
     return f"{path}"
 
 
@@ -357,7 +357,7 @@ def _check_room(path: Path, needed: int) -> None:
     if available is not None and needed > available:
         raise DeviceError(
             f"{path}: its weights take {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB of memory are left",
-            "Close what uses memory, or take a machine with more: optimize holds the weights once, verify three times.",
+            "Free memory, or use a machine with more: optimize holds the weights once, verify three times.",
         )
 
 

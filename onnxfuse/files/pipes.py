@@ -31,15 +31,16 @@ def read(path: Path, limit: int) -> bytes:
             length += len(data)
             if length >= limit:
                 raise ModelError(
-                    f"{path}: is a pipe through which more than {limit / 1e9:.1f} GB come, which no .onnx file has",
+                    f"{path}: is a pipe through which more than {limit / 1e9:.1f} GB come, more than any .onnx file "
+                    "has",
                     "Give an .onnx file.",
                 )
     finally:
         os.close(handle)
     if not length:
         raise ModelError(
-            f"{path}: is a pipe, and nobody writes to it",
-            "A pipe is read once, and some commands read a model again: write it to a file, and give that.",
+            f"{path}: is a pipe that no process writes to",
+            "A pipe can be read only once, and some commands read a model twice: write it to a file, and name that.",
         )
     return b"".join(parts)
 
@@ -68,5 +69,5 @@ def writing(path: Path) -> BinaryIO:
             os.set_blocking(handle, True)
             return os.fdopen(handle, "wb")
         if time.monotonic() > end:
-            raise ModelError(f"{path}: is a pipe, and nobody reads it", "Read it, or name a file to write.")
+            raise ModelError(f"{path}: is a pipe that no process reads", "Read it, or name a file to write.")
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Constant folding and common subexpressions: compute what depends on weights alone once, at optimize time.
+"""Constant folding and common subexpressions: compute what depends on weights only once, at optimize time.
 
 Extents are read from the first value that has them: exporters take the Shape of nearly every intermediate value, which
 would force those values to memory instead of inside a kernel.

@@ -29,7 +29,7 @@ def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
         elif name in (known := _dynamic(inputs)):
             if len(sizes) != 1:
                 told = ",".join(map(str, sizes))
-                raise UsageError(f"--shape {name}={told}: a model is made for one size of it", f"Say {name}=8.")
+                raise UsageError(f"--shape {name}={told}: a model is specialized to one size", f"Say {name}=8.")
             for dim in known[name]:
                 _place(dim, name, sizes[0], named)
         else:
@@ -56,7 +56,7 @@ def _require_elements(outputs: Sequence[onnx.ValueInfoProto], named: Mapping[str
         empty = next((dim.dim_param for dim in _dims(value.type) if named.get(dim.dim_param) == 0), None)
         if empty is not None:
             raise UsageError(
-                f"--shape {empty}=0: the output '{value.name}' would have no elements", f"Say {empty}=1, or more."
+                f"--shape {empty}=0: the output '{value.name}' would have no elements", f"Use {empty}=1 or more."
             )
 
 
@@ -85,7 +85,7 @@ def _place(dim: onnx.TensorShapeProto.Dimension, place: str, size: int, named: d
     """Set a dimension to an integer; a name with another value already is a conflict."""
     before = dim.dim_value if dim.HasField("dim_value") else named.get(dim.dim_param, size)
     if before != size:
-        raise UsageError(f"--shape: {place} is {before}, and not {size}", "Leave it out, or give the same number.")
+        raise UsageError(f"--shape: {place} is {before}, not {size}", "Leave it out, or give the same number.")
     if dim.dim_param:
         named[dim.dim_param] = size
     dim.dim_value = size

@@ -36,7 +36,7 @@ class Lost:
         """A step that would restore the types."""
         library = "name the library that has the operator (--custom-ops LIB.so), " if self.own else ""
         return (
-            f"{library}say in the export what '{self.value}' is, or add it to the model: "
+            f"{library}declare '{self.value}' in the export, or add it to the model: "
             f"model.graph.value_info.append(onnx.helper.make_tensor_value_info('{self.value}', TYPE, SHAPE))"
         )
 

@@ -38,10 +38,10 @@ class Refused:
         """Advice to the user. Exporters leave float32 next to half types, and half types for which no kernel exists."""
         if any(f"tensor({half})" in self.why for half in ("float16", "bfloat16")):
             return (
-                "ONNX Runtime does not take it: export the module in float32, and convert the file with "
+                "ONNX Runtime rejects it: export the module in float32, and convert the file with "
                 "--precision float16 or bfloat16."
             )
-        return "ONNX Runtime does not take it: mend the export."
+        return "ONNX Runtime rejects it: fix the export."
 
 
 Opens = Callable[[ModelProto], Refused | None]
@@ -95,15 +95,16 @@ class Judge:
         found = []
         if self.said is not None:
             found.append(
-                f"ONNX's checker does not take the model ({self.said}), ONNX Runtime does: what has no known type stays"
+                f"ONNX's checker rejects the model ({self.said}), but ONNX Runtime accepts it: nodes without a "
+                "known type are left as they are"
             )
         functions = functions_of(self._source)
         strange = (n for n in self._source.graph.node if n.domain not in custom_ops.KNOWN_DOMAINS)
         own = [n for n in strange if called(n) not in functions]
         if self.neither and own and not custom_ops.libraries():
             found.append(
-                f"ONNX Runtime opens neither the model nor what was made of it: operator {own[0].op_type} of domain "
-                f"'{own[0].domain}' is not its own. {custom_ops.NAME_IT}"
+                f"ONNX Runtime opens neither the model nor the optimized one: operator {own[0].op_type} of domain "
+                f"'{own[0].domain}' is not one of its own. {custom_ops.NAME_IT}"
             )
         return found
 

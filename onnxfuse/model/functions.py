@@ -85,7 +85,7 @@ class _Binding:
             return self.copies[form]
         if key in self.open:
             raise ModelError(
-                f"its local functions cannot be inlined: {key[0]}.{key[1]} comes back to itself", "Export it again."
+                f"its local functions cannot be inlined: {key[0]}.{key[1]} calls itself", "Export it again."
             )
         self.open.append(key)
         copy = FunctionProto()

@@ -72,7 +72,9 @@ class Undone:
         if not self.known and not self.fused:
             return "nothing to undo: the file has no fused op, and no record of rewrites"
         if not self.known:
-            return "what was folded or rewritten stays so; the file has lost its record of it (metadata_props)"
+            return (
+                "folded and rewritten nodes cannot be restored: the file has lost its record of them (metadata_props)"
+            )
         if self.whole:
             many = "all " * (self.nodes > 1)
             return f"{many}{plural(self.nodes, 'node')} of the original {agreeing(self.nodes, 'is', 'are')} back"

@@ -82,15 +82,15 @@ class PrecisionRecord:
     def summary(self) -> str:
         """The conversion in one line."""
         if self.nothing:
-            stay = agreeing(self.nodes, "the only one stays", f"all {self.nodes} stay")
+            stay = agreeing(self.nodes, "the only one has", f"all {self.nodes} have")
             return (
-                f"{self.precision}: no node was converted: {stay} float32, where outputs may have a "
-                f"relative RMS error of {self.tolerance:.2g} against {self.truth} on {self.inputs}"
+                f"{self.precision}: no node was converted: {stay} to stay float32 for outputs with a relative RMS "
+                f"error of at most {self.tolerance:.2g} against {self.truth} on {self.inputs}"
             )
-        unconverted = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept" if self.kept else ""
+        unconverted = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept float32" if self.kept else ""
         return (
-            f"{self.precision}: relative RMS error {self.error:.2g} of {self.tolerance:.2g} against {self.truth} on "
-            f"{self.inputs}{unconverted}"
+            f"{self.precision}: relative RMS error {self.error:.2g} (allowed {self.tolerance:.2g}) against "
+            f"{self.truth} on {self.inputs}{unconverted}"
         )
 
     @property
@@ -104,11 +104,11 @@ class PrecisionRecord:
             )
         if self.plain_error:
             hints.append(
-                f"many small roundings add up, no node stands out: with --tolerance {self.plain_error:.2g} none would "
-                "stay for that"
+                f"many small roundings add up and no node stands out: with --tolerance {self.plain_error:.2g} none of "
+                "them would have to stay float32"
             )
         if self.out_of_time:
-            hints.append("the time was up before the fewest nodes were found: give more with --time")
+            hints.append("the time ran out before the smallest set of nodes was found: allow more with --time")
         return "; ".join(hints)
 
     def as_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from onnxfuse.model.fused import DOMAIN
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import plural
 
-AGAIN = "The file is damaged, or was made to do harm; export it again."
+AGAIN = "The file is damaged or malicious; export it again."
 
 MOST_NODES = 1_000_000
 """Maximum nodes of a model with all functions inlined: shape inference and inlining walk each of them."""
@@ -51,7 +51,7 @@ MOST_ELEMENTS = 2**48
 LONGEST_NAME = 10_000
 """Maximum length of an extent's name. Exporters write expressions of some hundred characters."""
 
-FEWER_AXES = "Export it with fewer: axes of extent 1 say nothing."
+FEWER_AXES = "Export it with fewer, for example without axes of extent 1."
 
 _TYPES = frozenset(int(v) for v in TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 
@@ -130,10 +130,10 @@ def check_tensor(tensor: TensorProto) -> None:
     if tensor.data_type not in _TYPES:
         raise ModelError(f"{label} is of the element type {tensor.data_type}, which ONNX does not have", AGAIN)
     if len(tensor.dims) > MOST_AXES:
-        raise ModelError(f"{label} has {len(tensor.dims)} axes, at most {MOST_AXES} are taken", FEWER_AXES)
+        raise ModelError(f"{label} has {len(tensor.dims)} axes, at most {MOST_AXES} are allowed", FEWER_AXES)
     elements = math.prod(tensor.dims)
     if any(d < 0 for d in tensor.dims) or elements > MOST_ELEMENTS:
-        raise ModelError(f"{label} has the shape {_shown(tensor.dims)}, which no tensor has", AGAIN)
+        raise ModelError(f"{label} has the shape {_shown(tensor.dims)}, which no tensor can have", AGAIN)
     if tensor.data_location == TensorProto.EXTERNAL:
         return
     expected = math.ceil(elements * bits(tensor.data_type) / 8)
@@ -150,7 +150,7 @@ def check_tensor(tensor: TensorProto) -> None:
         expected = elements * 2 if halves else math.ceil(elements * packed / 8)
         if actual == expected:
             return
-    raise ModelError(f"{label} holds {actual} {unit}, its shape {_shown(tensor.dims)} wants {expected}", AGAIN)
+    raise ModelError(f"{label} holds {actual} {unit}, but its shape {_shown(tensor.dims)} needs {expected}", AGAIN)
 
 
 def bits(dtype: int) -> int:
@@ -173,12 +173,12 @@ def _shown(dims: Sequence[int]) -> str:
 
 def _versions(model: ModelProto) -> None:
     if not 1 <= model.ir_version <= 2**31 - 1:
-        raise ModelError(f"its IR version is {model.ir_version}, which is none", AGAIN)
+        raise ModelError(f"its IR version is {model.ir_version}, which does not exist", AGAIN)
     for holder, prefix in ((model, ""), *((f, f"function {f.domain}.{f.name}: ") for f in model.functions)):
         for opset in holder.opset_import:
             if not 1 <= opset.version <= 2**31 - 1:
                 name = opset.domain or "ai.onnx"
-                raise ModelError(f"{prefix}version {opset.version} of the operator set {name} is none", AGAIN)
+                raise ModelError(f"{prefix}version {opset.version} of the operator set {name} does not exist", AGAIN)
 
 
 def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
@@ -187,7 +187,7 @@ def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
     for function in model.functions:
         key = key_of(function)
         if key in by_key:
-            raise ModelError(f"the function {function.domain}.{function.name} is there twice", AGAIN)
+            raise ModelError(f"the function {function.domain}.{function.name} is defined twice", AGAIN)
         if function.domain == DOMAIN and function.overload:  # kernels are registered by name, with one body each
             raise ModelError(f"the function {function.domain}.{function.name} has an overload", AGAIN)
         by_key[key] = function
@@ -199,13 +199,13 @@ def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
     bodies = _nesting(model.graph.node, nested)
     if bodies > MOST_BODIES:
         raise ModelError(
-            f"its branches and loops lie {bodies} deep in one another, at most {MOST_BODIES} are taken",
+            f"its branches and loops nest {bodies} deep, at most {MOST_BODIES} are allowed",
             "Export the model with branches that nest less.",
         )
     deepest = max(depths.values(), default=0)
     if deepest > MOST_DEPTH:
         raise ModelError(
-            f"its functions call each other {deepest} deep, at most {MOST_DEPTH} are taken",
+            f"its functions call each other {deepest} deep, at most {MOST_DEPTH} are allowed",
             "Export the model with functions that nest less.",
         )
     total = _count(model.graph.node, sizes)
@@ -215,7 +215,7 @@ def _functions(model: ModelProto) -> dict[Key, FunctionProto]:
     copies = max(MANY_NODES, MOST_COPIES * stored)
     if total > MOST_NODES or opened > copies:
         raise ModelError(
-            f"its functions open to {total:.3g} nodes, at most {min(copies, MOST_NODES)} are taken",
+            f"its functions expand to {total:.3g} nodes, at most {min(copies, MOST_NODES)} are allowed",
             "Functions that call functions multiply: export the model with fewer of them.",
         )
     return by_key
@@ -246,7 +246,7 @@ def _opened(
             waiting.pop()
         elif top in active:
             raise ModelError(
-                f"its local functions cannot be inlined: {top[0]}.{top[1]} comes back to itself", "Export it again."
+                f"its local functions cannot be inlined: {top[0]}.{top[1]} calls itself", "Export it again."
             )
         else:
             active.add(top)
@@ -302,12 +302,12 @@ def _graph(
                 )
             axes = len(value.type.tensor_type.shape.dim)
             if axes > MOST_AXES:
-                raise ModelError(f"{prefix}'{value.name}' has {axes} axes, at most {MOST_AXES} are taken", FEWER_AXES)
+                raise ModelError(f"{prefix}'{value.name}' has {axes} axes, at most {MOST_AXES} are allowed", FEWER_AXES)
             longest = max((len(d.dim_param) for d in value.type.tensor_type.shape.dim), default=0)
             if longest > LONGEST_NAME:
                 raise ModelError(
                     f"{prefix}'{value.name}' names an extent by {plural(longest, 'letter')}, at "
-                    f"most {LONGEST_NAME} are taken",
+                    f"most {LONGEST_NAME} are allowed",
                     "Export it with short names.",
                 )
     _nodes(graph.node, opsets, functions, prefix, inside=inside)
@@ -316,7 +316,7 @@ def _graph(
 def _named_once(names: Sequence[str], subject: str) -> None:
     if len(set(names)) < len(names):
         twice, _ = Counter(names).most_common(1)[0]
-        raise ModelError(f"{subject} '{twice}' is there twice", AGAIN)
+        raise ModelError(f"{subject} '{twice}' is defined twice", AGAIN)
 
 
 def _nodes(
@@ -394,7 +394,9 @@ def _attributes(node: NodeProto, form: _Signature | None, where: str, *, inside:
     for attribute in node.attribute:
         kind = attribute.type
         if kind not in _KINDS:
-            raise ModelError(f"{where}: attribute '{attribute.name}' is of the type {kind}, which is none", AGAIN)
+            raise ModelError(
+                f"{where}: attribute '{attribute.name}' is of the type {kind}, which does not exist", AGAIN
+            )
         if attribute.ref_attr_name and not inside:
             raise ModelError(
                 f"{where}: attribute '{attribute.name}' stands for '@{attribute.ref_attr_name}', "

@@ -68,7 +68,7 @@ class CiReports(Reports, total=False):
 
     sarif: Annotated[OptionalPath, _report("Write the failed checks as SARIF, for code scanning.", "--sarif",
         "FILE.sarif")]
-    badge: Annotated[OptionalPath, _report("Write a badge that says how many models hold.", "--badge", "FILE.svg")]
+    badge: Annotated[OptionalPath, _report("Write a badge with the number of models that pass.", "--badge", "FILE.svg")]
 
 
 class OptimizeCommand(Optimizing, Reports, Common, total=False):
@@ -83,8 +83,8 @@ class OptimizeCommand(Optimizing, Reports, Common, total=False):
     output: Annotated[OptionalPath, _command(None, "Output folder for several models, or output file for one.",
         "-o, --output", "DIR")]
     in_place: Annotated[Flag, _command(False, "Overwrite each IN.onnx; the original is lost.", "--in-place")]
-    dry_run: Annotated[Flag, _command(False, "Write nothing, and report what would be: with {require}, whether it "
-        "holds. OUT.onnx may be left out.", "--dry-run", excludes=("dump", "compile", "tune"))]
+    dry_run: Annotated[Flag, _command(False, "Write nothing, and report what would be written; with {require}, also "
+        "whether it is met. OUT.onnx may be left out.", "--dry-run", excludes=("dump", "compile", "tune"))]
     external_data: Annotated[OptionalFlag, _command(None, "Store weights in a file next to OUT.onnx, or in it; default "
         "as in IN.onnx, and external above 2 GB. Small weights and shape constants stay in it.",
         "--external-data/--no-external-data")]
@@ -140,8 +140,8 @@ class CompareCommand(Common, total=False):
 
     before: Annotated[Path, Argument("BEFORE.json")]
     after: Annotated[Path, Argument("AFTER.json")]
-    max_slowdown: Annotated[OptionalFactor, Option(None, "Exit 4 if a fused model is slower beyond chance, and by more "
-        "than this factor: 1.05 allows 5%.", "--max-slowdown", "X")]
+    max_slowdown: Annotated[OptionalFactor, Option(None, "Exit 4 if a fused model became slower by more than this "
+        "factor (1.05 allows 5%), beyond measurement noise.", "--max-slowdown", "X")]
 
 
 class ProfileCommand(ProfileRun, CustomOps, Reports, Common, total=False):
@@ -176,7 +176,7 @@ class RulesCommand(Rules, Common, total=False):
     at: Annotated[Strings, Option((), "With {new}: the node, value or name pattern to extract.", "--at", "NODE",
         complete="nodes")]
     rewrite: Annotated[Flag, Option(False, "With {new}: a rule that replaces the nodes by others, which you write, "
-        "also where one kernel computes them.", "--rewrite", needs=("new",))]
+        "even if one kernel could compute them.", "--rewrite", needs=("new",))]
     predicates: Annotated[Flag, Option(False, "List the predicates available in `where`.", "--predicates",
         excludes=("test", "new"))]
 

@@ -64,8 +64,8 @@ class ChosenRules(Rules, total=False):
     skip: Annotated[Strings, _rule((), "Skip this rule.", "--skip", "RULE", complete="rules", toml=True)]
     also: Annotated[Strings, _rule((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also", "RULE",
         complete="optional rules", toml=True)]
-    require: Annotated[Strings, _rule((), 'Fail unless the rule applied this often: "gemm>=3", "gemm==3"; alone, at '
-        "least once.", "--require", "RULE[>=N|==N]", on_command="Exit code 4; as in onnxfuse.toml.",
+    require: Annotated[Strings, _rule((), 'Fail unless the rule applied this often: "gemm>=3", "gemm==3"; a name '
+        "alone means at least once.", "--require", "RULE[>=N|==N]", on_command="Exit code 4; as in onnxfuse.toml.",
         in_python="Raises RequirementError, which says why.")]
 
 
@@ -97,17 +97,17 @@ class LowerPrecision(TypedDict, total=False):
 class Optimizing(ChosenRules, CustomOps, LowerPrecision, total=False):
     """What decides how a model is optimized."""
 
-    guard: Annotated[Flag, Option(False, "Check every fusion on inputs; revert those beyond the error budget.",
+    guard: Annotated[Flag, Option(False, "Run each fusion on inputs, and revert any that exceeds the error budget.",
         "--guard")]
     tuning: Annotated[OptionalPath, Option(None, "Choose by the times in this file, with or without a GPU.", "--tuning",
         "FILE", on_command="With --tune they are stored there.", in_python="`tune` writes it, and `onnxfuse optimize "
         "--tune`. If they are of another GPU, driver or ONNX Runtime, a warning says so and the rules decide.",
         group="Measured times", writes=True)]
     shapes: Annotated[Shapes, Option(None, "Specialize the model to this size of a dynamic dimension (batch=8) or "
-        "shape of an input.", SHAPE_FLAG, "NAME=N", on_command="With --dump, --tune, --tuning and --compile it stays "
-        "dynamic, and these are the sizes (batch=1,32) or range (1..32) there.")]
+        "shape of an input.", SHAPE_FLAG, "NAME=N", on_command="With --dump, --tune, --tuning and --compile the "
+        "dimension stays dynamic; then give the sizes (batch=1,32) or the range (batch=1..32) to prepare for.")]
     strict_fp32: Annotated[Flag, Option(False, "Use no kernel that rounds float32 to TF32; recorded in the model, "
-        "which onnxfuse opens with use_tf32 0, and which keeps to it.", "--strict-fp32")]
+        "so that onnxfuse always opens it with use_tf32 0.", "--strict-fp32")]
     freeze_initializers: Annotated[Flag, Option(False, "Turn weights that are also graph inputs into constants, which "
         "callers cannot override.", "--freeze-initializers", toml=True)]
 
@@ -123,7 +123,7 @@ class Sizes(TypedDict, total=False):
     """Sizes at which a model runs."""
 
     shapes: Annotated[Shapes, _running(None, "Size of a dynamic dimension (batch=32), or the shape of an input "
-        "(x=1x3x224x224). Where several sizes are run, they are taken in turn (batch=1,8).", SHAPE_FLAG, "NAME=SIZES")]
+        "(x=1x3x224x224). Several sizes are run one after the other (batch=1,8).", SHAPE_FLAG, "NAME=SIZES")]
 
 
 class OnProvider(TypedDict, total=False):

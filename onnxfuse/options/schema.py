@@ -5,6 +5,7 @@ annotation is everything else. A function or command takes the groups that it in
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -131,6 +132,17 @@ def filled(group: type[T], given: Any) -> T:
 def part(group: type[T], given: Any) -> T:
     """Return the options of a group out of those of a larger one."""
     return cast(T, {name: given[name] for name in fields(group) if name in given})
+
+
+def written_out(group: type, given: Mapping[str, Any]) -> str:
+    """Return options as a shell takes them, each after a space; those at their defaults are left out."""
+    words: list[str] = []
+    for name, one in fields(group).items():
+        value = given.get(name, one.option.default)
+        if value != one.option.default:
+            for item in value if isinstance(value, tuple | list) else (value,):
+                words += [one.spelled] if item is True else [one.spelled, str(item)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def read(group: type, given: Mapping[str, Any], wrong: Wrong | None = None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ SIZES = replace(SHAPES, values=replace(EXTENTS, type=Size | Annotated[tuple[Size
 class Budget(TypedDict, total=False):
     """The table `budget`."""
 
-    nodes: Annotated[int | None, integer(0, MOST_COUNT), Option(None, "Largest number of nodes.")]
+    nodes: Annotated[int | None, integer(0, MOST_COUNT), Option(None, "Maximum number of nodes.")]
     megabytes: Annotated[OptionalFactor, Option(None, "Largest size of the optimized model.")]
     error: Annotated[OptionalFactor, Option(None, "Largest share of verify's error budget that an output may use; 1 is "
         "what verify itself allows.")]
@@ -44,7 +44,7 @@ class Verify(TypedDict, total=False):
 class Bench(TypedDict, total=False):
     """The table `bench`."""
 
-    min_speedup: Annotated[OptionalFactor, Option(None, "Least speed-up at any shape.")]
+    min_speedup: Annotated[OptionalFactor, Option(None, "Minimum speed-up at every shape.")]
 
 
 class Model(TypedDict, total=False):
@@ -56,7 +56,7 @@ class Model(TypedDict, total=False):
     output: Annotated[Path | None, PATH, Option(None, "Where the optimized model is written if "
         "everything is met; a folder if path is a pattern.")]
     require: Annotated[Mapping[str, int | str] | None, REQUIRE, Option(None,
-        "Required numbers of applications, by rule.")]
+        "Required number of fusions, by rule.")]
     shapes: Annotated[Mapping[str, int | Sequence[int]] | None, SIZES, Option(None,
         "Sizes of dynamic dimensions, or shapes of inputs, at which it runs.")]
     provider: Annotated[ProviderWord, one_of(ProviderWord), Option("auto", "Where it runs.")]

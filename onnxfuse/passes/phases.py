@@ -68,7 +68,7 @@ from onnxfuse.rules.rewriting.normal_forms import normal_form
 
 @model_pass
 def keep_declared_extents(model: ModelProto, state: State) -> None:
-    """Writes into a Reshape's target which extent it keeps, where only the exporter's declarations tell."""
+    """Writes into a Reshape's target which extent it keeps, if only the exporter's declarations say so."""
     declared_extents.keep_declared_extents(model)
 
 
@@ -120,7 +120,7 @@ def fuse(graph: Graph, state: State) -> bool:
 
 @rule_pass
 def explain_left_integers(graph: Graph, state: State) -> bool:
-    """Reports why operators are left, where their entries say it and no rule does; changes nothing."""
+    """Reports why operators remain, if their entries say it and no rule does; changes nothing."""
     report_left_integers(graph, state.report)
     return False
 

@@ -64,8 +64,9 @@ def run(
         _optimize(model, rules, report, progress, choices)
     elif any(not n.domain for n in nodes_of(model.graph)):
         report.notes.append(
-            f"opset {opset} is older than what ONNX Runtime promises to run, {OLDEST}: nothing is done. Export it with "
-            "a newer one, or convert it: onnx.version_converter.convert_version(model, 17)"
+            f"opset {opset} is older than {OLDEST}, the oldest that ONNX Runtime supports: the model is left "
+            "unchanged. "
+            "Export it with a newer opset, or convert it: onnx.version_converter.convert_version(model, 17)"
         )
 
     def remake(without: Collection[str]) -> tuple[ModelProto, OptimizeReport]:
@@ -86,12 +87,12 @@ def run(
     used = report.by_rule()
     pack.record(model, [r for r in rules if r.name in used])
     report.notes += judge.notes()
-    report.notes += [
-        f"{r.path} takes the place of the rule {r.name} that comes with onnxfuse" for r in replacing(rules)
-    ]
+    report.notes += [f"{r.path} overrides the shipped rule {r.name}" for r in replacing(rules)]
     if twice:
         others = f", and {len(twice) - 1} more" if twice[1:] else ""
-        report.notes.append(f"'{twice[0]}' is defined more than once{others}: the last is taken, as ONNX Runtime does")
+        report.notes.append(
+            f"'{twice[0]}' is defined more than once{others}: the last definition counts, as in ONNX Runtime"
+        )
     if weights := overridable(model):
         report.notes.append(
             f"weights that are graph inputs, too ({len(weights)}, as '{weights[0]}'), may be replaced by a caller: "

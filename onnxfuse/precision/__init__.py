@@ -150,7 +150,8 @@ def _check(model: ModelProto) -> None:
     random = random_node(model)
     if random is not None:
         raise UsageError(
-            f"{random.op_type} '{called(random)}' draws random numbers: what lower precision does cannot be told",
+            f"{random.op_type} '{called(random)}' draws random numbers: the effect of lower precision cannot be "
+            "measured",
             "Export the model for inference, or cut it before that node.",
         )
     float_nodes = plan.float_nodes(scopes_of(model), plan.opsets_of(model))
@@ -209,9 +210,11 @@ def _require(
         f"Allow more than {tolerance:.2g} with --tolerance, try another precision, or give real inputs with --inputs."
     )
     raise ModelError(
-        f"--precision {request.precision}: output '{choice.tried.output}' does not hold the contract: "
+        f"--precision {request.precision}: output '{choice.tried.output}' does not meet the contract: "
         f"{choice.tried.judged.fault}, with {plural(choice.kept, 'node')} kept in float32{worst}",
-        "The time was up before a choice that holds it was found: give more with --time." if out_of_time else advice,
+        "The time ran out before a set of nodes that meets it was found: allow more with --time."
+        if out_of_time
+        else advice,
     )
 
 
@@ -226,7 +229,7 @@ def _above(judged: Judged) -> float:
 def _told(cases: Sequence[Case], note: str) -> str:
     """Describe what was run, in words."""
     names = ", ".join(dict.fromkeys(c.name for c in cases))
-    origin = "made-up" if cases and cases[0].generated else "given"
+    origin = "generated" if cases and cases[0].generated else "given"
     return f"{plural(cases, 'case')} of {origin} inputs ({names})" + f", {note}" * bool(note)
 
 

@@ -114,7 +114,7 @@ def _stays(scope: Scope, node: NodeProto, *, deciding: bool) -> str:
     if node.op_type in ON_CPU and not node.domain:
         return "runs on the CPU in lower precision"
     if deciding:
-        return "decides on a shape, a number of turns or a branch"
+        return "controls a shape, a trip count or a branch"
     if any(v and not scope.type(v).dtype for v in (*node.input, *node.output)):
         return "reads or gives a value of unknown type"
     return ""

@@ -50,15 +50,16 @@ def beyond_range(
         largest = statistics[name].largest if name in statistics else 0.0
         if largest * HEADROOM <= limit or not float_node.types or not list(float_values(float_node)):
             continue
-        size = f"{largest:.3g}, {NAMES[type_]} holds {limit:.5g}"
+        size = f"{largest:.3g}; the largest {NAMES[type_]} is {limit:.5g}"
         group = NodeGroup(
-            largest / limit, {name: f"gives up to {size}" if largest > limit else f"comes near the end: {size}"}
+            largest / limit,
+            {name: f"reaches {size}" if largest > limit else f"comes close to the limit: reaches {size}"},
         )
         for value in float_values(float_node):
             for _, reader in float_node.scope.uses(value):
                 other = float_nodes.get(key(reader))
                 if other is not None and other.types and other.node is reader and key(reader) not in group.reasons:
-                    group.reasons[key(reader)] = f"reads '{value}', up to {size}"
+                    group.reasons[key(reader)] = f"reads '{value}', which reaches {size}"
         groups.append(group)
     return groups
 
@@ -96,7 +97,9 @@ def singletons(
         if type_ in float_node.types:
             error = statistics[name].error.get(type_, 0.0) if name in statistics else 0.0
             groups.append(
-                NodeGroup(error, {name: f"the tolerance has no room for its roundings, {error:.2g} of what it gives"})
+                NodeGroup(
+                    error, {name: f"its rounding alone is {error:.2g} of its output, more than the tolerance leaves"}
+                )
             )
     return groups
 
@@ -121,7 +124,7 @@ def _blame(
             continue
         error = 0.0 if node_statistics is None else node_statistics.error.get(type_, 0.0)
         group.reasons[one] = (
-            f"gives {reader} digits that {NAMES[type_]} does not hold"
+            f"{reader} needs more digits of it than {NAMES[type_]} holds"
             if depth
             else _why(float_node, node_statistics, error, type_)
         )
@@ -149,13 +152,13 @@ def _why(float_node: FloatNode, statistics: ObservedNode | None, error: float, t
         x = np.abs(numpy_helper.to_array(tensor))
         smallest, largest = float(x[x > 0].min(initial=np.inf)), float(x[np.isfinite(x)].max(initial=0.0))
         if largest > type_facts.largest:
-            return f"its constant {largest:.3g} is beyond {NAMES[type_]}, which holds {type_facts.largest:.5g}"
+            return f"its constant {largest:.3g} exceeds {NAMES[type_]}'s largest, {type_facts.largest:.5g}"
         if smallest < type_facts.tiny and x.size == 1:
             return f"its constant {smallest:.3g} is below {NAMES[type_]}'s smallest, {type_facts.tiny:.2g}"
     blamed = sorted((statistics.blamed.get(type_, {}) if statistics else {}).items(), key=lambda pair: -pair[1])
     of = f" of '{float_node.node.input[blamed[0][0]]}'" if blamed and blamed[0][0] < len(float_node.node.input) else ""
-    error_text = "no number" if error == float("inf") else f"an error of {error:.2g}"
-    return f"makes {error_text} of the rounding{of} to {NAMES[type_]}"
+    error_text = "a value that is not finite" if error == float("inf") else f"an error of {error:.2g}"
+    return f"turns the rounding{of} to {NAMES[type_]} into {error_text}"
 
 
 def types_of(group: NodeGroup, float_nodes: Mapping[str, FloatNode], type_: int) -> dict[str, int]:

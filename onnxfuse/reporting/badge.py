@@ -1,4 +1,4 @@
-"""A badge for a README: how many models hold, as a small SVG that needs no service."""
+"""A badge for a README: how many models pass, as a small SVG that needs no service."""
 
 from html import escape
 

@@ -10,6 +10,7 @@ from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
+from onnxfuse.support.units import digits
 
 MODELS = ("original", "fused")
 MOST = 2**63
@@ -76,7 +77,7 @@ class BenchComparison(Screen):
         for row in self.rows:
             settings = dict.fromkeys((row.before.setting, row.after.setting))
             table.add_row(
-                row.shapes, row.model, f"{row.before.p50:.4g} -> {row.after.p50:.4g}", " -> ".join(settings),
+                row.shapes, row.model, f"{digits(row.before.p50)} -> {digits(row.after.p50)}", " -> ".join(settings),
                 f"{row.factor:.2f}x", f"[{VERDICTS[row.verdict]}]{row.verdict}[/]",
             )  # fmt: skip
         yield Rows(table)

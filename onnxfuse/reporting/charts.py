@@ -34,6 +34,9 @@ def bars(items: Sequence[Bar], limit: float | None = None) -> str:
     bar_width = WIDTH - LABEL - max([150.0, *(len(b.text) * LETTER for b in items)])
     height = len(items) * BAR + 8
     parts = [f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img">']
+    if limit is not None:  # first, so that the texts stand before it
+        x = LABEL + bar_width * limit / largest
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}" class="limit"/>')
     for row, bar in enumerate(items):
         y = row * BAR + 4
         size = bar_width * min(bar.value / largest, 1.0) if math.isfinite(bar.value) else bar_width
@@ -42,9 +45,6 @@ def bars(items: Sequence[Bar], limit: float | None = None) -> str:
             f'<rect x="{LABEL}" y="{y + 2}" width="{max(size, 1):.1f}" height="{BAR - 6}" class="bar {bar.kind}"/>',
             f'<text x="{LABEL + max(size, 1) + 6:.1f}" y="{y + 13}">{escape(bar.text)}</text>',
         ]
-    if limit is not None:
-        x = LABEL + bar_width * limit / largest
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}" class="limit"/>')
     return "".join([*parts, "</svg>"])
 
 

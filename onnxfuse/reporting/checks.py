@@ -22,6 +22,8 @@ class Check:
     seconds: float = 0.0
     why: tuple[str, ...] = ()
     """The causes of a failure, where they are known."""
+    next_steps: tuple[str, ...] = ()
+    """What to do about a failure, in lines."""
     accept: str = ""
     """The command that accepts a failure, if it is intended."""
     file: str = ""
@@ -30,9 +32,9 @@ class Check:
 
     @property
     def found(self) -> tuple[str, ...]:
-        """The result in lines: what was found, why, and how to accept it."""
+        """The result in lines: what was found, why, what to do, and how to accept it."""
         accept = (f"if this is intended, accept it: {self.accept}",) if self.accept else ()
-        return (self.text, *(f"why: {reason}" for reason in self.why), *accept)
+        return (self.text, *(f"why: {reason}" for reason in self.why), *self.next_steps, *accept)
 
 
 VERDICTS = {
@@ -53,9 +55,14 @@ def word(facts: Facts) -> str:
 def checks(command: str, facts: Facts) -> tuple[Check, ...]:
     """Return the checks of a command from the dictionary of its report (onnxfuse/reporting/schema.json)."""
     if "error" in facts:
-        return (Check(command, "error", False, f"{facts['error']} {facts.get('hint', '')}".strip()),)
+        return (_error(command, "error", facts),)
     makers = {"optimize": _optimize, "verify": _verify, "bench": _bench, "profile": _profile, "ci": _ci}
     return tuple(makers[command](facts)) if command in makers else ()
+
+
+def _error(group: str, name: str, facts: Facts, file: str = "", line: int = 0) -> Check:
+    steps = tuple(filter(None, facts.get("hint", "").splitlines()))
+    return Check(group, name, False, facts["error"], next_steps=steps, file=file, line=line)
 
 
 def _optimize(facts: Facts) -> Iterator[Check]:
@@ -118,18 +125,23 @@ def _ci(facts: Facts) -> Iterator[Check]:
         location = {"file": facts["config"], "line": model["line"]}
         name = model["name"]
         if model.get("error"):
-            yield Check(name, "model", False, model["error"], **location)
+            yield _error(name, "model", model, **location)
             continue
+        steps = {key: (step,) for key, step in model["next_steps"].items()}
         for key in ("optimize", "verify", "bench"):
             for check in checks(key, model[key]) if model.get(key) else ():
-                yield Check(name, f"{key}: {check.name}", check.ok, check.text, check.seconds, **location)
-        for line in model["not_met"]:
-            yield Check(name, line.split(":")[0], False, line, why=tuple(model["why"].get(line, ())), **location)
-        for line in model["regressed"]:
-            text, reasons = f"{line} (against {facts['lock']})", tuple(model["why"].get(line, ()))
-            yield Check(name, line.split(":")[0], False, text, why=reasons, accept=facts["accept"], **location)
+                step = () if check.ok else steps.get(key, ())
+                yield Check(
+                    name, f"{key}: {check.name}", check.ok, check.text, check.seconds, next_steps=step, **location
+                )
+        against = [(line, line, "") for line in model["not_met"]]
+        against += [(line, f"{line} (against {facts['lock']})", facts["accept"]) for line in model["regressed"]]
+        for line, text, accept in against:
+            reasons = tuple(model["why"].get(line, ()))
+            step = steps.get("optimize", ()) if reasons else ()
+            yield Check(name, line.split(":")[0], False, text, why=reasons, next_steps=step, accept=accept, **location)
         if not model["not_met"] and not model["regressed"]:
-            yield Check(name, "contract", True, "everything required is there")
+            yield Check(name, "contract", True, "all requirements are met")
 
 
 def worst_case(facts: Facts, row: Facts) -> str:

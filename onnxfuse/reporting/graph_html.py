@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxfuse.support.plurals import agreeing, plural
 
-HINT = "drag to move, wheel to zoom, + unfolds; arrows go along edges, / searches"
+HINT = "Drag to move, scroll to zoom, + unfolds a fused op; arrow keys follow edges, / searches."
 
 
 def graph_html(index: int, graphs: Mapping[str, Any]) -> str:
@@ -27,8 +27,8 @@ def graph_html(index: int, graphs: Mapping[str, Any]) -> str:
         f"{_choice('colour', ('rules', 'bytes', 'time'), 'rules')}{sides}{unfold}"
         f'<button data-fit="{index}">fit</button></div><div class="legend"></div>'
         f'<div class="stage"><div class="panes">{panes}</div><aside class="details" data-details="{index}" '
-        f'aria-live="polite"><p class="hint">Click a node: what is known of it stands here, and its counterpart in '
-        f'the other graph is marked.</p><p class="hint">{escape(HINT)}</p></aside></div></div>'
+        f'aria-live="polite"><p class="hint">Click a node to see its details here, and to mark its counterpart in '
+        f'the other graph.</p><p class="hint">{escape(HINT)}</p></aside></div></div>'
     )
 
 

@@ -27,6 +27,8 @@ def markdown(command: str, facts: Mapping[str, Any]) -> str:
     broken = [(c.group, c.name, c.text, "; ".join(c.why)) for c in results if not c.ok]
     if broken:
         lines += ["### What failed", "", *_table(("where", "what", "found", "why"), broken), ""]
+    for step in dict.fromkeys(step for c in results for step in c.next_steps):
+        lines += [_cell(step[:1].upper() + step[1:]), ""]
     for command_line in dict.fromkeys(c.accept for c in results if c.accept):
         lines += [f"If this is intended, accept it: `{controls_written_out(command_line)}`", ""]
     for heading, columns, rows in _sections(command, facts):

@@ -111,7 +111,7 @@ def _verdict(command: str, facts: Facts) -> str:
         ("✗" if not c.ok else "✓", c.group, c.name, "\n".join(c.found))
         for c in (*broken, *(c for c in results if c.ok))
     ]
-    passed = f"{len(results) - len(broken)} of {plural(results, 'check')} held" if results else ""
+    passed = f"{len(results) - len(broken)} of {plural(results, 'check')} passed" if results else ""
     lines = facts.get("notes", ()) if command == "optimize" else notes("verify", facts) if command == "verify" else ()
     note_html = "".join(f"<p>note: {escape(note)}</p>" for note in lines)
     found = table(("", "where", "what", "found"), rows)

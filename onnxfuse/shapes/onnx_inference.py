@@ -67,7 +67,7 @@ def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
             raise _not_valid(f"{error}") from None
         except DecodeError:
             raise ModelError(
-                "the types of its values lie deeper in branches and loops than protobuf reads",
+                "the types of its values are nested deeper in branches and loops than protobuf can read",
                 "Export the model with branches that nest less.",
             ) from None
     return _in_a_child(light, strict)
@@ -227,8 +227,8 @@ def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
 
 def _endless(reason: str) -> ModelError:
     return ModelError(
-        f"its shapes do not come to an end: ONNX's inference {reason}",
-        "A size in the file is far beyond any tensor, doubles from node to node, or an Einsum's equation is none: "
+        f"its shapes cannot be inferred: ONNX's shape inference {reason}",
+        "A size in the file is far beyond any tensor, doubles from node to node, or an Einsum's equation is invalid: "
         "export it again.",
     )
 

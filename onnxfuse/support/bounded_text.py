@@ -34,7 +34,7 @@ def read_file(path: Path) -> bytes:
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError("is no regular file")
+        raise ValueError("is not a regular file")
     if status.st_size > MOST_BYTES:
         raise ValueError(f"is longer than {MOST_BYTES >> 30} GB")
     with path.open("rb") as file:
@@ -80,7 +80,7 @@ def _words(error: Exception) -> str:
     raw = error.args[0]
     text = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     context = re.search(r"Error context: (.*)", text)
-    expected = next(reversed(text.strip().splitlines()), "it is no ONNX text")
+    expected = next(reversed(text.strip().splitlines()), "it is not ONNX text")
     return f"{expected} Near: {context.group(1).strip()}" if context else expected
 
 

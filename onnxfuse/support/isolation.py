@@ -127,7 +127,7 @@ def in_new_process(
         return task(*arguments, progress=progress, **options)
     if not sys.executable:
         raise DeviceError(
-            "no process can be started: this program does not say where its Python is (sys.executable)",
+            "no process can be started: sys.executable does not name this program's Python",
             "isolate=False keeps the work in this process.",
         )
     ours, theirs = multiprocessing.Pipe()
@@ -136,7 +136,7 @@ def in_new_process(
             request = ForkingPickler.dumps((scratch, task, arguments, options))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"something of what is given cannot be sent to another process: {error}",
+                f"an argument cannot be sent to another process: {error}",
                 "Give files, arrays and plain values; isolate=False keeps the work in this process.",
             ) from error
         with theirs:
@@ -266,7 +266,7 @@ def _answer(task: Callable[[Progress], Any], parent: Connection) -> None:
 def _how(code: int, timeout: float | None) -> str:
     """Return how a child ended without a result; `timeout` is the timeout after which it was killed."""
     if timeout is not None:
-        return f"hangs: no word for {timeout:.0f} s"
+        return f"hangs: no sign of life for {timeout:.0f} s"
     if code >= 0:
         return f"ends the process with exit code {code}"
     if code == -signal.SIGKILL:

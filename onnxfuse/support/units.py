@@ -16,6 +16,11 @@ def flops_text(count: float) -> str:
     return _in_units(count, "FLOP")
 
 
+def digits(value: float) -> str:
+    """Format a number by four digits or more, never by a power of ten: 0.8626, 411.5, 43000."""
+    return f"{value:.4g}" if value < 9999.5 else f"{value:.0f}"
+
+
 def _in_units(value: float, unit: str) -> str:
     """Format three digits and a prefix: 616 MB, 4.02 kFLOP, 236 B."""
     for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

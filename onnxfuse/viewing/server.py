@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         secret, _, word = address.path.removeprefix("/").partition("/")
         if not secrets.compare_digest(secret.encode(), self.server.secret.encode()):
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", "nothing here: take the whole address that was printed\n")
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", "nothing here: use the complete address that was printed\n")
         elif not word:
             self._send(HTTPStatus.OK, "text/html", self.server.shown.page)
         elif word in self.server.shown.answers:

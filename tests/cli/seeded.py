@@ -142,7 +142,7 @@ SEEDED = (
     Seeded(
         "a gain between softmax and values of single heads",
         _attention("float16").replace("[context] y = MatMul (p,", "[gain] pg = Mul (p, p) [context] y = MatMul (pg,"),
-        (*_OF_ATTENTION, "gain"), "attention", "gain", "that is Softmax soft, before it",
+        (*_OF_ATTENTION, "gain"), "attention", "gain", "the node before it, Softmax soft, is one",
     ),
     Seeded(
         "a convolution that others read, too",
@@ -190,7 +190,7 @@ SEEDED = (
     Seeded(
         "a mask that is added in float32", _WIDE_MASK,
         ("scores", "scale", "wide", "masked", "narrow", "soft", "context"), "attention", "narrow",
-        "that is Add masked, before it",
+        "the node before it, Add masked, is one",
     ),
     Seeded(
         "a norm in training",

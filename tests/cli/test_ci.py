@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
@@ -39,7 +40,7 @@ def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Comma
     """Exit 0, the optimized model, and a word on the lock that is not there yet."""
     result = onnxfuse_command("ci")
     assert result.code == 0
-    assert result.out.startswith("ok: 1 of 1 model holds to onnxfuse.toml")
+    assert result.out.startswith("ok: 1 of 1 model meets onnxfuse.toml")
     assert "onnxfuse ci onnxfuse.toml --update writes it" in result.out
     onnx.checker.check_model(onnx.load(repository / "out.onnx"), full_check=True)
     assert not (repository / "onnxfuse.lock").exists()
@@ -67,7 +68,7 @@ def test_the_file_is_found_in_a_folder_above(
     (repository / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(repository / "a" / "b")
     result = onnxfuse_command("ci")
-    assert (result.code, result.out.splitlines()[0]) == (0, "ok: 1 of 1 model holds to ../../onnxfuse.toml")
+    assert (result.code, result.out.splitlines()[0]) == (0, "ok: 1 of 1 model meets ../../onnxfuse.toml")
     assert (repository / "out.onnx").is_file()
     (repository / "a" / "onnxfuse.toml").write_text("[[model]]\npath = 'none.onnx'\n")
     assert "../none.onnx: no such file" in onnxfuse_command("ci").out
@@ -78,7 +79,7 @@ def test_a_time_without_a_gpu_is_called_so(repository: Path, onnxfuse_command: C
     (repository / "onnxfuse.toml").write_text(CONFIG + "bench = { min_speedup = 0 }\n")
     told = " ".join(onnxfuse_command("ci").out.split())
     assert "small: note: timed without a GPU: no kernel runs on the CPU; this is the portable form" in told
-    assert "--no-bench leaves the timing out" in told
+    assert "--no-bench skips the timing" in told
 
 
 def test_the_lock_holds_rules_fusions_operators_and_tolerances(repository: Path, onnxfuse_command: Command) -> None:
@@ -138,19 +139,58 @@ def test_every_report_says_what_regressed_why_and_how_to_accept_it(
     result = onnxfuse_command("ci", "--junit", "r.xml", "--markdown", "r.md", "--report", "r.html")
     reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
     accept = "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
+    step = "see what would help: onnxfuse explain in.onnx --near"
     found = ElementTree.parse(repository / "r.xml").findall(".//failure")[0].text
-    assert found == f"fusions by linear: 1 -> 0 (against onnxfuse.lock)\nwhy: {reason}\n{accept}"
+    assert found == f"fusions by linear: 1 -> 0 (against onnxfuse.lock)\nwhy: {reason}\n{step}\n{accept}"
     annotation = next(line for line in result.err.splitlines() if "fusions by linear" in line)
-    assert annotation.endswith(f"%0Awhy: {reason}%0A{accept}")
+    assert annotation.endswith(f"%0Awhy: {reason}%0A{step}%0A{accept}")
     summary = (repository / "r.md").read_text()
     assert f"| {reason} |" in summary
+    assert "\nSee what would help: onnxfuse explain in.onnx --near\n" in summary
     assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
-    assert f"why: {escape(reason)}\n{accept}" in (repository / "r.html").read_text()
+    assert f"why: {escape(reason)}\n{step}\n{accept}" in (repository / "r.html").read_text()
     monkeypatch.delenv("GITHUB_ACTIONS")
     (repository / "onnxfuse.toml").write_text(CONFIG.replace("linear = 1, ", "").replace("nodes = 5", "nodes = 1"))
     onnxfuse_command("ci", "--junit", "r.xml", "--markdown", "refused.md")
     assert accept not in (repository / "r.xml").read_text()  # --update would refuse: a budget is exceeded
     assert "accept it" not in (repository / "refused.md").read_text()
+
+
+def test_the_command_after_a_mismatch_names_the_rule_at_fault(repository: Path, onnxfuse_command: Command) -> None:
+    """It repeats the options of the file, so that it makes the same model; its advice leaves the rule out."""
+    (repository / "own").mkdir()
+    (repository / "own" / "wrong.toml").write_text(
+        "summary = \"Wrong.\"\n[[rewrite]]\nfrom = '''(x) => (y) { y = Relu (x) }'''\n"
+        "to = '''(x) => (y) { y = Sigmoid (x) }'''\n"
+    )
+    plain = "".join(line for line in CONFIG.splitlines(keepends=True) if not line.startswith(("require", "budget")))
+    (repository / "onnxfuse.toml").write_text(f'{plain}rules = ["own"]\nskip = ["gemm"]\n')
+    assert onnxfuse_command("ci").code == 1
+    step = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["next_steps"]["verify"]
+    made, compared = step.partition(": ")[2].split(" && ")
+    assert made == "onnxfuse optimize in.onnx small.failed.onnx --rules own --skip gemm"
+    assert onnxfuse_command(*shlex.split(made)[1:]).code == 0
+    found = onnxfuse_command(*shlex.split(compared)[1:])
+    assert "bisect: rule wrong" in found.out
+    assert "leave it out: onnxfuse optimize --skip wrong" in found.out
+    assert onnxfuse_command("ci", "--sarif", "r.sarif").code == 1
+    assert step in (repository / "r.sarif").read_text()
+
+
+def test_a_model_that_is_fused_already_is_noted(repository: Path, onnxfuse_command: Command) -> None:
+    """A pattern may match what an earlier run wrote."""
+    onnxfuse_command("optimize", "in.onnx", "again.onnx")
+    (repository / "onnxfuse.toml").write_text('[[model]]\npath = "a*.onnx"\noutput = "out"\n')
+    assert "again: note: again.onnx already contains fused ops" in onnxfuse_command("ci").out
+
+
+def test_nodes_that_stay_float32_are_noted(repository: Path, onnxfuse_command: Command) -> None:
+    """A tolerance that no conversion meets leaves the model as it was, which is said."""
+    plain = "".join(line for line in CONFIG.splitlines(keepends=True) if not line.startswith(("require", "budget")))
+    (repository / "onnxfuse.toml").write_text(f'{plain}precision = "float16"\ntolerance = 1e-6\n')
+    result = onnxfuse_command("ci", "--markdown", "r.md")
+    assert "small: note: float16: no node was converted" in result.out
+    assert "small: float16: no node was converted" in (repository / "r.md").read_text()
 
 
 def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:
@@ -163,7 +203,7 @@ def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnx
     (repository / "out.onnx").unlink()
     result = onnxfuse_command("ci", "--locked")
     assert result.code == 4
-    assert "failed: 0 of 1 model holds" in result.out
+    assert "failed: 0 of 1 model meets" in result.out
     assert not (repository / "out.onnx").exists()
 
 
@@ -211,7 +251,7 @@ def test_a_lock_that_does_not_end_is_not_read(repository: Path, onnxfuse_command
     lock = repository / "onnxfuse.lock"
     lock.symlink_to("/dev/zero")
     result = onnxfuse_command("ci")
-    assert (result.code, "onnxfuse.lock: is not a lock file of onnxfuse (is no regular file)" in result.err) == (
+    assert (result.code, "onnxfuse.lock: is not a lock file of onnxfuse (is not a regular file)" in result.err) == (
         2,
         True,
     )
@@ -250,7 +290,7 @@ def test_what_is_required_and_not_there_is_exit_4(
     result = onnxfuse_command("ci", "--update")
     assert result.code == 4
     assert told in result.out
-    assert "onnxfuse.lock not written: it is for models that hold" in result.out
+    assert "onnxfuse.lock not written: every model has to pass first" in result.out
     assert not (repository / "out.onnx").exists()
     assert not (repository / "onnxfuse.lock").exists()
 
@@ -344,7 +384,7 @@ def test_a_wrong_config_is_exit_2(folder: Path, onnxfuse_command: Command, confi
     [
         (["elsewhere.toml"], "elsewhere.toml: no such file"),
         (["--update", "--locked"], "--update writes the whole lock file"),
-        (["--locked"], "onnxfuse.lock: no such file, and --locked asks for it"),
+        (["--locked"], "onnxfuse.lock: no such file, and --locked needs it"),
         (["--model", "big"], "has no model 'big'"),
     ],
 )
@@ -387,11 +427,11 @@ def test_a_pattern_holds_for_each_of_its_models(repository: Path, onnxfuse_comma
     assert sorted(json.loads((repository / "onnxfuse.lock").read_text())["models"]) == ["a", "large/b"]
     assert (repository / "models" / "fused" / "large" / "b.onnx").is_file()
     again = onnxfuse_command("ci", "--locked")
-    assert again.out.startswith("ok: 2 of 2 models hold")
+    assert again.out.startswith("ok: 2 of 2 models meet")
     assert "onnxfuse.toml:1: path is 'none/*.onnx', which matches no file" in told(
         repository, onnxfuse_command, table.replace("models/**", "none")
     )
-    assert "name goes with one model" in told(repository, onnxfuse_command, table + 'name = "x"\n')
+    assert "name is for one model" in told(repository, onnxfuse_command, table + 'name = "x"\n')
 
 
 def told(repository: Path, onnxfuse_command: Command, config: str) -> str:
@@ -408,7 +448,7 @@ def test_the_tables_may_stand_in_pyproject(repository: Path, onnxfuse_command: C
     project = '[project]\nname = "x"\n\n[[tool.onnxfuse.model]]\npath = "in.onnx"\nverify = false\n'
     (repository / "pyproject.toml").write_text(project)
     result = onnxfuse_command("ci", "--update")
-    assert result.out.startswith("ok: 1 of 1 model holds to pyproject.toml")
+    assert result.out.startswith("ok: 1 of 1 model meets pyproject.toml")
     assert (repository / "onnxfuse.lock").is_file()
     (repository / "pyproject.toml").write_text(project + 'shape = "x"\n')
     assert "pyproject.toml:7: 'shape' is not a key of [[model]]" in onnxfuse_command("ci").err
@@ -421,7 +461,7 @@ def test_code_scanning_and_a_badge_get_their_files(repository: Path, onnxfuse_co
     """SARIF has a result at the model's line for each failure, the badge the verdict; without failures both say so."""
     assert onnxfuse_command("ci", "--sarif", "a.sarif", "--badge", "a.svg").code == 0
     assert json.loads((repository / "a.sarif").read_text())["runs"][0]["results"] == []
-    assert ElementTree.parse(repository / "a.svg").getroot().get("aria-label") == "onnxfuse: 1 of 1 model holds"
+    assert ElementTree.parse(repository / "a.svg").getroot().get("aria-label") == "onnxfuse: 1 of 1 model passes"
     (repository / "onnxfuse.toml").write_text("\n\n" + CONFIG.replace("nodes = 5", "nodes = 1"))
     assert onnxfuse_command("ci", "--sarif", "b.sarif", "--badge", "b.svg").code == 4
     (run,) = json.loads((repository / "b.sarif").read_text())["runs"]
@@ -431,7 +471,7 @@ def test_code_scanning_and_a_badge_get_their_files(repository: Path, onnxfuse_co
     assert place == {"artifactLocation": {"uri": "onnxfuse.toml"}, "region": {"startLine": 3}}
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == [result["ruleId"]] == ["nodes"]
     label = ElementTree.parse(repository / "b.svg").getroot().get("aria-label")
-    assert label == "onnxfuse: 0 of 1 model holds"
+    assert label == "onnxfuse: 0 of 1 model passes"
     (repository / "onnxfuse.toml").write_text("[[model]\n")
     assert onnxfuse_command("ci", "--sarif", "c.sarif", "--badge", "c.svg").code == 2
     assert "onnxfuse: error" in (repository / "c.svg").read_text()

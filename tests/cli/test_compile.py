@@ -64,7 +64,7 @@ def test_what_is_assumed_is_said(onnxfuse_command: Command) -> None:
         (["out.onnx", "--shape", "N=8..1"], 2, "'N=8..1' is neither"),
         (["out.onnx", "--shape", "N=1,7"], 2, "kernels are compiled for a range"),
         (["out.onnx", "--arch", "h100"], 2, "--arch h100: is not of the form sm_90a"),
-        (["out.onnx", "--arch", "sm_30"], 2, "--arch sm_30: the compiler knows no such GPU"),
+        (["out.onnx", "--arch", "sm_30"], 2, "--arch sm_30: the compiler does not know this GPU"),
         (["in.onnx"], 3, "in.onnx: has no fused ops, and needs no kernels"),
         (["out.onnx", "-o", "nowhere/x"], 3, "the folder nowhere does not exist"),
         (["none.onnx"], 3, "none.onnx"),
@@ -158,9 +158,9 @@ def test_python_does_the_same(tmp_path: Path) -> None:
     assert made.target == tmp_path / "x.kernels"
     assert made.left == 0
     assert onnxfuse.compile(model, archs=["sm_90a"], shapes={"N": 4}, target="y").as_dict()["ranges"] == {"N": [4, 4]}
-    with pytest.raises(UsageError, match="no file beside which"):
+    with pytest.raises(UsageError, match="no path beside which"):
         onnxfuse.compile(model)
-    with pytest.raises(UsageError, match="is no range"):
+    with pytest.raises(UsageError, match="is not a range"):
         onnxfuse.compile(model, shapes={"N": (3, 2)}, target="y")
     with pytest.raises(ModelError, match="has no fused ops"):
         onnxfuse.compile("in.onnx")

@@ -52,7 +52,7 @@ CRASHES = [
     ),
     ("SIGSEGV", "plain", "Relu", f"the original model {SIGSEGV} on normal x=1x2 r=1x3, in Relu (act)"),
     ("gpu", "kernels", "LayerN", f"the fused model {GPU} on normal x=1x2 r=1x3, in {NORM}"),
-    ("hangs", "kernels", "LayerN", f"the fused model hangs: no word for 4 s on normal x=1x2 r=1x3, in {NORM}"),
+    ("hangs", "kernels", "LayerN", f"the fused model hangs: no sign of life for 4 s on normal x=1x2 r=1x3, in {NORM}"),
 ]
 
 
@@ -134,7 +134,7 @@ def test_bench_tells_in_the_table_what_is_left_out() -> None:
     assert done.returncode == 0, done.stderr
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert "original: 1 thread no answer" in lines
-    assert "no answer original: 1 thread: it hangs: no word for 3 s" in lines
+    assert "no answer original: 1 thread: it hangs: no sign of life for 3 s" in lines
     assert "to wait longer: --patience SECONDS" in lines
 
 

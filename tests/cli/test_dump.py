@@ -80,7 +80,7 @@ def test_dimensions_that_nobody_named_count_as_1_and_the_index_says_so(folder: P
         (["--dump", "full"], 3, "full: is not empty"),
         (["--dump", "in.onnx/d"], 3, "in.onnx/d: cannot be written"),
         (["--dump", "d", "--arch", "hopper"], 2, "--arch hopper is not of the form"),
-        (["--dump", "d", "--shape", "N=1,2"], 2, "--shape N=1,2: a dump has one size"),
+        (["--dump", "d", "--shape", "N=1,2"], 2, "--shape N=1,2: a dump takes one size"),
         (["--arch", "sm_90"], 2, "--arch goes with --dump or --compile"),
         (["--dump", "d", "--arch", "sm_80", "--arch", "sm_90"], 2, "kernels of one GPU, and --arch names 2"),
         (["--undo", "--dump", "d"], 2, "--undo cannot be combined with any of"),

@@ -100,7 +100,7 @@ def test_people_are_told_what_is_assumed(fused: Path, onnxfuse_command: Command)
     out = onnxfuse_command("export-library", "fused.onnx", "m", "--arch", "sm_90").out
     assert out.startswith("exported: ")
     assert "N: 1..32 (assumed: --shape)" in out
-    assert "Triton joins requests along N, to 32 rows; if rows depend on each other, export with --no-batch" in out
+    assert "Triton batches requests along N, to 32 rows; if rows depend on each other, export with --no-batch" in out
 
 
 def test_a_folder_of_other_things_is_left_as_it_is(fused: Path, onnxfuse_command: Command) -> None:
@@ -109,9 +109,9 @@ def test_a_folder_of_other_things_is_left_as_it_is(fused: Path, onnxfuse_command
     (fused / "m" / "mine.txt").write_text("mine")
     result = onnxfuse_command("export-library", "fused.onnx", "m")
     assert result.code == 2
-    assert "m: is not empty, and no exported model" in result.err
+    assert "m: is not empty, and does not hold an exported model" in result.err
     assert [p.name for p in (fused / "m").iterdir()] == ["mine.txt"]
-    assert "fused.onnx: is no folder" in onnxfuse_command("export-library", "fused.onnx", "fused.onnx").err
+    assert "fused.onnx: is not a folder" in onnxfuse_command("export-library", "fused.onnx", "fused.onnx").err
     assert "has no fused ops" in onnxfuse_command("export-library", "in.onnx", "new").err
     assert "no dimension of that name" in onnxfuse_command("export-library", "fused.onnx", "new", "--shape", "M=3").err
     assert not (fused / "new").exists()
@@ -150,7 +150,7 @@ def test_triton_has_scalars_strings_and_open_dimensions() -> None:
     [
         (
             "g (float8e4m3fn[N] x) => (float8e4m3fn[N] y) { y = Identity (x) }",
-            "a type that Triton has not: FLOAT8E4M3FN",
+            "a type that Triton does not have: FLOAT8E4M3FN",
         ),
         ("g (float x) => (float[] y) { y = Identity (x) }", ""),
     ],
@@ -177,7 +177,7 @@ def test_batching_that_there_is_not_is_refused(fused: Path, onnxfuse_command: Co
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = 4
     onnx.save(model, fused / "fixed.onnx")
-    with pytest.raises(UsageError, match="there is no dimension that all inputs and outputs begin with"):
+    with pytest.raises(UsageError, match="the inputs and outputs do not all begin with the same dimension"):
         onnxfuse.export_library(fused / "fixed.onnx", fused / "m", archs=["sm_90"], batch=True)
     assert not (fused / "m").exists()
 
@@ -186,4 +186,4 @@ def test_a_model_that_is_not_to_be_rounded_tells_triton_so(fused: Path) -> None:
     strict = onnxfuse.optimize(fused / "in.onnx", strict_fp32=True)
     onnxfuse.export_library(strict, fused / "m", archs=["sm_90"])
     assert 'name: "cuda" parameters { key: "use_tf32" value: "0" }' in (fused / "m" / "config.pbtxt").read_text()
-    assert "`use_tf32` is to be 0" in (fused / "m" / "README.md").read_text()
+    assert "`use_tf32` must be 0" in (fused / "m" / "README.md").read_text()

@@ -34,7 +34,7 @@ def test_a_fault_of_ours_has_a_code_of_its_own(onnxfuse_command: Command, monkey
     monkeypatch.setattr(pipeline, "run", _fail)
     done = onnxfuse_command("optimize", "in.onnx", "out.onnx")
     assert (done.code, done.out) == (70, "")
-    assert "error: onnxfuse failed, and should not: KeyError" in done.err
+    assert "error: internal error of onnxfuse: KeyError" in done.err
     assert "(optimize_pipeline.py:" in done.err
     assert "--traceback" in done.err
     assert "\x1b" not in done.err

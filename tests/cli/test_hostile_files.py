@@ -172,7 +172,7 @@ def test_branches_nest_as_deep_as_protobuf_reads(
     assert taken.code == 0, taken.err
     (folder / "m.onnx").write_bytes(nested(depth + 1, called).SerializeToString())
     done = onnxfuse_command(*COMMANDS[command])
-    assert (done.code, "its branches and loops lie 32 deep" in done.err) == (3, True), done.err
+    assert (done.code, "its branches and loops nest 32 deep" in done.err) == (3, True), done.err
 
 
 # ---- inputs
@@ -236,8 +236,8 @@ def test_a_stream_that_lacks_its_weights_is_told_in_the_callers_words(
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
     onnx.save(model, folder / "apart.onnx", save_as_external_data=True, location="apart.data", size_threshold=0)
     for data, told in (
-        ((folder / "apart.onnx").read_bytes(), "-: the model's weights are in apart.data, and"),
-        (b"some text", "-: is not an ONNX model, but a text"),
+        ((folder / "apart.onnx").read_bytes(), "-: the model's weights are in apart.data, which"),
+        (b"some text", "-: is not an ONNX model, but text"),
     ):
         monkeypatch.setattr(sys, "stdin", _Standard(data))
         done = onnxfuse_command(*STREAMED[command]())

@@ -23,7 +23,7 @@ def test_a_first_configuration_holds(folder: Path, onnxfuse_command: Command) ->
     assert result.out.startswith(
         "onnxfuse.toml written: 2 models\n  in.onnx\n  sub dir/b.onnx\nleft out: broken.onnx: "
     )
-    assert "left out: fused.onnx: has fused ops already" in result.out
+    assert "left out: fused.onnx: already contains fused ops" in result.out
     assert "# shapes = { N = [1, 8] }  # the sizes that you serve" in (folder / "onnxfuse.toml").read_text()
     assert [str(m.output) for m in read(Path("onnxfuse.toml")).models] == ["in.fused.onnx", "sub dir/b.fused.onnx"]
     assert onnxfuse_command("ci", "--update").code == 0

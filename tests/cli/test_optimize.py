@@ -262,11 +262,14 @@ def test_in_place_is_each_over_itself(several: Path, onnxfuse_command: Command) 
     ("arguments", "told"),
     [
         (["zoo/a.onnx", "zoo/b.onnx", "in.onnx"], "3 models, but no output"),
-        (["zoo/a.onnx", "zoo/deep/a.onnx", "-o", "out"], "zoo/deep/a.onnx and zoo/a.onnx would both be out/a.onnx"),
+        (
+            ["zoo/a.onnx", "zoo/deep/a.onnx", "-o", "out"],
+            "zoo/deep/a.onnx and zoo/a.onnx would both be written to out/a.onnx",
+        ),
         (["zoo", "-o", "zoo"], "zoo/a.onnx: is IN.onnx itself"),
         (["in.onnx", "--in-place", "-o", "out"], "so it cannot be combined with -o"),
-        (["zoo", "-o", "out", "--dump", "d"], "--dump is of one model, and there are 3"),
-        (["zoo", "in.onnx", "-o", "-"], "- has no name in a folder"),
+        (["zoo", "-o", "out", "--dump", "d"], "--dump is for one model, and there are 3"),
+        (["zoo", "in.onnx", "-o", "-"], "standard input has no name for a file in a folder"),
         (["in.onnx", "-", "--compile"], "--compile writes a file beside OUT.onnx, and - has none"),
     ],
 )
@@ -340,9 +343,9 @@ def test_a_dimension_is_frozen(folder: Path, onnxfuse_command: Command) -> None:
     assert facts["shapes"] == {"N": [8]}
     for shape, told in (
         ("M=8", "no dynamic dimension and no input of that name"),
-        ("N=1,8", "a model is made for one size of it"),
+        ("N=1,8", "a model is specialized to one size"),
         ("x=8x2x1", "the input has 2 dimensions"),
-        ("x=8x3", "x[1] is 2, and not 3"),
+        ("x=8x3", "x[1] is 2, not 3"),
     ):
         refused = onnxfuse_command("optimize", "in.onnx", "no.onnx", "--shape", shape)
         assert (refused.code, told in refused.err) == (2, True), refused.err
@@ -412,7 +415,7 @@ def _bad_files(folder: Path) -> dict[str, str]:
         "unknown.onnx": "Rleu",
         "shapes.onnx": "not valid",
         "dangling.onnx": "nothing",
-        "lonely.onnx": "w.bin, which is not there",
+        "lonely.onnx": "w.bin, which does not exist",
         "folder.onnx": "is a directory",
     }
 

@@ -74,7 +74,7 @@ def test_a_model_keeps_what_was_asked_for(folder: Path, onnxfuse_command: Comman
     [
         (("--also", "gemm"), "'gemm' applies without --also, which is for optional rules"),
         (("--also", "prodct"), "'prodct' is not a rule. Did you mean product?"),
-        (("--require", "product"), "the rule 'product' is optional, and was not asked for"),
+        (("--require", "product"), "the rule 'product' is optional and was not requested"),
         (("--undo", "--also", "product"), "--undo cannot be combined with any of"),
     ],
 )
@@ -96,7 +96,7 @@ def test_a_configuration_asks_for_it(folder: Path, onnxfuse_command: Command) ->
     config.write_text('[[model]]\npath = "in.onnx"\nrequire = { product = 1 }\n')
     result = onnxfuse_command("ci")
     assert result.code == 2
-    assert "onnxfuse.toml:1: require: the rule 'product' is optional, and was not asked for" in result.err
+    assert "onnxfuse.toml:1: require: the rule 'product' is optional and was not requested" in result.err
 
 
 @pytest.mark.usefixtures("folder")

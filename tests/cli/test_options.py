@@ -180,7 +180,7 @@ def test_an_error_names_an_option_as_its_caller_knows_it(folder: Path, onnxfuse_
 def test_sizes_in_a_hint_are_a_dict_in_python() -> None:
     """Or a list of dicts where the keyword takes several; a range, a placeholder and a command stay as they are."""
     told = {
-        "Say which: --shape N=8 --shape M=9.": "Say which: `{}`.",
+        "Choose them: --shape N=8 --shape M=9.": "Choose them: `{}`.",
         "--shape N=1,2 is two": "`{name}` N=1,2 is two",
         "onnxfuse optimize --shape N=8": "onnxfuse optimize --shape N=8",
     }

@@ -64,7 +64,7 @@ def test_a_rule_that_takes_the_place_of_one_of_ours_is_told(folder: Path, onnxfu
     (folder / "mine" / "gemm.toml").write_text(OWN)
     for command in (("optimize", "in.onnx", "out.onnx"), ("explain", "in.onnx")):
         told = onnxfuse_command(*command, "--rules", "mine").out
-        assert "note: mine/gemm.toml takes the place of the rule gemm that comes with onnxfuse" in told
+        assert "note: mine/gemm.toml overrides the shipped rule gemm" in told
         assert "takes the place" not in onnxfuse_command(*command).out
         assert "takes the place" not in onnxfuse_command(*command, "--rules", rule_file.shipped_folder() / "gemm").out
 

@@ -51,7 +51,7 @@ def test_counting_needs_no_run(onnxfuse_command: Command) -> None:
     assert done.code == 0
     assert "product (MatMul)" in done.out
     assert "us" not in done.out.split()
-    assert "assumed N=1: say otherwise with --shape N=8" in done.out
+    assert "assumed N=1: choose other sizes with --shape N=8" in done.out
     assert "5 more rows: --top 6" in onnxfuse_command("profile", "in.onnx", "--no-time", "--alone", "--nodes",
                                                       "--top", "1").out  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_json_and_trace_hold_every_fact(folder: Path, onnxfuse_command: Command)
         (["--provider", "tpu"], "'tpu' is not one of"),
         (["--no-time", "--trace", "t.json"], "--no-time runs nothing"),
         (["--no-time", "--cuda-graph"], "--no-time runs nothing"),
-        (["in.onnx", "--alone"], "--alone looks at one model"),
+        (["in.onnx", "--alone"], "--alone profiles one model"),
         (["--provider", "cpu", "--cuda-graph"], "the models run on the CPU"),
     ],
 )
@@ -142,4 +142,4 @@ def test_a_profile_that_a_full_disk_cuts_is_told(
 
     monkeypatch.setattr(onnxruntime.InferenceSession, "end_profiling", cut)
     done = onnxfuse_command(command, "in.onnx", "--provider", "cpu")
-    assert (done.code, "profile is cut" in done.err, "TMPDIR" in done.err) == (5, True, True), done.err
+    assert (done.code, "profile is truncated" in done.err, "TMPDIR" in done.err) == (5, True, True), done.err

@@ -148,7 +148,7 @@ def test_a_rule_of_the_users_that_makes_an_invalid_model_is_named(
     (folder / "mine" / "halves.toml").write_text(HALVES)
     done = onnxfuse_command(*call, "--rules", "mine")
     assert (done.code, done.out, (folder / "out.onnx").exists()) == (2, "", False)
-    assert "mine/halves.toml: the rule 'halves' makes something else of 'a'" in done.err
+    assert "mine/halves.toml: the rule 'halves' changes the type of 'a'" in done.err
 
 
 def test_a_strict_file_is_strict_for_every_command(folder: Path, onnxfuse_command: Command) -> None:

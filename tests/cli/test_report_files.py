@@ -291,7 +291,7 @@ def test_an_output_of_ci_takes_no_other_files_place(folder: Path, onnxfuse_comma
         (folder / "onnxfuse.toml").write_text(text)
         done = onnxfuse_command("ci")
         assert done.code == 2
-        assert "which is another file's place" in done.err
+        assert "which is already the path of another file" in done.err
         assert (folder / "in.onnx").read_bytes() == before
         assert (folder / "onnxfuse.toml").read_text() == text
 

@@ -44,11 +44,11 @@ RIGHT = example('after = ["HardSwish"]')
 WRONG = {
     "numbers": (
         rule("y = HardSigmoid (x)", example('after = ["HardSigmoid"]')),
-        ["other numbers in float32, as plain nodes: not the same", "y = Div (m, six)", "y = HardSigmoid (x)"],
+        ["wrong values in float32, as plain nodes: not the same", "y = Div (m, six)", "y = HardSigmoid (x)"],
     ),
     "after": (
         rule("y = HardSwish (x)", example('after = ["Relu"]')),
-        ["something else than `after`", "- Relu", "+ HardSwish"],
+        ["the result is not what `after` says", "- Relu", "+ HardSwish"],
     ),
     "why not": (
         rule("y = HardSwish (x)", example('after = ["HardSwish"]', 5)),
@@ -56,7 +56,7 @@ WRONG = {
     ),
     "nowhere": (
         rule("y = HardSwish (x)", example('after = ["HardSwish"]', model=MODEL.replace("Div (m", "Sub (m"))),
-        ["+ Sub", "why: no attempt got anywhere"],
+        ["+ Sub", "why: no rule matched any node"],
     ),
     "applies": (
         rule("y = HardSwish (x)", RIGHT, example('refusal = "graph output"')),
@@ -64,7 +64,7 @@ WRONG = {
     ),
     "another reason": (
         rule("y = HardSwish (x)", RIGHT, example('refusal = "graph output"', 5)),
-        ["it stays as it is for another reason", "- graph output", "+ c: has the constant 5, the rule wants 6"],
+        ["it is refused for another reason", "- graph output", "+ c: has the constant 5, the rule wants 6"],
     ),
     "no model": (
         rule("y = HardSwish (x)", example('after = ["Relu"]', model="g (float[4] x) => (float[4] y { y = Relu (x) }")),
@@ -76,7 +76,7 @@ WRONG = {
     ),
     "another shape": (
         rule("y = ReduceMax (x)", example('after = ["ReduceMax"]')),
-        ["the rule 'mine' makes something else of 'y' (Div y): float[N,4] would become float[1,1]"],
+        ["the rule 'mine' changes the type of 'y' (Div y): float[N,4] would become float[1,1]"],
     ),
     "no example": (rule(), ["has no [[example]] that applies"]),
 }  # fmt: skip

@@ -85,7 +85,7 @@ def test_what_is_cut_off_is_named(onnxfuse_command: Command) -> None:
     onnx.save(gate(7), "gate.onnx")
     begun = onnxfuse_command("rules", "g", "--new", "--from", "gate.onnx", "--at", "g6/out", "--rules", "mine")
     assert begun.code == 0, begun.err
-    assert "cut at 64 nodes; left out: Sqrt g0/root, Div g0/scale and their producers" in begun.out
+    assert "stopped at 64 nodes; left out: Sqrt g0/root, Div g0/scale and their producers" in begun.out
     assert "to extract the whole block, name it: several --at" in begun.out
 
 
@@ -126,7 +126,7 @@ def test_what_no_kernel_takes_is_a_rewrite_that_says_what_is_left(source: Path, 
     assert begun.code == 0, begun.err
     assert "a rewrite: write the replacement into `to`" in begun.out
     text = (source / "mine" / "mine.toml").read_text()
-    assert "`to` is yours to write" in text
+    assert "Write `to` yourself" in text
     assert "is a weight of the model, too large to be written here" in text
     assert len(text) < 1500
     assert onnxfuse_command("rules", "--test", "--rules", "mine").code == 1
@@ -150,11 +150,11 @@ def test_attributes_of_old_operators_are_inputs_of_the_pattern(source: Path, onn
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["bad-name", "--new", "--from", "in.onnx", "--at", "last"], "'bad-name' is no name for a rule"),
+        (["bad-name", "--new", "--from", "in.onnx", "--at", "last"], "'bad-name' is not a valid name for a rule"),
         (["mine", "--new", "--from", "in.onnx", "--at", "lst"], "Did you mean last?"),
-        (["gemm", "--new", "--from", "in.onnx", "--at", "last"], "'gemm' is a rule that comes with onnxfuse"),
-        (["mine", "--new", "--at", "last"], "--new goes with a name, --from and --at"),
-        (["mine", "--from", "in.onnx"], "--new goes with a name, --from and --at"),
+        (["gemm", "--new", "--from", "in.onnx", "--at", "last"], "'gemm' is a shipped rule"),
+        (["mine", "--new", "--at", "last"], "--new takes NAME, --from, --at"),
+        (["mine", "--from", "in.onnx"], "--new takes NAME, --from, --at"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )

@@ -68,7 +68,7 @@ def test_optimizing_twice_keeps_the_first_ledger() -> None:
 def test_sizes_and_precision_that_stay_are_told() -> None:
     """What the options took away is no rule's."""
     low = onnxfuse.optimize(network(), shapes={"N": 2}, precision="float16")
-    with pytest.warns(UserWarning, match="made for x=2x3x8x8 alone; weights and nodes are in float16"):
+    with pytest.warns(UserWarning, match="made for x=2x3x8x8 only; weights and nodes are in float16"):
         onnxfuse.unfuse(low)
 
 
@@ -83,7 +83,7 @@ def test_a_whole_undo_is_silent_and_one_without_a_ledger_says_so(tmp_path: Path,
     ledger.remove(made)
     onnx.save(made, tmp_path / "old.onnx")
     done = onnxfuse_command("optimize", "--undo", str(tmp_path / "old.onnx"), str(tmp_path / "plain.onnx"))
-    assert "the file has lost its record of it" in " ".join(done.out.split())
+    assert "the file has lost its record of them" in " ".join(done.out.split())
     onnx.save(plain, tmp_path / "never.onnx")
     done = onnxfuse_command("optimize", "--undo", str(tmp_path / "never.onnx"), str(tmp_path / "plain.onnx"))
     assert "nothing to undo: the file has no fused op" in done.out

@@ -212,7 +212,7 @@ def test_a_file_that_does_not_open_takes_no_place(folder: Path, onnxfuse_command
         del before[folder / "out.onnx"]
     done = onnxfuse_command("optimize", *FORMS[form])
     assert done.code == 3
-    assert "ONNX Runtime does not open what was written: " in done.out + done.err
+    assert "ONNX Runtime cannot open the file that was written: " in done.out + done.err
     assert "Cannot parse data from external tensors" in done.out + done.err
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
@@ -224,7 +224,7 @@ def test_ci_says_of_an_output_that_it_does_not_open(folder: Path, onnxfuse_comma
     (folder / "onnxfuse.toml").write_text('[[model]]\npath = "m.onnx"\noutput = "out.onnx"\nverify = false\n')
     done = onnxfuse_command("ci", "onnxfuse.toml")
     assert done.code == 3
-    assert "ONNX Runtime does not open what was written" in done.out
+    assert "ONNX Runtime cannot open the file that was written" in done.out
     assert not (folder / "out.onnx").exists()
 
 
@@ -268,11 +268,11 @@ main()
 """
         done = subprocess.run([sys.executable, "-c", code, "optimize", "m.onnx", "-"], capture_output=True, check=False)
         assert (done.returncode, done.stdout) == (3, b"")
-        assert b"ONNX Runtime does not open what was written" in done.stderr
+        assert b"ONNX Runtime cannot open the file that was written" in done.stderr
         return
     result = onnxfuse_command("optimize", "m.onnx", "new.onnx")
     assert result.code == 3
-    assert "ONNX Runtime does not open what was written" in result.err
+    assert "ONNX Runtime cannot open the file that was written" in result.err
     assert not target.is_file()
     if to == "pipe":
         target.open("wb").close()  # lets the reader go

@@ -94,7 +94,7 @@ def test_a_setting_that_onnx_runtime_refuses_is_told(files: tuple[Path, Path, di
     found = race([*good, bad], feeds, CPU)
     assert [r.setting for r in found.block.refused] == ["bad"]
     assert len(found.block.rows) == len(good)
-    with pytest.raises(DeviceError, match="the original model runs at none of the settings"):
+    with pytest.raises(DeviceError, match="the original model runs with none of the settings"):
         race([bad, *(c for c in good if c.name == "fused")], feeds, CPU)
 
 

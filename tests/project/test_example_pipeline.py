@@ -93,7 +93,7 @@ def test_locked_reaches_the_command(repository: Path) -> None:
     export(repository)
     done, _ = act(repository, config="examples/onnxfuse.toml", locked="true")
     assert done.returncode == 2
-    assert "--locked asks for it" in done.stderr
+    assert "--locked needs it" in done.stderr
 
 
 @pytest.mark.parametrize("install", ["", "onnxfuse==0.1.0"])

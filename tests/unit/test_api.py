@@ -204,7 +204,7 @@ def test_a_contract_is_held_from_python(block: Path) -> None:
     held = onnxfuse.ci(config)
     assert [(o.entry.name, o.exit_code) for o in held.outcomes] == [("in", 0), ("none", 3)]
     assert (held.exit_code, held.lock_state) == (3, "absent")
-    assert str(held).splitlines()[0] == f"failed: 1 of 2 models holds to {config}"
+    assert str(held).splitlines()[0] == f"failed: 1 of 2 models meets {config}"
     assert "<td>none</td>" in held._repr_html_()
     assert held.outcomes[0].optimized is not None
     assert held.outcomes[0].optimized["rules"] == {"layer_norm": 1}

@@ -46,6 +46,10 @@ def _options(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return words of a help text as Markdown: what is typed as code, nothing else with a meaning."""
-    text = re.sub(r"([\\*_`\[\]|])", r"\\\1", text).replace("<", "&lt;")
+    """Return words of a help text as Markdown: options and what is in backticks as code, the rest escaped."""
+    return "".join(f"`{part}`" if n % 2 else _escaped(part) for n, part in enumerate(text.split("`")))
+
+
+def _escaped(text: str) -> str:
+    text = re.sub(r"([\\*_\[\]|])", r"\\\1", text).replace("<", "&lt;")
     return re.sub(r"(?<![\w-])(--?[a-z][\w-]*)", lambda m: f"`{m[1]}`", text)

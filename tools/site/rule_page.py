@@ -90,7 +90,7 @@ def _tried(one: Rule, example: Example) -> Tried:
 def _facts(one: Rule) -> str:
     match library.kind(one).partition(", "):
         case "rewrite", _, _:
-            kind = "A rewrite: nodes become other nodes; what depends on weights alone is computed once, in float64."
+            kind = "A rewrite: nodes become other nodes; what depends on weights only is computed once, in float64."
         case "layout", _, _:
             kind = "A layout: regions of a model run channels last inside."
         case _, _, "library":

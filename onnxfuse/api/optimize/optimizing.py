@@ -238,11 +238,11 @@ def _write_ledger(result: Optimized, record: Ledger | None) -> None:
     """Record in the model its source and the rewrites applied, in addition to earlier records."""
     if record is None:
         return
-    requests = [f"made for {_sizes(result.model)} alone"] if result.options.shapes else []
+    requests = [f"made for {_sizes(result.model)} only"] if result.options.shapes else []
     if result.options.precision is not None and result.lowered is not None:
         requests.append(f"weights and nodes are in {result.lowered.precision}")
     if result.options.freeze_initializers:
-        requests.append("weights that were inputs, too, are constants")
+        requests.append("weights that were also inputs are now constants")
     new = Counter(a.rule for a in result.report.applied if not a.op)
     ledger.write(
         result.model,
@@ -309,7 +309,7 @@ def written(make: Callable[[], Optimized], target: Path | BinaryIO, progress: St
     """Write the result of `make`; it replaces `target` if the block succeeds, after everything else written there.
 
     Otherwise, and if a requirement is missed, nothing of it remains. A stream is also written at that point. Raises
-    ModelError if ONNX Runtime does not open what was written although it should.
+    ModelError if ONNX Runtime cannot open the file that was written although it should.
     """
     if isinstance(target, Path):
         writable(target)

@@ -101,7 +101,7 @@ def _verdict(facts: Mapping[str, Any]) -> Blocks:
         )
     if "shapes" in facts:
         sizes = ", ".join(f"{name}={'x'.join(map(str, of))}" for name, of in facts["shapes"].items())
-        yield Line(f"made for {escape(sizes)} alone")
+        yield Line(f"made for {escape(sizes)} only")
     for note in facts["notes"]:
         yield Line(f"[yellow]note:[/] {escape(note)}")
 
@@ -188,7 +188,7 @@ def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) 
         )
     table.columns[-1].min_width = PROSE
     yield Rows(table, ("because",), names=True)
-    estimated = "" if left["note"] else f"share: of the time of a run, estimated{at} from bytes and launches"
+    estimated = "" if left["note"] else f"share: estimated part of the run time{at}, from bytes and launches"
     yield Line(estimated, "dim", hint=f"{'; ' * bool(estimated)}one node in detail: {explain_command}")
 
 

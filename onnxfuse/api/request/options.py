@@ -163,8 +163,8 @@ def check_applies(name: str, chosen: Sequence[Rule], rules: Sequence[Rule]) -> N
     optional = [r for r in rules if r.optional and r.name == name]
     if optional:
         raise UsageError(
-            f"the rule '{name}' is optional, and was not asked for",
-            f'Ask for it: --also {name}, or also = ["{name}"] in onnxfuse.toml.',
+            f"the rule '{name}' is optional and was not requested",
+            f'Request it: --also {name}, or also = ["{name}"] in onnxfuse.toml.',
         )
     find_rule(rules, name)
     raise UsageError(f"the rule '{name}' is required, but excluded by only or skip")

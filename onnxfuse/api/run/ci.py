@@ -13,10 +13,12 @@ from rich.markup import escape
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
+from onnxfuse.api.run.ci_next_steps import next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
 from onnxfuse.contract.lock import (
+    NODES,
     Change,
     Lock,
     ModelLock,
@@ -29,6 +31,7 @@ from onnxfuse.contract.lock import (
 )
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import as_model_error, check_no_links, together
+from onnxfuse.model.fused import fused_ops
 from onnxfuse.options.functions import CiChecks
 from onnxfuse.options.groups import PROVIDERS
 from onnxfuse.options.schema import filled
@@ -84,6 +87,13 @@ class Outcome:
             return MISMATCH
         return EXPECTATION_NOT_MET if self.not_met or self.regressed or (self.strict and self.changes) else 0
 
+    @property
+    def next_steps(self) -> dict[str, str]:
+        """What to do about a failure, by the step that failed."""
+        fewer = any(c.what.startswith(("fusions by ", NODES)) for c in self.regressed)
+        fewer |= any(line in self.why or line.startswith("nodes<=") for line in self.not_met)
+        return next_steps(self.entry, self.verified, self.benched, fewer=fewer)
+
     def row(self) -> tuple[str, ...]:
         """Return the results in one row: name, nodes, fusions, verdict of verify, speed-up, verdict."""
         if self.optimized is None:
@@ -123,6 +133,8 @@ class Outcome:
             yield Line(f"[bold red]{name}: {title}:[/] {escape(line)}{against}", fold=True)
             for reason in self.why.get(line, ()):
                 yield Line(f"  why: {escape(reason)}", fold=True)
+        for line in self.next_steps.values():
+            yield advice(f"{name}: {escape(line)}", fold=True)
         for line in self.notes:
             yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
         if self.entry.output is not None and self.optimized is not None and self.optimized["target"] is not None:
@@ -146,6 +158,7 @@ class Outcome:
             "regressed": [str(c) for c in self.regressed],
             "changed": [str(c) for c in self.changes if not c.regressed],
             "why": self.why,
+            "next_steps": self.next_steps,
             "notes": self.notes,
         }
 
@@ -180,10 +193,10 @@ class CiResult(Screen):
         """Return a table of the models, what each misses, and the differences from the lock."""
         config, lock = escape(str(self.config)), escape(str(self.lock))
         good = sum(not o.exit_code for o in self.outcomes)
-        holding = agreeing(good, "holds", "hold", of=self.outcomes)
+        meeting = agreeing(good, "meets", "meet", of=self.outcomes)
         verdict = "failed" if self.exit_code else "ok"
         yield Line(
-            f"[bold {COLORS[verdict]}]{verdict}[/]: {good} of {plural(self.outcomes, 'model')} {holding} to {config}",
+            f"[bold {COLORS[verdict]}]{verdict}[/]: {good} of {plural(self.outcomes, 'model')} {meeting} {config}",
             fold=True,
         )
         printed = plain_table("model", "nodes", "fusions", "verify", "speed-up", "verdict")
@@ -206,7 +219,7 @@ class CiResult(Screen):
         if self.lock_state == "absent" and not self.exit_code:
             yield Line(f"no {lock} yet", "dim", hint=f": onnxfuse ci {config} --update writes it")
         if self.update and self.lock_state != "written":
-            yield Line(f"{lock} not written: it is for models that hold", style="bold red", fold=True)
+            yield Line(f"{lock} not written: every model has to pass first", style="bold red", fold=True)
         if self.lock_state == "written":
             yield Line(f"{lock} written", fold=True)
 
@@ -240,7 +253,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
     checks = filled(CiChecks, given)
     update, locked, names, bench = checks["update"], checks["locked"], checks["names"], checks["bench"]
     if update and (locked or names):
-        raise UsageError("--update writes the whole lock file: it goes with neither --locked nor --model")
+        raise UsageError("--update writes the whole lock file: it cannot be combined with --locked or --model")
     selected = read_config(config, names)
     config = selected.path
     lock_file = contract_file.lock_of(config)
@@ -248,7 +261,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
         check_no_links(lock_file, lock_file.parent)
     old_lock = None if update else read_lock(lock_file)
     if locked and old_lock is None:
-        raise UsageError(f"{lock_file}: no such file, and --locked asks for it", "Write it: onnxfuse ci --update")
+        raise UsageError(f"{lock_file}: no such file, and --locked needs it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending, together():
         rules = {e.name: _options(e).chosen() for e in selected.models}
         _check_rules(selected, rules)
@@ -321,9 +334,12 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     entry = outcome.entry
     progress(f"{entry.name}: optimize")
     original = io.load(entry.path)
+    if fused_ops(original):
+        outcome.notes.append(f"{entry.path} already contains fused ops: list the original model instead")
     optimized = optimize(entry.path, _options(entry))
     outcome.optimized = optimized.as_dict(entry.path, entry.output or entry.path)
     outcome.optimized["near"] = near_misses.facts(near_misses.ranked(optimized.report), optimized.report)
+    outcome.notes += optimized.notes
     outcome.models = {"before": original, "after": optimized.model}
     _require(outcome, optimized)
     if entry.verify:
@@ -388,7 +404,7 @@ def _bench(outcome: Outcome, required: float) -> None:
     slow = report.missed(required)
     not_met = [f"min_speedup {required:g}: {b.measured}" for b in slow]
     if report.portable:
-        outcome.notes.append(f"timed without a GPU: {report.portable}; --no-bench leaves the timing out")
+        outcome.notes.append(f"timed without a GPU: {report.portable}; --no-bench skips the timing")
     outcome.benched = {"ok": not slow, **report.as_dict(), "min_speedup": required, "not_met": not_met}
     outcome.not_met += not_met
 

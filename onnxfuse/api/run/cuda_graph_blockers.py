@@ -36,8 +36,9 @@ def explain_graph(
     unusable = isolated(lambda _: cuda_unusable())
     if unusable is not None:
         raise DeviceError(
-            f"what blocks a CUDA graph is asked of ONNX Runtime's CUDA provider, which cannot be used here: {unusable}",
-            "Ask on a machine with a GPU and pip install 'onnxfuse[cuda]'; onnxfuse doctor says what is missing.",
+            f"finding what blocks a CUDA graph takes ONNX Runtime's CUDA provider, which cannot be used here: "
+            f"{unusable}",
+            "Use a machine with a GPU, and pip install 'onnxfuse[cuda]' there; onnxfuse doctor says what is missing.",
         )
     optimized = optimizing.optimize(model, chosen, lambda step: progress(step, 0, 0)).model
     progress("place on CUDA", 0, 0)
@@ -45,7 +46,7 @@ def explain_graph(
         outcome = isolated(lambda _: capture(optimized, chosen.rules))
     except ORT_ERRORS as error:
         raise ModelError(
-            f"ONNX Runtime does not open the optimized model on CUDA: {reason(error)}",
+            f"ONNX Runtime cannot open the optimized model on CUDA: {reason(error)}",
             "Check that the original runs there: onnxfuse verify.",
         ) from error
     if isinstance(outcome, Crash):

@@ -18,8 +18,8 @@ SKIPPED = ("node_modules", "site-packages", "__pycache__")
 FUSED = ".fused.onnx"
 """Ends the names of the outputs."""
 HEAD = """\
-# What the optimized models have to hold to: onnxfuse ci checks it, onnxfuse ci --help explains every key.
-# After a change that is meant: onnxfuse ci --update, and commit onnxfuse.lock.
+# Requirements for the optimized models: onnxfuse ci checks them, onnxfuse ci --help explains every key.
+# After an intended change: onnxfuse ci --update, and commit onnxfuse.lock.
 """
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 """A key of TOML that needs no quotes."""
@@ -51,7 +51,7 @@ def first_config(folder: Path) -> FirstConfig:
             left_out[str(relative)] = f"{error}"
             continue
         if fused_ops(model):
-            left_out[str(relative)] = "has fused ops already"
+            left_out[str(relative)] = "already contains fused ops"
             continue
         names = dict.fromkeys(
             dim.dim_param for v in required_inputs(model.graph) for dim in v.type.tensor_type.shape.dim if dim.dim_param
@@ -59,7 +59,8 @@ def first_config(folder: Path) -> FirstConfig:
         tables[relative] = _table(relative, list(names))
     if not tables:
         raise UsageError(
-            f"{folder}: contains no models to write a configuration for", "Export one, or name its folder."
+            f"{folder}: contains no models to write a configuration for",
+            "Export a model, or name the folder that has one.",
         )
     text = "\n".join([HEAD, *tables.values()])
     return FirstConfig(text, tuple(tables), left_out)
@@ -78,7 +79,7 @@ def _table(path: Path, dimensions: list[str]) -> str:
     if dimensions:
         sizes = ", ".join(f"{_key(name)} = {'[1, 8]' if n == 0 else 128}" for n, name in enumerate(dimensions))
         lines += [f"# shapes = {{ {sizes} }}  # the sizes that you serve"]
-    lines += ['# precision = "float16"  # where it is accurate enough']
+    lines += ['# precision = "float16"  # nodes that would lose accuracy stay float32']
     return "\n".join(lines) + "\n"
 
 

@@ -244,5 +244,5 @@ def _write_trace(report: "Profile", trace: Path) -> None:
     from onnxfuse.measure.profile.trace import chrome_trace
 
     if report.untimed:
-        raise DeviceError(f"--trace: the kernels on the GPU cannot be seen: {report.untimed}", HINT)
+        raise DeviceError(f"--trace: GPU kernels cannot be traced: {report.untimed}", HINT)
     io.write_text(trace, json.dumps(chrome_trace(report)))

@@ -82,7 +82,7 @@ def call(
         step = f", at the step '{outcome.step}'" * bool(outcome.step)
         raise CrashError(
             f"the process that was started for this {outcome.how}{step}",
-            "What it printed says more. isolate=False does the work in the caller's own process.",
+            "Its output has the details. isolate=False works in the current process instead.",
         )
     return outcome
 

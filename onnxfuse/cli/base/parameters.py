@@ -46,9 +46,9 @@ def from_stdin(*, weights: bool = True) -> Path:
     elsewhere = data_files(file) if weights else ()
     if elsewhere:
         raise ModelError(
-            f"-: the model's weights are in {elsewhere[0]}, and through standard input the model comes without it",
-            "Name the model's file, beside which its data lies, in place of -. A model holds its weights where "
-            "onnxfuse optimize IN.onnx OUT.onnx --no-external-data wrote it.",
+            f"-: the model's weights are in {elsewhere[0]}, which standard input does not carry",
+            "Name the model's file in place of -, with its data file beside it; or first put the weights into the "
+            "model: onnxfuse optimize IN.onnx OUT.onnx --no-external-data.",
         )
     return file
 

@@ -109,12 +109,12 @@ def with_reports(run: Callable[..., int], group: type, given: Mapping[str, Any])
 
 
 def _held(facts: Mapping[str, Any]) -> str:
-    """Return how many models hold, for a badge."""
+    """Return how many models pass, for a badge."""
     models = facts.get("models")
     if models is None:
         return "error"
     good = sum(model["ok"] for model in models)
-    return f"{good} of {plural(models, 'model')} {agreeing(good, 'holds', 'hold', of=models)}"
+    return f"{good} of {plural(models, 'model')} {agreeing(good, 'passes', 'pass', of=models)}"
 
 
 def _check_distinct(group: type, given: Mapping[str, Any]) -> None:

@@ -71,11 +71,16 @@ def _output_jobs(paths: Sequence[Path], output: Path) -> list[Job]:
         return [_job(paths[0], output)]
     pairs = [(path, output / inside) for path_or_folder in paths for path, inside in _models(path_or_folder)]
     if str(output) == STREAM or any(str(path) == STREAM for path, _ in pairs):
-        raise UsageError("- has no name in a folder", "Name the file: -o OUT.onnx, or -o - for standard output.")
+        raise UsageError(
+            "standard input has no name for a file in a folder",
+            "Name the file: -o OUT.onnx, or -o - for standard output.",
+        )
     for index, (path, target) in enumerate(pairs):
         twin = next((other for other, other_target in pairs[:index] if other_target == target), None)
         if twin is not None:
-            raise UsageError(f"{path} and {twin} would both be {target}", "Give each a folder of its own.")
+            raise UsageError(
+                f"{path} and {twin} would both be written to {target}", "Write each to a folder of its own."
+            )
         overwritten = next((other for other, _ in pairs if other != path and same_file(other, target)), None)
         if overwritten is not None:
             raise UsageError(f"{target}: is {overwritten}, which is read, too", "Give another folder.")
@@ -88,7 +93,7 @@ def _models(path_or_folder: Path) -> list[tuple[Path, Path]]:
         return [(path_or_folder, Path(path_or_folder.name))]
     files = sorted(path for path in path_or_folder.rglob("*.onnx") if path.is_file())
     if not files:
-        raise UsageError(f"{path_or_folder}: no file in this folder ends in .onnx", "Give the model itself.")
+        raise UsageError(f"{path_or_folder}: no file in this folder ends in .onnx", "Name the model's file.")
     return [(path, path.relative_to(path_or_folder)) for path in files]
 
 

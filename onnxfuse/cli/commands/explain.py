@@ -19,17 +19,17 @@ def command(**given: Unpack[ExplainCommand]) -> int:
     """Run the command and print its result."""
     source, at, limit = given["source"], given["at"], None if given["everything"] else LIMIT
     if given["near"] and at:
-        raise UsageError("--near and --at exclude each other: the whole model, or one node")
+        raise UsageError("--near and --at cannot be combined: one is for the whole model, the other for one node")
     options = Options.of(part(Optimizing, given))
     if given["graph"]:
         if given["near"] or at:
-            raise UsageError("--graph looks at the whole model as it will run: it goes with neither --near nor --at")
+            raise UsageError("--graph is for the whole model as it will run: it cannot be combined with --near or --at")
         with working("load") as progress:
             captured = explain_graph(source, options=options, progress=naming(progress))
         facts, screen = {"ok": True, "graph": captured.as_dict()}, captured.screen(limit)
     elif (cost := given["cost"]) is not None:
         if given["near"] or at:
-            raise UsageError("--cost looks at the candidates for one node: it goes with neither --near nor --at")
+            raise UsageError("--cost is for the candidates of one node: it cannot be combined with --near or --at")
         with working("load") as progress:
             costs = node_costs(source, cost, options, progress=progress)
         facts, screen = costs.as_dict(), costs.screen(limit)

@@ -38,13 +38,13 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
     if dump is not None and len(archs) > 1:
         raise UsageError(
             f"--dump shows the kernels of one GPU, and --arch names {len(archs)}: {', '.join(archs)}",
-            "Say --arch sm_90a; or compile by a command of its own: onnxfuse compile OUT.onnx --arch sm_80,sm_90a",
+            "Say --arch sm_90a; or compile in a second step: onnxfuse compile OUT.onnx --arch sm_80,sm_90a",
         )
     sized = dump is not None or tune or tuning_file is not None
     if shapes and packed and sized:
         raise UsageError(
             "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
-            "Compile what was made by a command of its own: onnxfuse compile OUT.onnx --shape batch=1..32",
+            "Compile the result in a second step: onnxfuse compile OUT.onnx --shape batch=1..32",
         )
     dry = given["dry_run"]
     todo = jobs(given["models"], output, in_place=given["in_place"], dry=dry)
@@ -93,10 +93,10 @@ def _check_each(
     single_options = [name for name, path in single.items() if path is not None]
     if len(todo) > 1 and single_options:
         raise UsageError(
-            f"{single_options[0]} is of one model, and there are {len(todo)}", "Call it for each by itself."
+            f"{single_options[0]} is for one model, and there are {len(todo)}", "Run the command once for each."
         )
     if todo[0].target is None and (packed or measured):
-        option, remedy = ("--compile", "") if packed else ("--tune", ", or say --tuning FILE")
+        option, remedy = ("--compile", "") if packed else ("--tune", ", or use --tuning FILE")
         raise UsageError(f"{option} writes a file beside OUT.onnx, and - has none", f"Name OUT.onnx{remedy}.")
     if todo[0].target is None and as_json:
         raise UsageError("--json prints to standard output, where the model goes", "Name OUT.onnx.")
@@ -140,5 +140,5 @@ def _size_sets(shapes: Sizes) -> tuple[dict[str, int], ...]:
 def _one_size(shapes: Sizes) -> dict[str, int]:
     several = next((f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes.items() if len(sizes) != 1), None)
     if several is not None:
-        raise UsageError(f"--shape {several}: a dump has one size for each dimension", "Use --shape batch=8.")
+        raise UsageError(f"--shape {several}: a dump takes one size for each dimension", "Use --shape batch=8.")
     return {name: sizes[0] for name, sizes in shapes.items()}

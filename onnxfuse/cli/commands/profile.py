@@ -20,9 +20,9 @@ def command(outputs: Outputs, **given: Unpack[ProfileCommand]) -> int:
     """Run the command and print its result."""
     model, fused, trace = given["model"], given["fused"], given["trace"]
     if given["alone"] and fused is not None:
-        raise UsageError("--alone looks at one model, and two were given")
+        raise UsageError("--alone profiles one model, and two were given")
     if not given["time"] and (trace is not None or given["cuda_graph"]):
-        raise UsageError("--no-time runs nothing: it goes with neither --trace nor --cuda-graph")
+        raise UsageError("--no-time runs nothing: it cannot be combined with --trace or --cuda-graph")
     with printing() as tell, together():
         with working("load") as progress:
             profiled = profile(

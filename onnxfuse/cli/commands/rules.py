@@ -29,7 +29,7 @@ def command(**given: Unpack[RulesCommand]) -> int:
     new, test, as_json = given["new"], given["test"], given["as_json"]
     if new != (model is not None) or new != bool(at) or (new and (name is None or test or len(folders) > 1)):
         raise UsageError(
-            "--new goes with a name, --from and --at, and with one --rules at most",
+            "--new takes NAME, --from, --at and at most one --rules",
             "onnxfuse rules NAME --new --from IN.onnx --at NODE --rules DIR",
         )
     if model is not None and name is not None:
@@ -91,11 +91,11 @@ def _written(name: str, model: Path, skeleton: "RuleSkeleton") -> Blocks:
     if skeleton.beyond_limit:
         several = f"--at '{_common_pattern(skeleton.nodes)}'" if _common_pattern(skeleton.nodes) else "several --at"
         yield Line(
-            f"[yellow]cut at {plural(skeleton.nodes, 'node')};[/] left out: "
+            f"[yellow]stopped at {plural(skeleton.nodes, 'node')};[/] left out: "
             f"{escape(', '.join(skeleton.beyond_limit))} and their producers; "
             f"to extract the whole block, name it: {escape(several)}"
         )
-    yield Line(f"{description}; with an example of what applies, cut from {escape(str(model))}")
+    yield Line(f"{description}; with an example extracted from {escape(str(model))}")
     if skeleton.kind != "rewrite":
         yield advice("to replace these nodes by others instead: --rewrite")
     yield Line(f"next: onnxfuse rules {name} --test --rules {escape(str(skeleton.path.parent))}", style="dim")

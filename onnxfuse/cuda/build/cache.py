@@ -123,7 +123,7 @@ def size() -> tuple[int, int]:
 @cache
 def _warn(text: str) -> None:
     warnings.warn(
-        f"{text}. Each process compiles its own; set XDG_CACHE_HOME to a folder of yours that can be written",
+        f"{text}. Each process compiles its own; set XDG_CACHE_HOME to a folder that you can write to",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -172,7 +172,7 @@ def _launchable(
         if not any(math.prod(s) for s in outputs):
             return launch_plan.nothing(op, outputs)
     if tuning is not None and not isinstance(tuning, mine.variants):
-        raise UnsupportedError(f"{tuning}, which is no variant of template {op.template}")
+        raise UnsupportedError(f"{tuning}, which is not a variant of template {op.template}")
     return _within_limits(op, mine.plan(op, input_shapes, aligned, arch, tuning), arch)
 
 

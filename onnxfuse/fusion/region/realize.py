@@ -83,7 +83,7 @@ def realize(
 def _of_all(places: Sequence[Realized]) -> Realized:
     """Return the form common to every location: one op has one form."""
     if not places:
-        return Realized(None, "it stands in no graph of the model", ())
+        return Realized(None, "it is in no graph of the model", ())
     shapes = tuple(shape for place in places for shape in place.shapes)
     without = next((p for p in places if p.form is None), None)
     if without is not None:
@@ -253,9 +253,9 @@ def _anchors(op: FusedOp, rules: Sequence[Rule]) -> list[Anchor] | str:
         own = next((r for r in rules if r.name == op.rule), None) or _shipped(op.rule)
         makers = [] if own is None else [own]
     if not makers:
-        return f"its rule '{op.rule}' is none of those known here; give the folder as rules="
+        return f"its rule '{op.rule}' is not known here; pass its folder as rules="
     found = [a for r in makers if r.fuse is not None for a in r.fuse.anchors if a.realize is not None]
-    return found or f"the rule {op.rule} knows no form of the library's"
+    return found or f"the rule {op.rule} has no library form"
 
 
 @cache

@@ -63,12 +63,12 @@ def _members(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp]) -> list
     if not joins_channels(graph, node):
         return "no Concat of the channels of channels-last images"
     if not 2 <= len(set(node.inputs)) == len(node.inputs) <= MOST_PARTS:
-        return f"{plural(node.inputs, 'value')} side by side, expected 2 to {MOST_PARTS} different ones"
+        return f"{plural(node.inputs, 'value')} concatenated, expected 2 to {MOST_PARTS} different ones"
     for value in node.inputs:
         shape = graph.type(value).shape
         channels = None if shape is None else shape[-1]
         if not isinstance(channels, int) or channels % cuda.SLOT_CHANNELS:
-            return f"'{value}' has {channels} channels, no multiple of {cuda.SLOT_CHANNELS}"
+            return f"'{value}' has {channels} channels, not a multiple of {cuda.SLOT_CHANNELS}"
         if graph.is_constant(value):
             return f"'{value}' is a constant"
     makers = [_maker(graph, value, fused_ops) for value in node.inputs]

@@ -110,7 +110,7 @@ def launches(graph: Graph, nodes: Sequence[Node]) -> int:
 def not_movement(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` is not data movement that a kernel supports, None if it is."""
     if node.domain == DOMAIN:
-        return "is fused already"
+        return "already fused"
     if not cuda.is_movement(node.op, node.domain):
         return f"{node.op} is not data movement"
     if node.captures or any(o in host for o in node.outputs):
@@ -149,7 +149,7 @@ def _joined(graph: Graph, region: Region, node: Node, host: frozenset[str], rule
     if reason is not None and (reason := not_movement(graph, node, host)) is not None:
         return reason
     if not convex(graph, together):
-        return "depends on a node outside that depends on the fused op"
+        return "depends on a node that depends on the fused op, which would be a cycle"
     if (reason := one_shape(graph, together)) is not None:
         return reason
     with_it = _cost(graph, together, rule, region.template)

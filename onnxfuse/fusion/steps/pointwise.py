@@ -201,7 +201,7 @@ def _refuse(around: _Surroundings, node: Node, host: frozenset[str], way: Collec
     if len(region.nodes) + len(joining) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
     if not around.is_convex_with(joining):
-        return "depends on a node outside that depends on the fused op"
+        return "depends on a node that depends on the fused op, which would be a cycle"
     tensors, outputs = around.with_nodes(joining)
     if tensors > MAX_INPUTS * (1 + len(region.siblings)):
         return f"would be the {tensors}th input tensor, at most {MAX_INPUTS * (1 + len(region.siblings))}"
@@ -286,7 +286,7 @@ def _only_looks_up(graph: Graph, region: Region, node: Node) -> str | None:
     table, numbers = node.inputs
     of_row, row = (graph.type(v).shape for v in (table, node.outputs[0]))
     if graph.attributes(node).get("axis", 0) or graph.is_constant(numbers):
-        return "Gather that is no lookup of rows in a table by numbers that are known as the model runs"
+        return "this Gather is not a lookup of table rows by indices that are computed at run time"
     if graph.type(table).dtype not in TYPES or graph.type(numbers).dtype not in (TensorProto.INT32, TensorProto.INT64):
         return f"Gather from {graph.type(table)}"
     if of_row is None or row is None or region.work.shape is None or len(of_row) < 2:
@@ -397,7 +397,7 @@ def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
 def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` is not elementwise work for a generated kernel, None if it is."""
     if node.domain == DOMAIN:
-        return "is fused already"
+        return "already fused"
     if not node.is_elementwise:
         return f"{node.op} is not pointwise"
     if node.captures or len([o for o in node.outputs if o]) != 1 or not node.outputs[0]:

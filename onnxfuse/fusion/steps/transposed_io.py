@@ -66,7 +66,7 @@ def _parts_runs(graph: Graph, transpose: Node) -> str | None:
     if _moves_last(graph, transpose):
         return "moves the last axis, which would be read or written in pieces"
     if not isinstance(last, int) or last * cuda.item_size(type_.dtype) < RUN:
-        return f"leaves runs of {last} elements side by side, expected {RUN} bytes or more"
+        return f"leaves runs of {last} contiguous elements, expected {RUN} bytes or more"
     return None
 
 
@@ -128,7 +128,7 @@ def _refused(graph: Graph, nodes: dict[Node, None], region: Region, rule: str) -
     if len(nodes) > MAX_NODES:
         return f"the fused op holds {MAX_NODES} nodes already"
     if not convex(graph, nodes):
-        return "depends on a node outside that depends on the fused op"
+        return "depends on a node that depends on the fused op, which would be a cycle"
     made = make_op(graph, sorted(nodes, key=lambda n: n.order), rule, region.template)
     if isinstance(made, str):
         return made

@@ -67,8 +67,9 @@ def mend(
     found = _guilty(names, "", lambda kept: wrong(again([n for n in names if n not in kept])[0]))
     if found is None:
         why = (
-            f"the optimized model would not be valid ({said}), and no rule is to blame: it is left as it came. Where "
-            f"ONNX Runtime does not run the original either, it contradicts itself; else {PLEASE}"
+            f"the optimized model would not be valid ({said}), and no rule is to blame: it is left "
+            f"unchanged. If ONNX Runtime does not run the original either, the model contradicts itself; otherwise "
+            f"{PLEASE}"
         )
         return Mended(original(), OptimizeReport(before=report.before, notes=[why]))
     for name in found:

@@ -44,7 +44,7 @@ def revert_unproven_ops(
     for name, reason in unproven.items():
         number = sum(n.op_type == name for n in places)
         report.notes.append(
-            f"{plural(number, 'place')} of the rule '{asked[name].rule}' left alone: the file declares what the rule "
-            f"asks for, and a session, which believes what the nodes compute alone, would not run it: {reason}"
+            f"{plural(number, 'place')} of the rule '{asked[name].rule}' left unfused: the shapes that it needs are "
+            f"declared in the file but do not follow from the nodes, so a session would not run the fused op: {reason}"
         )
     return {asked[name].rule for name in unproven}

@@ -159,7 +159,7 @@ def _load(source: Source, name: str) -> onnx.ModelProto:
 def _check(original: onnx.ModelProto, fused: onnx.ModelProto) -> None:
     if fused_ops(original):
         raise UsageError(
-            "the original model holds fused ops already, whose bodies are no fair baseline",
+            "the original already contains fused ops, whose bodies are not a fair baseline",
             "Give the model as it was before onnxfuse optimize.",
         )
     problems = interface_problems(original, fused)
@@ -215,7 +215,9 @@ def _run(
         if setting.name == DEFAULT.name:
             longest = time.perf_counter() - start
     if lost := absent(race.contenders, [c for c, _, _ in ready], refused):
-        raise ModelError(f"the {lost.model} model runs at none of the settings: {lost.reason}", "Try onnxfuse verify.")
+        raise ModelError(
+            f"the {lost.model} model runs with none of the settings: {lost.reason}", "Try onnxfuse verify."
+        )
     indices = {(c.name, c.setting.name): n for n, c in enumerate(race.contenders)}
     ready.sort(key=lambda one: indices[one[0].name, one[0].setting.name])
     refused.sort(key=lambda one: indices[one.model, one.setting])

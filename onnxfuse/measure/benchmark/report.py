@@ -9,6 +9,7 @@ from onnxfuse.measure.timing.settings import ModelName, RefusedRun
 from onnxfuse.measure.timing.stopwatch import Timing
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Screen
+from onnxfuse.support.units import digits
 
 if TYPE_CHECKING:
     from onnxfuse.measure.benchmark.ceilings import Ceilings
@@ -81,7 +82,7 @@ class ReportBlock:
     @property
     def measured(self) -> str:
         """The speed-up with both times; one within the spread is reported as none."""
-        times = " -> ".join(f"{self.best(model).timing.p50:.4g}" for model in MODELS)
+        times = " -> ".join(digits(self.best(model).timing.p50) for model in MODELS)
         spread = "" if self.differs else ", which is within the spread: no difference"
         best = self.best("original").setting
         return f"{self.speedup:.4g}x over {best} at {self.name} (p50 {times} us){spread}"

@@ -86,7 +86,7 @@ def _legend(report: "BenchmarkReport", on_cuda: bool) -> Blocks:
         yield _fact("", "to wait longer: --patience SECONDS")
     if report.assumed:
         names = " ".join(f"{name}=1" for name in report.assumed)
-        yield _fact(f"assumed {names}", f": say otherwise with --shape {report.assumed[0]}=8")
+        yield _fact(f"assumed {names}", f": choose other sizes with --shape {report.assumed[0]}=8")
     ran = " -> ".join(
         " + ".join(f"{n} on {p}" for p, n in counts.items()) or "none" for counts in report.nodes.values()
     )

@@ -68,7 +68,7 @@ def traced(run: Callable[[], None], runs: int, zero_ns: int) -> list[list[Traced
     """
     reason = missing()
     if reason is not None:
-        raise DeviceError(f"the kernels on the GPU cannot be seen: {reason}", HINT)
+        raise DeviceError(f"GPU kernels cannot be traced: {reason}", HINT)
     binding: Any = importlib.import_module(BINDING)
     records: list[Record] = []
     kinds = {int(getattr(binding.ActivityKind, name)): name for name in (*ON_DEVICE, *CALLS)}

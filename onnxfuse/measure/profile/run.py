@@ -107,12 +107,12 @@ def _timed_on(providers: Sequence[str] | None, *, time: bool, cuda_graph: bool) 
     """Return the providers on which runs are timed (none if they are not), and why they cannot be."""
     chosen = sessions.chosen_providers(providers) if time else []
     if cuda_graph and CUDA not in chosen:
-        raise UsageError("a CUDA graph was asked for, and the models run on the CPU", "Leave out --cuda-graph.")
+        raise UsageError("a CUDA graph was requested, but the models run on the CPU", "Leave out --cuda-graph.")
     untimed = cupti.missing() if CUDA in chosen else None
     if untimed is None:
         return chosen, ""
     if providers is not None or cuda_graph:
-        raise DeviceError(f"the kernels on the GPU cannot be seen: {untimed}", cupti.HINT)
+        raise DeviceError(f"GPU kernels cannot be traced: {untimed}", cupti.HINT)
     return [], untimed
 
 

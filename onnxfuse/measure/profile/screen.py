@@ -129,7 +129,7 @@ def _more(rows: Sequence[object], top: int) -> Blocks:
 def _legend(report: "Profile") -> Blocks:
     if report.assumed:
         names = " ".join(f"{name}=1" for name in report.assumed)
-        yield _fact(f"assumed {names}", f": say otherwise with --shape {report.assumed[0]}=8")
+        yield _fact(f"assumed {names}", f": choose other sizes with --shape {report.assumed[0]}=8")
     notes = dict.fromkeys(note for side in report.sides.values() for note in side.work.notes)
     for note in list(notes)[:5]:
         yield _fact(f"not counted: {note}")

@@ -77,7 +77,7 @@ def opened(
     source = io.name_in_utf8(model) if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(source, options, providers=chosen, enable_fallback=0, **safe)
     if CUDA in providers and CUDA not in session.get_providers():
-        raise no_cuda("ONNX Runtime leaves its provider out")
+        raise no_cuda("ONNX Runtime does not load the provider")
     return session
 
 
@@ -137,7 +137,7 @@ def outputs_of(session: onnxruntime.InferenceSession, inputs: Values, model: str
         shapes = " ".join(f"{n}={'x'.join(map(str, v.shape())) or 'scalar'}" for n, v in inputs.items())
         raise UsageError(
             f"the {model} model does not run on {shapes}: {reason(error)}",
-            "Say what its dynamic dimensions are: --shape name=8,32.",
+            "Give sizes for its dynamic dimensions: --shape name=8,32.",
         ) from error
     by_name = dict(zip(names, binding.get_outputs(), strict=True))
     for name, value in by_name.items():
@@ -175,8 +175,8 @@ def events_of(session: onnxruntime.InferenceSession) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DeviceError(
-            f"{file}: ONNX Runtime's profile is cut: {first_line(error)}",
-            "Is the folder for temporary files full? Free some, or name another: TMPDIR.",
+            f"{file}: ONNX Runtime's profile is truncated: {first_line(error)}",
+            "Is the folder for temporary files full? Free some space, or set TMPDIR to another folder.",
         ) from error
     file.unlink()
     return events

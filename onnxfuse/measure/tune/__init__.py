@@ -77,8 +77,8 @@ def _check(model: ModelProto, sizes: Sizes) -> None:
             raise UsageError(f"the model has no dynamic dimension called '{unknown[0]}'", available)
         if lacking:
             raise UsageError(
-                f"dimensions are dynamic ({', '.join(lacking)}), and times hold for one size each",
-                f"Say which: {' '.join(f'--shape {name}=8' for name in lacking)}",
+                f"dimensions are dynamic ({', '.join(lacking)}), and a time holds for one size of each",
+                f"Choose them: {' '.join(f'--shape {name}=8' for name in lacking)}",
             )
 
 

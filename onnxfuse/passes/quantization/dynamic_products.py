@@ -17,7 +17,7 @@ from onnxfuse.shapes.types import UNKNOWN, ValueType
 
 @graph_pass
 def dynamic_products(graph: Graph) -> bool:
-    """Writes DynamicQuantizeMatMul and MatMulIntegerToFloat as MatMulInteger and what stands around it."""
+    """Writes DynamicQuantizeMatMul and MatMulIntegerToFloat as MatMulInteger and the nodes around it."""
     parts: dict[str, Rewrite] = {ops.DynamicQuantizeMatMul: _quantizing, ops.MatMulIntegerToFloat: _scaled}
     changed = False
     for node in [n for n in graph.nodes if n.domain == MICROSOFT and n.op in parts]:

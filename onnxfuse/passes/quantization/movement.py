@@ -17,7 +17,7 @@ from onnxfuse.shapes.types import ValueType
 
 @graph_pass
 def move_quantized(graph: Graph) -> bool:
-    """Moves DequantizeLinear behind what only moves or chooses elements: Reshape, Transpose, Gather, MaxPool, ..."""
+    """Moves DequantizeLinear after nodes that only move or select elements: Reshape, Transpose, Gather, MaxPool, ..."""
     changed = False
     for node in list(graph.nodes):
         if node.order >= 0 and _keeps_numbers(graph, node):

@@ -29,7 +29,7 @@ SINCE_NO_BIAS = 11
 
 @graph_pass
 def qdq_form(graph: Graph) -> bool:
-    """Writes operators on quantized values as QuantizeLinear of the operator of DequantizeLinears."""
+    """Writes operators on quantized values as DequantizeLinear, the operator, QuantizeLinear."""
     changed = False
     for node in [n for n in graph.nodes if n.has(ops.Trait.QUANTIZED)]:
         changed |= rewrite(graph, node, _write)

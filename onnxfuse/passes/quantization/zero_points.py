@@ -31,7 +31,7 @@ def zero_zero_points(graph: Graph) -> bool:
 
 @graph_pass
 def written_zero_points(graph: Graph) -> bool:
-    """Writes the zero point of a DequantizeLinear of other numbers than uint8, although it is 0.
+    """Writes out the zero point of a DequantizeLinear even if it is 0, except for uint8.
 
     ONNX Runtime moves one of a single scale past a Transpose or a Reshape, and gives the QuantizeLinear that it adds
     there the same inputs. Without a zero point that one gives uint8, so that numbers below 0 become 0, or the session

@@ -14,7 +14,7 @@ from onnxfuse.shapes.types import Dim
 
 @graph_pass
 def constant_expand_targets(graph: Graph) -> bool:
-    """Replaces computed targets of Expand by constants where the types tell them."""
+    """Replaces computed targets of Expand by constants where shapes determine them."""
     changed = False
     for node in [n for n in graph.nodes if n.op == ops.Expand and not n.domain and not graph.is_constant(n.inputs[1])]:
         source, result = graph.type(node.inputs[0]).shape, graph.type(node.outputs[0]).shape

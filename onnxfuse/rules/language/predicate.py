@@ -192,7 +192,7 @@ def _tests(tree: Tree) -> Iterator[Call]:
             if unknown is not None:
                 raise RuleError(f"'{unknown}' is not an element type.{did_you_mean(unknown, set(DTYPES))}", SEE)
     elif isinstance(tree, Call) and tree.name in TERMS:
-        raise RuleError(f"'{tree.name}' wants a comparison after it, got '{tree}'", SEE)
+        raise RuleError(f"'{tree.name}' needs a comparison after it, got '{tree}'", SEE)
     elif isinstance(tree, Call):
         _check_word(tree, test=True)
         yield tree
@@ -208,17 +208,17 @@ def _check_word(call: Call, *, test: bool) -> None:
     name, known = call.name, TESTS if test else TERMS
     if name not in known:
         if name in TESTS:
-            raise RuleError(f"'{name}' wants no comparison, got '{call}'", SEE)
+            raise RuleError(f"'{name}' takes no comparison, got '{call}'", SEE)
         raise RuleError(f"'{name}' is not a predicate.{did_you_mean(name, {*TERMS, *TESTS})}", SEE)
     wanted = _wanted(call)
     if len(wanted) != len(call.arguments):
-        raise RuleError(f"{name} wants {len(wanted)} arguments, got {len(call.arguments)}", SEE)
+        raise RuleError(f"{name} takes {len(wanted)} arguments, got {len(call.arguments)}", SEE)
     for kind, argument in zip(wanted, call.arguments, strict=True):
         whole = isinstance(argument, NumberLiteral) and isinstance(argument.value, int)
         if kind == "operator" and schema.find(str(argument), "", NEWEST) is None:
-            raise RuleError(f"{name} wants an operator of ONNX, got '{argument}'", SEE)
+            raise RuleError(f"{name} takes an operator of ONNX, got '{argument}'", SEE)
         if kind == "number" and (isinstance(argument, str) or (isinstance(argument, NumberLiteral) and not whole)):
-            raise RuleError(f"{name} wants a whole number, got '{argument}'", SEE)
+            raise RuleError(f"{name} takes an integer, got '{argument}'", SEE)
 
 
 def _wanted(call: Call) -> tuple[str, ...]:

@@ -336,7 +336,8 @@ class Reader:
         for name in names:
             if name not in values:
                 raise RuleError(
-                    f"{self.place('keep')}: keep: '{name}' is no value inside the pattern.{did_you_mean(name, values)}",
+                    f"{self.place('keep')}: keep: '{name}' is not a value inside the "
+                    f"pattern.{did_you_mean(name, values)}",
                     "`keep` lists values that other nodes may read, too; inputs and outputs need no mention.",
                 )
         result = replace(pattern, keep=frozenset(names))
@@ -375,7 +376,7 @@ class Reader:
 
     def want(self, table: dict[str, Any], key: str, kind: type, what: str) -> Any:
         if key not in table:
-            raise RuleError(f"{self.path}: {what} wants the key '{key}'", "See onnxfuse docs rule-language.")
+            raise RuleError(f"{self.path}: {what} needs the key '{key}'", "See onnxfuse docs rule-language.")
         return self.optional(table, key, kind, None)
 
     def lines(self, table: dict[str, Any], key: str) -> list[str]:
@@ -386,7 +387,7 @@ class Reader:
         if unknown is not None:
             near = did_you_mean(unknown, set(self.conditions))
             raise RuleError(
-                f"{self.place(unknown)}: '{unknown}' is no condition, and [conditions] does not name it.{near}",
+                f"{self.place(unknown)}: '{unknown}' is not a condition, and [conditions] does not name it.{near}",
                 "See onnxfuse docs rule-language.",
             )
         return [each for line in lines for each in self._opened(line)]
@@ -406,7 +407,8 @@ class Reader:
         for name in (table := self.optional(data, "conditions", dict, {})):
             if not name.isidentifier():
                 raise RuleError(
-                    f"{self.place(name)}: '{name}' is no name for conditions", "See onnxfuse docs rule-language."
+                    f"{self.place(name)}: '{name}' is not a valid name for conditions",
+                    "See onnxfuse docs rule-language.",
                 )
             self.conditions[name] = self.lines(table, name)
 

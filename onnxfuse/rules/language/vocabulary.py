@@ -208,16 +208,14 @@ def _diagonal(graph: Graph, match: Match, mask: str, scores: str) -> Seen | None
 TESTS: dict[str, VocabularyEntry] = {
     "const": VocabularyEntry(_const, ("value", "..."), "const(a, b, ...): each is a weight or a constant"),
     "counted": VocabularyEntry(
-        _counted, ("value",), "counted(i): its elements are known to be 0, 1, 2 and so on, as they lie in memory"
-    ),
-    "finite": VocabularyEntry(
-        _finite, ("value",), "finite(mask): its elements are known to be numbers, none of them infinite"
+        _counted, ("value",), "counted(i): its elements are known to be 0, 1, 2 and so on, in memory order"
     ),
     "whole": VocabularyEntry(
         _whole, ("value", "..."), "whole(x, w): the elements of each are known to be whole numbers, of any type"
     ),
+    "finite": VocabularyEntry(_finite, ("value",), "finite(mask): its elements are known to be finite"),
     "exact": VocabularyEntry(
-        _exact, ("value", "value"), "exact(x, w): the element type of w has every number that that of x has"
+        _exact, ("value", "value"), "exact(x, w): the element type of w represents every number of x's"
     ),
     "output": VocabularyEntry(_output, ("value",), "output(y): it is an output of the graph"),
     "read_by": VocabularyEntry(
@@ -227,7 +225,7 @@ TESTS: dict[str, VocabularyEntry] = {
         _refused_by, ("value", "operator"), "refused_by(x, Pad): no Pad of the model's opset reads its element type"
     ),
     "let_go": VocabularyEntry(
-        _let_go, ("value",), "let_go(w): a constant that nothing else reads, which leaves the file with its reader"
+        _let_go, ("value",), "let_go(w): a constant that nothing else reads, so that it is removed with its reader"
     ),
 }
 """Words that are conditions: the meaning returns why it does not hold, or None."""
@@ -259,7 +257,7 @@ TERMS: dict[str, VocabularyEntry] = {
         "target(x, y), in `let`: the numbers with which a Reshape gives x the shape of y, 0 where it keeps an extent",
     ),
     "everywhere": VocabularyEntry(
-        _everywhere, ("value",), "everywhere(mask) == 0: the number that each element is known to be, 1 of what holds"
+        _everywhere, ("value",), "everywhere(mask) == 0: the number that every element is known to be; true is 1"
     ),
     "until": VocabularyEntry(
         _until,

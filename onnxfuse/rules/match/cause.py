@@ -13,7 +13,7 @@ from onnxfuse.rules.pattern.expression import Extent
 
 TEXTS = {
     "operator": "is {a_seen}, the rule wants {a_wanted}",
-    "between": "is {a_seen}, the rule wants {a_wanted}: that is {subject}, before it",
+    "between": "is {a_seen}, the rule wants {a_wanted}; the node before it, {subject}, is one",
     "operand": "reads {subject}, {seen}, where the rule wants {a_wanted}",
     "attribute": "{of} has {subject} = {seen}, the rule wants {wanted}",
     "same attribute": "{of} has {subject} = {seen}, another node of the match {wanted}",
@@ -39,11 +39,11 @@ TEXTS = {
     "finite": "'{subject}' is not known to be finite",
     "not whole": "'{subject}' is not known to be whole numbers",
     "counted": "'{subject}' is not known to count from 0 as it lies in memory",
-    "inexact": "the type of '{wanted}' is not known to have every number that that of '{subject}' has",
-    "no output": "'{subject}' is no output of the graph",
+    "inexact": "the type of '{wanted}' is not known to represent every number of '{subject}'",
+    "no output": "'{subject}' is not an output of the graph",
     "readers": "'{subject}' is not read by {wanted} alone",
     "taken": "{wanted} may read the element type of '{subject}' in the model's operator set",
-    "not let go": "'{subject}' is no constant that nothing else reads",
+    "not let go": "'{subject}' is not a constant that nothing else reads",
 }
 """Message of each kind. Other kinds (no kernel, too little, slower, ...) carry their own text."""
 

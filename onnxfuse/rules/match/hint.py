@@ -4,9 +4,9 @@ import re
 
 from onnxfuse.rules.match.cause import Cause
 
-CONSTANT = "the rule wants a weight there; where it should be one, export with constants folded"
+CONSTANT = "the rule wants a weight there; if it should be one, export with constants folded"
 KNOWN = "give the model's inputs element types and shapes, then export again: the rule has to know them"
-MASK = "where the mask hides nothing, leave it out of the export; else nothing is lost here"
+MASK = "if the mask hides nothing, leave it out of the export; otherwise nothing is lost here"
 
 HINTS = {
     "attribute": "the rule takes {subject} = {wanted}; a rule of your own may leave it open: "
@@ -18,18 +18,18 @@ HINTS = {
     "number": "the rule is for one number there; other axes and shapes are other kernels",
     "not constant": CONSTANT,
     "quantized": "the rule is for floating-point weights; explain begins with what became of quantized products",
-    "graph output": "take '{subject}' out of the model's outputs if nobody needs it",
-    "read elsewhere": "let the other reader take another value than '{subject}'",
-    "operator": "where {seen} stands, the rule knows {wanted}; a rule of your own may add this spelling",
-    "between": "take {seen} out of the model where it does nothing there; a rule of your own may add this spelling",
-    "operand": "where {seen} stands, the rule knows {wanted}; a rule of your own may add this spelling",
-    "too little": "nothing pointwise stands beside it, so one kernel would save nothing",
-    "slower": "measured on another GPU it may be the faster way: tune there",
+    "graph output": "remove '{subject}' from the model's outputs if nothing needs it",
+    "read elsewhere": "let the other reader use another value than '{subject}'",
+    "operator": "the rule expects {wanted} in place of {seen}; a rule of your own may add this spelling",
+    "between": "remove {seen} from the model if it has no effect there; a rule of your own may add this spelling",
+    "operand": "the rule expects {wanted} in place of {seen}; a rule of your own may add this spelling",
+    "too little": "there is no elementwise node next to it, so fusing would save nothing",
+    "slower": "it may be faster on another GPU: tune there",
     "opset": "export with a newer opset",
     "too many": "let `where` ask for smaller constants; what `to` computes of constants is stored in the file",
     "too large": "keep this part of the model in float32",
-    "arity": "a rule of your own may name the input or output that is more or less",
-    "missing": "a rule of your own may name the input or output that is more or less",
+    "arity": "a rule of your own may take that many inputs or outputs",
+    "missing": "a rule of your own may take that many inputs or outputs",
     "other value": "two inputs must be one value there: export without copies or casts between them",
     "multiple": "make that extent a multiple of {of}, for instance by channels of zeros",
     "mask": MASK,
@@ -47,7 +47,7 @@ def hint(cause: Cause) -> str:
     if cause.kind == "type":
         return f"export the model, or convert it, in {cause.of}: the kernel is for these types" if cause.of else ""
     if cause.kind == "operand" and cause.seen == "a constant":
-        return f"nothing to do: it is no {cause.wanted} that is divided by or added there, but a number"
+        return f"nothing to do: a number is divided by or added there, not a {cause.wanted}"
     if cause.kind == "unknown" and cause.subject.startswith("value("):
         return ""  # an attribute that is absent, or a computed number: no type would determine it
     words = {"subject": cause.subject, "seen": cause.seen, "wanted": cause.wanted, "of": cause.of}
@@ -56,5 +56,5 @@ def hint(cause: Cause) -> str:
 
 def without_names(reason: str) -> str:
     """Return a reason without names that differ between layers, so that equal reasons share one row."""
-    reason = re.sub(r"(?<=: that is )(\w+) [^,]*(?=, before it$)", r"a \1", reason)
+    reason = re.sub(r"(?<=; the node before it, )(\w+) [^,]*(?=, is one$)", r"a \1", reason)
     return re.sub(r"(value )?'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", reason)

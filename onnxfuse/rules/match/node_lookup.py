@@ -57,7 +57,7 @@ class FusedNode:
     def verdict(self) -> str:
         """Describe it in one line."""
         description = f"{self.op} (rule {self.rule}, kernel {self.template})"
-        sentence = f"is in the fused op {description}, which stands for {operators(self.original_nodes)}"
+        sentence = f"is in the fused op {description}, which replaces {operators(self.original_nodes)}"
         return (
             sentence
             if self.is_available

@@ -165,7 +165,7 @@ def _fold(
         weights = ", ".join(f"'{v}'" for name in inputs if isinstance(v := match.values.get(name), str) and v)
         raise ModelError(
             f"the weights {weights} do not fit each other: {first_line(error)}",
-            "The model would fail whenever it is run: mend the export.",
+            "The model would fail whenever it is run: fix the export.",
         ) from error
     return {**given, **{name: known[name] for name in rest}}
 

@@ -232,7 +232,7 @@ def with_axes(tree: Tree, axes: Axes, *, side: bool = False) -> Tree:
         if side:
             return tree
         allowed = "; it may use + - * / // %, numbers, terms, and axes that `shapes` names."
-        raise RuleError(f"'{tree}' has no place in an expression{allowed}{did_you_mean(tree.text, set(axes))}", SEE)
+        raise RuleError(f"'{tree}' is not allowed in an expression{allowed}{did_you_mean(tree.text, set(axes))}", SEE)
     if isinstance(tree, Arithmetic):
         return replace(tree, left=with_axes(tree.left, axes), right=with_axes(tree.right, axes))
     if isinstance(tree, Compare):
@@ -338,7 +338,7 @@ class _Measured(ast.NodeTransformer):
         names, sizes = [a.id for a in node.args if isinstance(a, ast.Name)], library.measured()
         if len(node.args) != 1 or node.keywords or not names or names[0] not in sizes:
             near = did_you_mean(names[0], sizes) if names else ""
-            raise RuleError(f"'{ast.unparse(node)}' is none of the sizes that were measured.{near}", SEE)
+            raise RuleError(f"'{ast.unparse(node)}' is not one of the measured sizes.{near}", SEE)
         return ast.copy_location(ast.Constant(sizes[names[0]]), node)
 
 
@@ -376,7 +376,7 @@ def _condition(tree: ast.expr) -> Tree:
         return Each(_condition(tree.args[0]))
     if isinstance(tree, ast.Call):
         return _call(tree)
-    raise RuleError(f"'{ast.unparse(tree)}' is no condition: it is neither compared nor a test", SEE)
+    raise RuleError(f"'{ast.unparse(tree)}' is not a condition: it is neither a comparison nor a predicate", SEE)
 
 
 def _link(left: ast.expr, relation: type[ast.cmpop], right: ast.expr) -> Tree:
@@ -424,13 +424,13 @@ def _value(tree: ast.expr) -> Tree:
     if isinstance(tree, ast.Subscript) and isinstance(tree.value, ast.Call):
         return _part(tree, _call(tree.value))
     raise RuleError(
-        f"'{ast.unparse(tree)}' has no place in an expression; it may use + - * / // %, numbers and terms", SEE
+        f"'{ast.unparse(tree)}' is not allowed in an expression; it may use + - * / // %, numbers and terms", SEE
     )
 
 
 def _call(tree: ast.Call) -> Call:
     if not isinstance(tree.func, ast.Name) or tree.keywords:
-        raise RuleError(f"'{ast.unparse(tree)}' is no word with its arguments", SEE)
+        raise RuleError(f"'{ast.unparse(tree)}' is not a term with its arguments", SEE)
     return Call(tree.func.id, tuple(a.id if isinstance(a, ast.Name) else _value(a) for a in tree.args))
 
 

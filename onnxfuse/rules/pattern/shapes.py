@@ -138,7 +138,7 @@ def _line(one: WrittenShape, names: expression.Axes, runs: Mapping[str, AxisRun]
     try:
         odd = next((run.name for run in own if not run.name.isidentifier() or run.name in {ANY, *names}), None)
         if odd is not None:
-            raise RuleError(f"'{odd}{REST}' is no run of axes: a name that no single axis has, and '{REST}'", SEE)
+            raise RuleError(f"'{odd}{REST}' is not a run of axes: a name that no single axis has, and '{REST}'", SEE)
         if len(several) > 1:
             raise RuleError(f"'{one.text}' has '{REST}' twice: the axes between have no place", SEE)
         axes = [_axis(index, token, names) for index, token in _indexed(one) if token != ANY]
@@ -157,7 +157,7 @@ def _axis(index: int, token: str, names: expression.Axes) -> Axis:
         trees, many = (), True
     if many or not _is_extent(trees[0]):
         raise RuleError(
-            f"'{token}' is no axis: a name, a whole number, an expression of both, NAME|1, '{ANY}' or '{REST}'", SEE
+            f"'{token}' is not an axis: a name, a whole number, an expression of both, NAME|1, '{ANY}' or '{REST}'", SEE
         )
     tree = trees[0]
     unbound = sorted(_names(tree) - set(names))

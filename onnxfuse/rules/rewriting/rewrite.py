@@ -75,7 +75,7 @@ def settle(
         if not any(for_every_graph(model, act)):
             return
         rounds += len(report.applied) > before
-    raise endless(report.applied[before:], f"it goes on after {MAX_ROUNDS} rounds")
+    raise endless(report.applied[before:], f"the graph still changes after {MAX_ROUNDS} rounds")
 
 
 def rewrite(
@@ -141,7 +141,7 @@ def rewrite(
         states[state := _state(graph)] += 1
         if states[state] == SEEN:
             raise endless(report.applied[begun:], "the graph goes in circles")
-    raise endless(report.applied[begun:], f"it goes on after {MAX_ROUNDS} rounds")
+    raise endless(report.applied[begun:], f"the graph still changes after {MAX_ROUNDS} rounds")
 
 
 def _at_root(of_op: Mapping[str, list[Node]], one: Rewrite) -> list[Node]:
@@ -162,7 +162,7 @@ def endless(last: Sequence[Applied], fact: str) -> RuleError | AssertionError:
     """Return the error for rewrites that do not converge, given the most recent ones (none: a defect here)."""
     involved = list(dict.fromkeys(a.rule for a in last))
     if not involved:
-        return AssertionError(f"what is built in undoes itself: {fact}")
+        return AssertionError(f"built-in passes undo each other: {fact}")
     if len(involved) == 1:
         return RuleError(
             f"the rule '{involved[0]}' feeds itself: {fact}", "Let `where` refuse what the rule has written."

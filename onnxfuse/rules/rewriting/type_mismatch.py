@@ -24,7 +24,7 @@ def check(graph: Graph, rule: Rule, old: Sequence[Node], new: Sequence[Node]) ->
             was, becomes = graph.type(value), types.get(value)
             if becomes is not None and _differ(was, becomes):
                 raise RuleError(
-                    f"{rule.path}: the rule '{rule.name}' makes something else of '{value}' ({node.op} {node.name}): "
+                    f"{rule.path}: the rule '{rule.name}' changes the type of '{value}' ({node.op} {node.name}): "
                     f"{was} would become {becomes}",
                     SEE,
                 )

@@ -26,7 +26,7 @@ def bridge() -> Engine:
     if missing is not None:
         raise DeviceError(
             f"fused kernels cannot run: {missing}",
-            "Install onnxfuse's wheel, which has it built; from source, install a C++17 compiler (for instance: "
+            "Install onnxfuse's wheel, which includes it; from source, install a C++17 compiler (for instance: "
             "apt install g++), then onnxfuse again: pip install --force-reinstall --no-deps onnxfuse. "
             "Without it the model runs on providers=['CPUExecutionProvider'].",
         )

@@ -85,7 +85,7 @@ def _driver_missing() -> str | None:
         return f"there is no NVIDIA driver ({error})"
     if code := driver.cuInit(0):
         return f"the NVIDIA driver does not start ({_words(driver, code)}, cuInit returned {code})"
-    return None if device_count() else "the NVIDIA driver shows no device"
+    return None if device_count() else "the NVIDIA driver reports no device"
 
 
 def _libraries_missing() -> str | None:

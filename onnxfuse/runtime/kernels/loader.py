@@ -128,7 +128,7 @@ def planner(
 def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: Variant) -> str:
     settings = ", ".join(f"{name} {value}" for name, value in tuning.changed.items())
     shapes = extents(input_shapes)
-    return f"tuning not used: {settings} is no variant of {op.name} for {shapes}; tune again: optimize --tune"
+    return f"tuning not used: {settings} is not a variant of {op.name} for {shapes}; tune again: optimize --tune"
 
 
 def general(

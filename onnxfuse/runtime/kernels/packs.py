@@ -42,7 +42,7 @@ def pack_of(model: Path | None, kernels: Kernels, ops: Mapping[str, FusedOp]) ->
         pack = file.opened(pack_path, named=named, links=external.follows_links())
     except FileNotFoundError:
         if named:
-            raise ModelError(f"{pack_path}: there is no such kernel pack", _again(model, pack_path)) from None
+            raise ModelError(f"{pack_path}: no such kernel pack", _again(model, pack_path)) from None
         return None
     except PackError as fault:
         _warn(pack_path, f"{fault}", model)
@@ -55,7 +55,7 @@ def require(model: Path | None, kernels: Kernels) -> None:
     """Raise ModelError if `kernels` names a missing file, also on the CPU, where no pack is used."""
     pack_path = _place(model, kernels)
     if kernels is not None and pack_path is not None and not pack_path.is_file():
-        raise ModelError(f"{pack_path}: there is no such kernel pack", _again(model, pack_path))
+        raise ModelError(f"{pack_path}: no such kernel pack", _again(model, pack_path))
 
 
 def _place(model: Path | None, kernels: Kernels) -> Path | None:
@@ -67,12 +67,12 @@ def _place(model: Path | None, kernels: Kernels) -> Path | None:
 def _of_ops(pack: KernelPack, ops: Mapping[str, FusedOp], model: Path | None) -> LoadedPack | None:
     """Return the pack restricted to the ops of the model."""
     if pack.head.planners.hex() != stored.planners():
-        _warn(pack.path, "was made by another version of onnxfuse, whose kernels are not these", model)
+        _warn(pack.path, "was made by another version of onnxfuse, whose kernels differ", model)
         return None
     entries = {e.name: e for e in pack.index.ops}
     mine = {n: entries[n] for n, op in ops.items() if n in entries and entries[n].digest == stored.digest_of(op)}
     if ops and not mine:
-        _warn(pack.path, "is of another model: it has none of this one's fused ops", model)
+        _warn(pack.path, "belongs to another model: it has none of this one's fused ops", model)
         return None
     if len(mine) < len(ops):
         lacking = sorted(set(ops) - set(mine))

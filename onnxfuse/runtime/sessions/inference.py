@@ -191,12 +191,12 @@ def _require_cuda(device: int) -> None:
         raise _no_cuda(fault)
     count = device_count()
     if device >= count:
-        raise _no_cuda(f"device_id is {device}, and the driver shows {plural(count, 'device')}, numbered from 0")
+        raise _no_cuda(f"device_id is {device}, and the driver reports {plural(count, 'device')}, numbered from 0")
 
 
 def _no_cuda(fault: str) -> DeviceError:
     return DeviceError(
-        f"{PROVIDER} was asked for and cannot be used: {fault}",
+        f"{PROVIDER} was requested but cannot be used: {fault}",
         "Install the NVIDIA driver, and the CUDA libraries with pip install 'onnxfuse[cuda]'; "
         f"or run the function bodies with providers=['{CPU}'].",
     )

@@ -142,7 +142,8 @@ def require(model: onnx.ModelProto) -> Callable[[onnx.ModelProto], None]:
         refused = refusal(optimized)
         if refused is not None and refusal(source) is None:
             raise ModelError(
-                f"ONNX Runtime does not open what was made: {refused.why}", "Please report it: the fault is onnxfuse's."
+                f"ONNX Runtime cannot open the optimized model: {refused.why}",
+                "Please report it: the fault is onnxfuse's.",
             )
 
     return check
@@ -162,8 +163,9 @@ def require_written(model: onnx.ModelProto, source: Path | onnx.ModelProto | Non
             return
         if refusal(model) is None or (not refused.lacking and source is not None and _opens(source)):
             raise ModelError(
-                f"ONNX Runtime does not open what was written: {refused.why.replace(f'Load model from {file} ', '')}",
-                "Nothing was put in its place. Please report it: the fault is onnxfuse's.",
+                f"ONNX Runtime cannot open the file that was written: "
+                f"{refused.why.replace(f'Load model from {file} ', '')}",
+                "The old file was not replaced. Please report it: the fault is onnxfuse's.",
             )
 
     return check

@@ -330,7 +330,7 @@ def _raise_if_lost(error: Exception) -> None:
     fault = device_fault()
     if fault is not None:
         raise DeviceLostError(
-            f"the GPU's context is broken ({fault})", "No call of this process gets through to the GPU any more."
+            f"the GPU's context is broken ({fault})", "This process cannot use the GPU any more."
         ) from error
 
 
@@ -343,7 +343,8 @@ def _value(x: Array) -> onnxruntime.OrtValue:
         return ort_value(x)
     if not hasattr(x, "__dlpack__"):
         raise UsageError(
-            f"an input is a {type(x).__name__}; expected a NumPy or CuPy array, a torch tensor, or what speaks DLPack"
+            f"an input is a {type(x).__name__}; expected a NumPy or CuPy array, a torch tensor, or an object that "
+            "supports DLPack"
         )
     if hasattr(x, "detach"):  # torch's
         x = x.detach().contiguous()

@@ -50,7 +50,7 @@ def default_cases(
         accepted = cases(specs, (0,), shape_sets(specs, sizes)[0]) if sizes else []
     if not accepted:
         raise UsageError(
-            f"{option}: the original runs on none of the made-up inputs: {reason}",
+            f"{option}: the original runs on none of the generated inputs: {reason}",
             f"Give real ones with {option}-inputs." if option == "--guard" else "Give real ones with --inputs.",
         )
     return [float32_case(case, half=half) for case in accepted if case.name not in COMPOSITE or runs(case)]

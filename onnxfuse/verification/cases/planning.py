@@ -77,7 +77,7 @@ def acceptance_test(plain: Any, progress: Progress) -> Callable[[Case], bool]:
     """Return a predicate: does the original accept a case?"""
 
     def runs(case: Case) -> bool:
-        progress(f"which inputs does the original take: {shapes_text(case)}", 0, 1)
+        progress(f"inputs that the original accepts: {shapes_text(case)}", 0, 1)
         doing(model="original", case=case)
         return not sessions.refusal(plain, case.make())
 
@@ -101,7 +101,7 @@ def enter_branches(
     try:
         additional = _branch_cases(bodies, runs, model, specs, plan, shapes, lambda: limits.spent > latest)
     except ModelError as error:
-        return [*plan], (f"which branches ran could not be seen: {error}",)
+        return [*plan], (f"the branches that ran could not be observed: {error}",)
     return [*plan, *additional], tuple(b.text for b in bodies.never)
 
 

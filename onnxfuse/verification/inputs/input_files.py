@@ -97,9 +97,9 @@ def case_of(name: str, inputs: Mapping[str, Any], specs: Sequence[InputSpec]) ->
     values |= values_of(inputs, {n: s.type_ for n, s in by_name.items()})
     missing, extra = by_name.keys() - values.keys(), values.keys() - by_name.keys()
     if missing or extra:
-        faults = [f"lacks {_names(missing)}"] * bool(missing) + [f"has {_names(extra)}, no input of the model"] * bool(
-            extra
-        )
+        faults = [f"lacks {_names(missing)}"] * bool(missing) + [
+            f"has {_names(extra)}, which the model does not have"
+        ] * bool(extra)
         raise UsageError(f"{name}: {', and '.join(faults)}", f"The model's inputs are {_names(by_name)}.")
     sizes: dict[str, tuple[int, str]] = {}
     for spec in by_name.values():
@@ -165,7 +165,7 @@ def _check(name: str, spec: InputSpec, x: Array, sizes: dict[str, tuple[int, str
             if size != extent:
                 raise UsageError(
                     f"{name}: dimension {dim} is {size} in '{first}' and {extent} in '{spec.name}'",
-                    "A dimension name means one number everywhere.",
+                    "A dimension name stands for one size everywhere.",
                 )
 
 
@@ -257,7 +257,7 @@ def _from_json(path: Path, name: str, value: Any, dtype: np.dtype[Any]) -> Array
         raise UsageError(f"{path}: '{name}' holds {array.dtype}, the model wants {dtype}")
     converted = array.astype(dtype)
     if dtype.kind in "iu" and (converted != array).any():
-        raise UsageError(f"{path}: '{name}' holds numbers that {dtype} does not")
+        raise UsageError(f"{path}: '{name}' holds numbers that {dtype} cannot represent")
     return converted
 
 

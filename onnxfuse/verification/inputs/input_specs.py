@@ -79,8 +79,8 @@ def _specs(value: onnx.ValueInfoProto, role: InputRole, model: onnx.ModelProto) 
         yield InputSpec(name, tensor.dtype, _entries(value, shape or ()), role, type_)
     else:
         raise UsageError(
-            f"input '{name}' is of type {type_}: ONNX Runtime's Python interface feeds none",
-            "It feeds tensors, sequences and optionals of them, and maps from int64 or string to float.",
+            f"input '{name}' is of type {type_}: which ONNX Runtime's Python interface cannot feed",
+            "It can feed tensors, sequences and optionals of them, and maps from int64 or string to float.",
         )
 
 

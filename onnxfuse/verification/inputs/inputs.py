@@ -207,8 +207,8 @@ def shape_sets(specs: Sequence[InputSpec], shapes: Shapes) -> list[dict[str, tup
     for name, shape in (item for chosen in sets for item in chosen.items()):
         if math.prod(shape) > MOST_ELEMENTS:
             raise UsageError(
-                f"input '{name}' would be of shape {'x'.join(map(str, shape))}, which no tensor has",
-                "Say a size that it can have: --shape NAME=SIZES.",
+                f"input '{name}' would be of shape {'x'.join(map(str, shape))}, which no tensor can have",
+                "Give a size that it can have: --shape NAME=SIZES.",
             )
     return [s for n, s in enumerate(sets) if s not in sets[:n]]
 
@@ -301,7 +301,7 @@ def _values(
     if dtype.kind in "fV" and dtype.itemsize in WIDE_EXPONENTS:
         return _floats(rng, dtype, shape, kind)
     raise UsageError(
-        f"input '{spec.name}' is of type {TensorProto.DataType.Name(spec.dtype)}: no values can be made up for it",
+        f"input '{spec.name}' is of type {TensorProto.DataType.Name(spec.dtype)}: no values can be generated for it",
         "onnxfuse verify takes real ones: --inputs FILE.json.",
     )
 
@@ -391,7 +391,7 @@ def _fix_extents(spec: InputSpec, shape: tuple[int, ...], fixed: dict[str, int])
         if expected != extent:
             raise UsageError(
                 f"shape {spec.name}={_extents_text(shape)}: axis {axis} must be {expected} (the input is {declared})",
-                "A dimension name means one number everywhere.",
+                "A dimension name stands for one size everywhere.",
             )
 
 

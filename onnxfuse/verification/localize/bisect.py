@@ -316,7 +316,7 @@ def localize(
         return _fused_op(base, only, fault, providers, "nothing else differs there")
     if reoptimize is None:
         rules = tuple(dict.fromkeys(s.rule for s in suspects.values() if s.rule))
-        return replace(base, guilty=only, rules=rules, why="without the rules no more can be told")
+        return replace(base, guilty=only, rules=rules, why="nothing more can be said without its rules")
     reoptimized, applied = reoptimize(())
     values = {o for n in window.original for o in original.graph.node[n].output}
     if _has_fault(original, reoptimized, inputs, providers, values):
@@ -337,7 +337,7 @@ def localize(
             else [describe_suspect(fused, n) for n in differing(reoptimized, fused, narrower.window)]
         )
         if len(described) != 1:
-            return replace(base, why="the rules as they are now make another model here, and a right one")
+            return replace(base, why="the current rules make a different and correct model here")
         only = described[0]
     if only.rule:
         return _fused_op(base, only, fault, providers, "all else there is what the rules make of the original")

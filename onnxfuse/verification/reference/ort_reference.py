@@ -58,8 +58,8 @@ class UntrustedOperator:
 
     def __str__(self) -> str:
         return (
-            f"onnx's reference of {self.op} is not to be believed at node '{self.node}' ({self.why}): there the truth "
-            f"is ONNX Runtime's own operator in {self.dtype}"
+            f"onnx's reference of {self.op} is not trusted at node '{self.node}' ({self.why}): the reference "
+            f"there is ONNX Runtime's own operator in {self.dtype}"
         )
 
 
@@ -74,7 +74,8 @@ class UserOperator:
 
     def __str__(self) -> str:
         return (
-            f"{self.op} (node '{self.node}') is of a given library: there the truth is what it gives, in {self.dtype}"
+            f"{self.op} (node '{self.node}') is from a custom-op library: the reference there is its own result "
+            f"in {self.dtype}"
         )
 
 

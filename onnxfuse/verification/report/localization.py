@@ -95,6 +95,12 @@ class Localization:
         )
         return f"{part}, which no rule wrote: {self.fault}"
 
+    @property
+    def named_rules(self) -> tuple[str, ...]:
+        """The rules at fault, including that of a single fused op; empty if none is."""
+        own = self.guilty.rule if self.guilty is not None and self.fault else ""
+        return (own,) if own else self.rules
+
     def as_dict(self) -> dict[str, Any]:
         """Return the facts for JSON."""
         return {"text": self.text, **asdict(self)}

@@ -255,7 +255,7 @@ class VerifyReport(Screen):
             outputs = plural(len({r.owner for r in self.outputs}), "output")
             scope = f"{outputs}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
             left_out = self._undecided_text("; ") + self._empty_text() + self._blunt_text() + self._left_out_text()
-            same = "same" if self.contract is None else f"in {self.contract.precision}, as near the truth as asked,"
+            same = "same" if self.contract is None else f"in {self.contract.precision}, as accurate as requested,"
             broken = "".join(f"; {text}" for text in self.original_broken)
             return f"{same} within the {' and the '.join(sorted(within))}: {scope}{cases}{left_out}{broken}"
         if self.crash is not None:

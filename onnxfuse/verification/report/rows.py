@@ -103,7 +103,7 @@ class OutputRow:
         if m.empty:
             return "no element was given"
         if m.unsure:
-            return "the truth is not to be believed here, and not every operator could be asked about"
+            return "the reference is not trusted here, and not every operator could be checked"
         if m.compared and self.judged_by == "budget":
             return self.own_share
         if self.judged_by == "budget" and not math.isfinite(m.original):
@@ -177,7 +177,7 @@ def none_ran(cases: Sequence[CaseRow]) -> UsageError:
     """Return the error of a verification in which the original accepted no case, or there was none."""
     return UsageError(
         f"the original runs on none of the inputs: {cases[-1].note}" if cases else "no inputs to run",
-        "Say what its dynamic dimensions are (--shape name=1,7), or give real inputs (--inputs).",
+        "Give sizes for its dynamic dimensions (--shape name=1,7), or give real inputs (--inputs).",
     )
 
 

@@ -167,7 +167,7 @@ def _sizes_text(report: "VerifyReport") -> str:
     text = ""
     if report.searched:
         sizes = escape(_values(report.searched))
-        text += f"\nsizes searched upward until the original ran: {sizes}; say which with --shape"
+        text += f"\nsizes searched upward until the original ran: {sizes}; choose them with --shape"
     if report.sizes and any(c.seed is not None for c in report.cases if not c.note):
         text += f"\nsizes run: {escape(_values(report.sizes))}"
     return text
@@ -212,7 +212,13 @@ def _next_steps(report: "VerifyReport") -> list[str]:
     if "mismatch" in verdicts:
         if report.bisection is None:
             steps.append("to name the fused op or rule at fault, repeat this with --bisect DIR")
-        steps.append("see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that")
+        at_fault = () if report.bisection is None else report.bisection.named_rules
+        left_out = "".join(f" --skip {rule}" for rule in at_fault)
+        steps.append(
+            f"until that is fixed, leave it out: onnxfuse optimize{left_out}"
+            if at_fault
+            else "see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that"
+        )
     if report.crash is not None and report.crash.model == "original" and report.crash.case:
         steps.append(
             "the original alone crashed: state sizes that the model accepts with --shape, or give real inputs with "

@@ -23,7 +23,7 @@ def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto, *, low
             if name in theirs and _types_differ(ours[name], theirs[name], lower=lower)
         ]
         if not problems and list(ours) != list(theirs):
-            problems.append(f"{kind}s stand in another order: {', '.join(theirs)}; original: {', '.join(ours)}")
+            problems.append(f"{kind}s are in another order: {', '.join(theirs)}; original: {', '.join(ours)}")
     return problems
 
 

@@ -55,7 +55,7 @@ def ort_session(
     safe = without_crashes(model, providers)
     session = _open(model, options or _quiet(), with_options(providers, cuda), "the original model", **safe)
     if CUDA in providers and CUDA not in session.get_providers():
-        raise no_cuda("ONNX Runtime leaves its provider out")
+        raise no_cuda("ONNX Runtime does not load the provider")
     return session
 
 
@@ -145,7 +145,7 @@ def chosen_providers(providers: Sequence[str] | None) -> list[str]:
 def no_cuda(reason: str) -> DeviceError:
     """Return the error for a requested but unavailable CUDA provider."""
     return DeviceError(
-        f"CUDA was asked for and cannot be used: {reason}",
+        f"CUDA was requested but cannot be used: {reason}",
         "Check nvidia-smi and the CUDA libraries (pip install 'onnxfuse[cuda]'), or stay on the CPU: --provider cpu.",
     )
 
@@ -214,7 +214,7 @@ def raise_if_lost(error: Exception) -> None:
     fault = runtime.device_fault()
     if fault is not None:
         raise DeviceLostError(
-            f"breaks the GPU's context ({fault})", "No call of this process gets through to the GPU any more."
+            f"breaks the GPU's context ({fault})", "This process cannot use the GPU any more."
         ) from error
 
 

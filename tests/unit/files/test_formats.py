@@ -34,16 +34,16 @@ def fields(*messages: tuple[int, bytes]) -> bytes:
 
 
 FILES: Sequence[tuple[bytes, str, str]] = [
-    (POINTER, "a pointer of Git LFS", "git lfs pull"),
-    (zipped("m/data.pkl", "m/data/0"), "an archive of PyTorch", "torch.onnx.export"),
-    (zipped("archive_format", "models/model.json"), "an archive of PyTorch", "torch.onnx.export"),
+    (POINTER, "a Git LFS pointer", "git lfs pull"),
+    (zipped("m/data.pkl", "m/data/0"), "a PyTorch archive", "torch.onnx.export"),
+    (zipped("archive_format", "models/model.json"), "a PyTorch archive", "torch.onnx.export"),
     (zipped("model.onnx"), "a zip archive", "Unpack it"),
     (pickle.dumps({"weight": [1.0]}), "a Python pickle", "torch.onnx.export"),
     (struct.pack("<I4s", 28, b"TFL3") + bytes(40), "a TensorFlow Lite model", "tf2onnx"),
     (struct.pack("<I4s", 28, b"ORTM") + bytes(40), "ONNX Runtime's own format", ".onnx file"),
     (b"\x89HDF\r\n\x1a\n" + bytes(40), "an HDF5 file", "tf2onnx"),
-    (b"\x08\x01" + fields((2, fields((1, fields((4, b"serve")))))), "a SavedModel of TensorFlow", "--saved-model"),
-    (fields((1, fields((1, b"input"), (2, b"Placeholder")))), "a graph of TensorFlow", "--graphdef"),
+    (b"\x08\x01" + fields((2, fields((1, fields((4, b"serve")))))), "a TensorFlow SavedModel", "--saved-model"),
+    (fields((1, fields((1, b"input"), (2, b"Placeholder")))), "a TensorFlow graph", "--graphdef"),
     (
         struct.pack("<Q", 40) + b'{"weight":{"dtype":"F32","shape":[2]}}  ' + bytes(8),
         "safetensors",
@@ -51,8 +51,8 @@ FILES: Sequence[tuple[bytes, str, str]] = [
     ),
     (b"GGUF" + bytes(40), "a GGUF file", "torch.onnx.export"),
     (gzip.compress(b"x" * 100, mtime=0), "compressed", "Unpack it"),
-    (b"<!DOCTYPE html><title>Sign in</title>", "a text that begins with '<!DOCTYPE html>", "server"),
-    (b"Entry not found", "a text that begins with 'Entry not found'", "server"),
+    (b"<!DOCTYPE html><title>Sign in</title>", "text that begins with '<!DOCTYPE html>", "server"),
+    (b"Entry not found", "text that begins with 'Entry not found'", "server"),
 ]
 
 
@@ -74,11 +74,11 @@ def test_a_file_that_is_too_large_is_looked_at_first(tmp_path: Path) -> None:
     path = tmp_path / "in.onnx"
     path.write_bytes(zipped("m/data.pkl"))
     os.truncate(path, io.PROTOBUF_READS)
-    with pytest.raises(ModelError, match="an archive of PyTorch"):
+    with pytest.raises(ModelError, match="a PyTorch archive"):
         io.load(path)
     path.write_bytes(b"")
     os.truncate(path, io.PROTOBUF_READS)
-    with pytest.raises(ModelError, match=r"has 2.1 GB, and no .onnx file has more than 2"):
+    with pytest.raises(ModelError, match=r"has 2.1 GB, and an .onnx file has at most 2"):
         io.load(path)
 
 
@@ -107,6 +107,6 @@ def test_a_data_file_that_was_not_fetched_is_named(tmp_path: Path) -> None:
         entry.value = "4096" if entry.key == "offset" else entry.value
     onnx.save(light, tmp_path / "in.onnx")
     assert external.is_external(light.graph.initializer[0])
-    with pytest.raises(ModelError, match=r"w.bin, which has \d+, and is a pointer of Git LFS") as caught:
+    with pytest.raises(ModelError, match=r"w.bin, which has \d+, and is a Git LFS pointer") as caught:
         io.load(tmp_path / "in.onnx")
     assert "git lfs pull" in caught.value.hint

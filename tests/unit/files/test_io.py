@@ -56,7 +56,7 @@ def data_name(folder: Path) -> str:
         (b"", "is empty"),
         (
             b"not a model, but a text of some length\n" * 4,
-            "is not an ONNX model, but a text that begins with 'not a model",
+            "is not an ONNX model, but text that begins with 'not a model",
         ),
         (b"\x0f no field" + bytes(range(128, 200)), "is not an ONNX model, or is truncated"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "is not an ONNX model"),
@@ -96,12 +96,12 @@ def test_what_does_not_end_is_not_read(tmp_path: Path) -> None:
     """A device, and a file that is longer than any model: told before memory is taken for them."""
     endless = tmp_path / "endless.onnx"
     endless.symlink_to("/dev/zero")
-    with pytest.raises(ModelError, match="is a device, which does not end"):
+    with pytest.raises(ModelError, match="is a device, which has no end"):
         io.load(endless)
     weights = tmp_path / "weights.onnx"
     weights.touch()
     os.truncate(weights, 1 << 40)
-    with pytest.raises(ModelError, match=r"has 1099.5 GB, and no .onnx file has more than 2"):
+    with pytest.raises(ModelError, match=r"has 1099.5 GB, and an .onnx file has at most 2"):
         io.load(weights)
 
 
@@ -138,7 +138,7 @@ def test_missing_external_data_is_told(tmp_path: Path, model: onnx.ModelProto) -
     """The message names the file that is not there; without weights the model can still be looked at."""
     external(model, tmp_path / "in.onnx")
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(ModelError, match=r"its weights are in .*weights\.bin, which is not there"):
+    with pytest.raises(ModelError, match=r"its weights are in .*weights\.bin, which does not exist"):
         io.load(tmp_path / "in.onnx")
     assert io.load(tmp_path / "in.onnx", weights=False).graph.node[0].name == "sum"
 

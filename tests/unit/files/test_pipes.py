@@ -48,7 +48,7 @@ def test_a_model_comes_through_a_pipe(pipe: Path, pause: float) -> None:
 @pytest.mark.parametrize("what", ["read", "written", "left"])
 def test_nobody_is_not_waited_for(pipe: Path, what: str) -> None:
     """Neither for one who writes, nor for one who reads; one who writes nothing and leaves is nobody."""
-    told = "nobody reads it" if what == "written" else "nobody writes to it"
+    told = "no process reads" if what == "written" else "no process writes to"
     if what == "left":
         beside(lambda: pipe.open("wb").close())
     raised = list[ModelError]()

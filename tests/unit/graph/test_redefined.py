@@ -1,4 +1,4 @@
-"""Constants of one name: the last is taken, as ONNX Runtime does, and a note says so."""
+"""Constants of one name: the last definition counts, as in ONNX Runtime, and a note says so."""
 
 import numpy as np
 import onnx
@@ -46,7 +46,7 @@ def test_the_last_is_taken(form: str) -> None:
     """As ONNX Runtime does with the original, whoever reads it."""
     original, number = FORMS[form]
     (theirs,) = run(original, {"x": X})
-    with pytest.warns(UserWarning, match="'w' is defined more than once: the last is taken"):
+    with pytest.warns(UserWarning, match="'w' is defined more than once: the last definition counts"):
         made = onnxfuse.optimize(original)
     (ours,) = run(made, {"x": X})
     np.testing.assert_array_equal(theirs, np.full((2, 4), number, np.float32))

@@ -74,7 +74,9 @@ def test_it_is_fused_around_and_verified(model: Path, library: Path, capsys: pyt
     assert run("verify", model, fused, "--custom-ops", library) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "error against float64" in told
-    assert "my.ops.Bend (node 'q') is of a given library: there the truth is what it gives, in float32" in told
+    assert (
+        "my.ops.Bend (node 'q') is from a custom-op library: the reference there is its own result in float32" in told
+    )
 
 
 def test_a_wrong_fusion_beside_it_is_found(model: Path, library: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +113,9 @@ def test_without_the_library_every_command_says_what_is_missing(
         assert "--custom-ops" in told
     assert run("optimize", model, model.with_name("o.onnx")) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "opens neither the model nor what was made of it: operator Bend of domain 'my.ops' is not its own" in told
+    assert (
+        "opens neither the model nor the optimized one: operator Bend of domain 'my.ops' is not one of its own" in told
+    )
     assert "--custom-ops LIBRARY.so" in told
 
 

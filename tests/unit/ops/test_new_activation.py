@@ -42,7 +42,7 @@ g (float[3,2] x) => (float[3,2] y) <float[2,2] w = {1, -2, 3, 4}, float[2] b = {
 def silu(x):
     return x / (1 + np.exp(-x))
 
-# fused, after a product; of weights alone it is a weight
+# fused, after a product; of weights only it is a weight
 made = onnxfuse.optimize(MODEL)
 fused = list(fused_ops(made).values())
 assert [[n.op_type for n in one.body.node] for one in fused] == [["Add", "ScaledSiLU"]], fused

@@ -83,7 +83,7 @@ def test_a_block_that_takes_longer_than_it_said_hangs(tmp_path: Path) -> None:
     """Though the child as a whole may be silent for minutes."""
     found = in_new_process(waits, 30.0, str(tmp_path / "child"))
     assert isinstance(found, Crash)
-    assert (found.how, found.hangs) == ("hangs: no word for 0 s", True)
+    assert (found.how, found.hangs) == ("hangs: no sign of life for 0 s", True)
     assert isolation.PATIENCE > 60
 
 

@@ -122,7 +122,7 @@ def test_what_functions_return_prints_on_one_screen(model: Path, tmp_path: Path)
         ({"providers": [("CpuExecutionProvider", {})]}, "Did you mean CPUExecutionProvider?"),
         (
             {"kernels": "none.kernels", "providers": ["CPUExecutionProvider"]},
-            "none.kernels: there is no such kernel pack",
+            "none.kernels: no such kernel pack",
         ),
     ],
 )

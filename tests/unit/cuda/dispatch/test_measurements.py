@@ -243,7 +243,7 @@ def test_every_template_says_its_candidates() -> None:
 def test_a_variant_of_another_template_is_refused() -> None:
     """A template reads the constants that it declares, and no others."""
     gemm, shapes = CASES["gemm"]
-    with pytest.raises(KernelError, match="row_threads 64, which is no variant of template gemm"):
+    with pytest.raises(KernelError, match="row_threads 64, which is not a variant of template gemm"):
         cuda.plan(gemm, tuple(map(tuple, shapes)), True, H200, RowVariant(row_threads=64))
     row, shapes = CASES["row"]
     with pytest.raises(KernelError, match="pointwise_threads 64, expected a RowVariant"):

@@ -82,7 +82,7 @@ def test_a_constant_between_the_nodes_of_a_body_is_no_node_that_was_replaced() -
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (inception("d, d", 16), "2 values side by side, expected 2 to 8 different ones"),
+        (inception("d, d", 16), "2 values concatenated, expected 2 to 8 different ones"),
         (inception("d, i", 16), "no value side by side is what a kernel computes for that alone"),
     ],
 )

@@ -113,7 +113,7 @@ def test_a_region_that_would_depend_on_itself_stops() -> None:
     }"""
     made, report = optimize(parse(text), "pointwise")
     assert ops(made) == ["{Relu Exp}", "MatMul", "{Add Neg Tanh}"]
-    assert "depends on a node outside that depends on the fused op" in str(report.applied[0].stops)
+    assert "depends on a node that depends on the fused op, which would be a cycle" in str(report.applied[0].stops)
     assert_same_numbers(parse(text), made)
 
 
@@ -159,7 +159,7 @@ def test_rows_of_a_table_are_looked_up_by_the_kernel() -> None:
 @pytest.mark.parametrize(
     ("text", "left", "reason"),
     [
-        ("u = Gather <axis = 1> (t, k)", ["Gather"], "Gather that is no lookup of rows in a table"),
+        ("u = Gather <axis = 1> (t, k)", ["Gather"], "this Gather is not a lookup of table rows"),
         ("o = Constant <value_ints = [3]> () u = Gather (w, o)", ["Constant", "Gather"], "Gather that is no lookup"),
         ("u = Gather (w, k) z = MatMul (u, u)", ["Gather", "MatMul"], "which others read"),
         ("a = Gather (w, k) b = Gather (w, i) u = Add (a, b)", ["Gather"], "is read in two ways"),
@@ -593,9 +593,7 @@ def test_what_is_fused_is_not_fused_again() -> None:
     made, _ = optimize(parse("g (float[N,4] x) => (float[N,4] y) { a = Exp (x) y = Neg (a) }"))
     graph = Graph(made.graph, made.graph, 17)
     (node,) = graph.nodes
-    assert (not_pointwise(graph, node, frozenset()), not_movement(graph, node, frozenset())) == (
-        "is fused already",
-    ) * 2
+    assert (not_pointwise(graph, node, frozenset()), not_movement(graph, node, frozenset())) == ("already fused",) * 2
 
 
 def graph_of(text: str) -> Graph:

@@ -120,7 +120,7 @@ def test_what_no_rule_is_to_blame_for_comes_out_as_it_came(monkeypatch: pytest.M
     made, report = optimized(TEXT)
     assert ops(made) == [n.op_type for n in parse(TEXT).graph.node]
     (note,) = report.notes
-    assert "no rule is to blame: it is left as it came. Where ONNX Runtime does not run the original either" in note
+    assert "no rule is to blame: it is left unchanged. If ONNX Runtime does not run the original either" in note
     assert report.after == report.before
     assert not report.applied
 
@@ -135,6 +135,6 @@ def test_without_a_way_to_begin_anew_it_is_an_error(tmp_path: Path) -> None:
 def test_a_users_rule_is_an_error_with_its_file(tmp_path: Path) -> None:
     """Nothing is left out silently of what a user asked for."""
     own = replace(as_shipped(tmp_path, HALVES), path=tmp_path / "halves.toml")
-    with pytest.raises(RuleError, match="the rule 'halves' makes something else of 'c'") as told:
+    with pytest.raises(RuleError, match="the rule 'halves' changes the type of 'c'") as told:
         optimized(TEXT, (own,))
     assert str(tmp_path / "halves.toml") in str(told.value)

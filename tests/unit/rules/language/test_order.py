@@ -127,5 +127,5 @@ def test_a_rewrite_that_writes_something_else_is_named(
     for command in (["optimize", "in.onnx", "out.onnx"], ["explain", "in.onnx"]):
         done = onnxfuse_command(*command, "--rules", "mine")
         assert done.code == 2
-        assert "mine/wrong.toml: the rule 'wrong' makes something else of 't' (Tanh t)" in done.err
+        assert "mine/wrong.toml: the rule 'wrong' changes the type of 't' (Tanh t)" in done.err
         assert f"float[N,4] would become {becomes}" in done.err

@@ -15,7 +15,7 @@ RANK = Cause("relation", "rank(g)", "rank(g) is 0", "rank(g) == 4")
     [
         (TYPE, "export the model, or convert it, in float16 or bfloat16"),
         (MULTIPLE, "a multiple of 8"),
-        (Cause("mask", "everywhere(mask)", wanted="everywhere(mask) == 0"), "where the mask hides nothing"),
+        (Cause("mask", "everywhere(mask)", wanted="everywhere(mask) == 0"), "if the mask hides nothing"),
         (Cause("unknown", "dim(x, 1)", wanted="dim(x, 1) == 4"), "element types and shapes"),
         (Cause("not constant", "w"), "with constants folded"),
         (Cause("quantized", "w"), "the rule is for floating-point weights"),
@@ -43,7 +43,7 @@ def test_attributes_and_constants_say_what_the_rule_is_for() -> None:
 
 def test_equal_reasons_of_two_layers_are_equal_without_names() -> None:
     """Values and nodes go, numbers stay."""
-    first, second = (f"value '/l{i}/x' has 3; /l{i}/Softmax: is fused already" for i in range(2))
-    assert without_names(first) == without_names(second) == "a value has 3; is fused already"
-    before = "is an Add, the rule wants a Mul: that is Mul layer.{}/Mul_1, before it"
+    first, second = (f"value '/l{i}/x' has 3; /l{i}/Softmax: already fused" for i in range(2))
+    assert without_names(first) == without_names(second) == "a value has 3; already fused"
+    before = "is an Add, the rule wants a Mul; the node before it, Mul layer.{}/Mul_1, is one"
     assert without_names(before.format(1)) == without_names(before.format(2)) != before.format(1)

@@ -79,7 +79,9 @@ def test_a_variant_of_no_kernel_of_ours_is_not_used_and_told(on_fake_cuda: FakeC
     facts = on_fake_cuda(of_no_kernel_of_ours)
     assert all(tuning == {} for _, _, tuning in facts["planned"])
     (told,) = facts["told"]
-    assert told == ("tuning not used: min_blocks 7 is no variant of BiasRelu_1 for 3x8, 8; tune again: optimize --tune")
+    assert told == (
+        "tuning not used: min_blocks 7 is not a variant of BiasRelu_1 for 3x8, 8; tune again: optimize --tune"
+    )
 
 
 def test_what_was_measured_elsewhere_is_not_used_and_told_once(on_fake_cuda: FakeCuda) -> None:

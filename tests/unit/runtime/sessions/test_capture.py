@@ -178,4 +178,4 @@ def test_the_command_names_what_blocks_and_what_to_do(fake_cuda: Path, tmp_path:
     if cuda_unusable() is not None:
         missing = command(file, None)
         assert missing.returncode == 5
-        assert "asked of ONNX Runtime's CUDA provider, which cannot be used here" in missing.stderr
+        assert "takes ONNX Runtime's CUDA provider, which cannot be used here" in missing.stderr

@@ -606,7 +606,7 @@ def test_what_is_missing_is_said_with_the_remedy(on_fake_cuda: FakeCuda) -> None
     """Options used twice, a device that is not there, and an install without the bridge: each says what to do."""
     facts = on_fake_cuda(errors_of_the_environment)
     assert "already hold the fused kernels" in facts["twice"]
-    assert "device_id is 3, and the driver shows 1 device" in facts["device"]
+    assert "device_id is 3, and the driver reports 1 device" in facts["device"]
     assert "the engine is not built" in facts["bridge"]
     assert "apt install g++" in facts["bridge"]
     assert all(runs_as == "function" and "engine is not built" in reason for runs_as, reason in facts["by default"])

@@ -199,12 +199,12 @@ def test_keys_are_those_that_readers_know_and_others() -> None:
 WITHOUT: dict[str, tuple[Callable[[], ModelProto], type[Exception], str]] = {
     "text by number": (
         lambda: of_map(TensorProto.INT64, TensorProto.STRING, "CastMap", cast_to="TO_FLOAT"),
-        UsageError, r"'m' is of type map\(int64,tensor\(string\)\): ONNX Runtime's Python interface feeds none"),
+        UsageError, r"'m' is of type map\(int64,tensor\(string\)\): which ONNX Runtime's Python interface cannot feed"),
     "numbers of another type": (
         lambda: of_map(TensorProto.STRING, TensorProto.DOUBLE, "DictVectorizer", string_vocabulary=["a"]),
         UsageError, r"of type map\(string,tensor\(double\)\)"),
     "texts": (lambda: model("g (seq(string[n]) s) => (int64 y) { y = SequenceLength(s) }"),
-              UsageError, "of type STRING: no values can be made up"),
+              UsageError, "of type STRING: no values can be generated"),
     "with bfloat16": (
         lambda: model("g (seq(float[4]) s) => (bfloat16[4] y) <int64 i = {0}> "
                       "{ c = SequenceAt(s, i) y = Cast <to = 16> (c) }"),

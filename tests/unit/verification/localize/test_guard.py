@@ -107,7 +107,7 @@ def test_a_model_that_takes_no_made_up_inputs_asks_for_real_ones() -> None:
         '<ir_version: 8, opset_import: ["": 20]> g (float[n, 4] x) => (float[m, 35] y) <int64[2] s = {-1, 35}>'
         "{ r = Reshape(x, s)  a = Relu(r)  y = Tanh(a) }"
     )
-    with pytest.raises(UsageError, match="runs on none of the made-up inputs"):
+    with pytest.raises(UsageError, match="runs on none of the generated inputs"):
         guard(model, lambda without: (model, ()), unfuse, providers=CPU)
 
 

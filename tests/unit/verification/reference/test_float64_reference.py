@@ -354,7 +354,7 @@ def test_a_reference_that_is_wrong_does_not_excuse_a_wrong_model(wrong: str, mon
     plain = text_model(graph + "{ y = Conv(x, w) }", **weights)
     report = verify(plain, plain, providers=["CPUExecutionProvider"])
     assert (report.ok, report.truth) == (True, "float64")
-    assert "onnx's reference of Conv is not to be believed at node 'y'" in report.truth_why
+    assert "onnx's reference of Conv is not trusted at node 'y'" in report.truth_why
     assert "ONNX Runtime's own operator in float32" in report.truth_why
     assert not verify(plain, text_model(graph + "{ y = Conv(x, v) }", **weights), providers=["CPUExecutionProvider"]).ok
 
