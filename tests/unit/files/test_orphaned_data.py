@@ -70,8 +70,9 @@ def test_a_file_that_may_name_the_data_keeps_it(path: Path, monkeypatch: pytest.
     data = path.with_name("m.data")
     for name in ("notes.txt", "../above.onnx"):
         other = path.parent / name
-        other.write_bytes(b"it reads m.data here")
-        assert orphaned_data.removable([data], [path]) == []
+        for text in (b"it reads m.data here", b"m.data is here, too."):
+            other.write_bytes(text)
+            assert orphaned_data.removable([data], [path]) == []
         monkeypatch.setattr(orphaned_data, "LARGEST", 19)
         assert orphaned_data.removable([data], [path]) == [data]
         monkeypatch.undo()
