@@ -129,8 +129,7 @@ class Meter(OrtReference):
                     )
 
     def _is_constant(self, float_node: FloatNode, position: int) -> bool:
-        names = float_node.node.input
-        return position < len(names) and float_node.scope.constant(names[position]) is not None
+        return float_node.scope.constant(float_node.node.input[position]) is not None
 
     def _low(self, x: Array, type_: int, *, constant: bool) -> tuple[Array, bool]:
         """Return the array rounded to the lower type, and whether rounding changed nothing.

@@ -1,5 +1,6 @@
 """Data files that nobody reads once their model is replaced, and those that somebody may."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,48 @@ def test_a_file_that_may_name_the_data_keeps_it(path: Path, monkeypatch: pytest.
     path.unlink()
     assert orphaned_data.remove([data]) == [data]
     assert not data.exists()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 6, 7, 100])
+@pytest.mark.parametrize("before", [0, 1, 4, 6, 10])
+def test_a_name_is_found_wherever_it_lies(
+    path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, before: int
+) -> None:
+    """Also in two parts of what is read at once; a part of the name is not the name."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    monkeypatch.setattr(orphaned_data, "AT_ONCE", at_once)
+    monkeypatch.setattr(orphaned_data, "_around", lambda file, aside: [other])
+    other.write_bytes(b"m" * before + b"m.data" + b"m" * 3)
+    assert orphaned_data.removable([data]) == []
+    other.write_bytes(b"m" * before + b"m.dat" + b"m.dat")
+    assert orphaned_data.removable([data]) == [data]
+
+
+def test_a_file_that_is_too_long_for_a_model_is_not_searched(path: Path) -> None:
+    """Whatever it begins with."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    other.write_bytes(b"m.data")
+    os.truncate(other, (1 << 31) + 1)
+    assert orphaned_data.removable([data], [path]) == [data]
+    os.truncate(other, 1 << 31)
+    assert orphaned_data.removable([data], [path]) == []
+
+
+def test_a_file_that_is_cut_while_it_is_read_ends_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process writes it anew: that is no reason to die."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    other.write_bytes(bytes(1 << 16))
+    opens = Path.open
+
+    def cut(self: Path, *how: Any) -> Any:
+        opened = opens(self, *how)
+        if self == other:
+            os.truncate(self, 10)
+        return opened
+
+    monkeypatch.setattr(Path, "open", cut)
+    assert orphaned_data.removable([data], [path]) == [data]
+    assert other.stat().st_size == 10
 
 
 def test_a_file_that_cannot_be_read_may_name_anything(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

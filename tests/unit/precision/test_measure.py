@@ -43,6 +43,20 @@ def test_inputs_are_blamed_one_by_one_where_there_are_several_and_the_node_ampli
     assert (found["s"].blamed, found["t"].blamed) == ({}, {})
 
 
+@pytest.mark.parametrize(("margin", "blamed"), [(1.2, False), (0.9, True)])
+def test_a_node_is_examined_from_an_eightfold_error_on(margin: float, blamed: bool) -> None:
+    """1 + eps / 4 becomes 1 in float16, and a difference that is a sixteenth of it errs by eight half eps."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
+      g (float[1] x, float[1] c) => (float[1] d) { d = Sub (x, c) }""")
+    nodes = plan.float_nodes(scopes.scopes_of(model), plan.opsets_of(model))
+    eps = 2.0**-10
+    left = round(margin / (2 * SENSITIVE) / eps) * eps
+    feed = {"x": np.float32([1 + eps / 4]), "c": np.float32([1 - left])}
+    found = measure(model, nodes, (HALF,), [feed], 60.0, lambda text: None).observed["d"]
+    assert found.error[HALF] == pytest.approx(eps / 4 / (left + eps / 4), rel=1e-3)
+    assert bool(found.blamed) == blamed
+
+
 def test_a_constant_is_rounded_as_the_file_stores_it_and_an_input_as_it_comes() -> None:
     """An epsilon below the range is written as the smallest number, so that what it protects is not zero."""
     model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17]>
