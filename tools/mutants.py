@@ -3,7 +3,7 @@
     python -m tools.mutants onnxfuse/verification/tolerance [--count 40] [--line 102] [--tests tests/unit/verification]
 
 Each mutant is a fork of this process, in which the changed module is compiled in the place of its file: no file is
-written, numpy, onnx and pytest are imported once, and the tests are those that name the module, nearest first.
+written, numpy, onnx and pytest are imported once, and the tests are those near the module, nearest first.
 That is why it is not mutmut, which copies the tree and runs the whole suite on the copy, nor cosmic-ray, which writes
 the mutant into the work tree and has one test command for all modules. What a test starts in another process sees the
 module as it is. What lives through a sample of the cases is tried with all of them. A change that no test can see is in
@@ -141,7 +141,8 @@ def module_name(path: Path) -> str:
 
 
 def nearest(path: Path) -> list[Path]:
-    """Return the files of tests that name a module: that of its name, those of its folder, then others."""
+    """Return the files of tests near a module: that of its name, others of its folder that name it, others that name
+    it, and those of its folder."""
     name, own = module_name(path), ROOT / "tests" / "unit" / path.resolve().relative_to(ROOT / "onnxfuse").parent
     package, _, stem = name.rpartition(".")
     words = re.compile(
@@ -149,8 +150,8 @@ def nearest(path: Path) -> list[Path]:
     )
     named = [file for file in (ROOT / "tests" / "unit").rglob("test_*.py") if words.search(file.read_text("utf-8"))]
     by_name = [file for file in [own / f"test_{stem}.py"] if file.is_file()]
-    found = dict.fromkeys([*by_name, *sorted(named, key=lambda file: (own not in file.parents, file))])
-    return [*found][:NEAREST] or sorted(own.glob("test_*.py"))[:NEAREST]
+    ordered = sorted(named, key=lambda file: (own not in file.parents, file))
+    return [*dict.fromkeys([*by_name, *ordered, *sorted(own.glob("test_*.py"))])][:NEAREST]
 
 
 def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: int = 0, *, sample: bool = True) -> bool:

@@ -104,7 +104,7 @@ class Meter(OrtReference):
             if isinstance(x, np.ndarray | np.generic) and np.asarray(x).dtype.kind == "f" and np.size(x):
                 statistics.largest = max(statistics.largest, largest(np.asarray(x)))
                 statistics.infinite |= not bool(np.isfinite(x).all())
-        if node.need_context() or any(a.HasField("g") for a in float_node.node.attribute):
+        if any(a.HasField("g") for a in float_node.node.attribute):
             return
         options = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
         for type_ in self.types:
