@@ -1,6 +1,8 @@
 """Where the data of a weight lies, and which weights stay in the model file."""
 
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,6 +37,58 @@ def test_data_ends_with_the_last_byte_of_its_elements(tensor: TensorProto, end: 
 def test_an_offset_that_is_no_number_is_told(offset: str) -> None:
     with pytest.raises(ModelError, match=r"weight 'w': the offset of its data is .*, no number"):
         external.end_of(at(offset))
+
+
+def test_a_data_file_that_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the system says; small weights that are read as far as they are there are left then."""
+    opens = Path.open
+
+    def denied(self: Path, *how: Any) -> Any:
+        if self.name == "data":
+            raise PermissionError(13, "Permission denied")
+        return opens(self, *how)
+
+    (tmp_path / "data").write_bytes(bytes(60))
+    tensor = at("0")
+    tensor.external_data.add(key="location", value="data")
+    model = onnx.ModelProto(graph=onnx.GraphProto(initializer=[tensor]))
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(ModelError, match="its data file data cannot be read: Permission denied"):
+        external.fetch(model, tmp_path / "m.onnx")
+    external.fetch(model, tmp_path / "m.onnx", small=True)
+    assert external.is_external(model.graph.initializer[0])
+    monkeypatch.undo()
+    external.fetch(model, tmp_path / "m.onnx", small=True)
+    assert model.graph.initializer[0].raw_data == bytes(60)
+
+
+def test_weights_of_bodies_move_too() -> None:
+    """Wherever they are nested; what is small stays, and text, which has no bytes of one length."""
+    large = numpy_helper.from_array(np.ones(300, np.float32), "large")
+    small, text = (
+        numpy_helper.from_array(np.ones(3, np.float32), "small"),
+        onnx.helper.make_tensor("t", 8, [999], ["x"] * 999),
+    )
+
+    def body(name: str, node: onnx.NodeProto) -> onnx.GraphProto:
+        return onnx.helper.make_graph([node], name, [], [], [large, small, text])
+
+    inner = onnx.helper.make_node(
+        "If", ["c"], ["y"], then_branch=body("inner", onnx.helper.make_node("Neg", ["x"], ["y"]))
+    )
+    outer = onnx.helper.make_node("If", ["c"], ["z"], then_branch=body("outer", inner))
+    graph, data = onnx.helper.make_graph([outer], "g", [], [], [large]), io.BytesIO()
+    moved = external.Moved(data)
+    moved.move_of_bodies(graph)
+    (first,) = [a.g for a in graph.node[0].attribute]
+    (second,) = [a.g for a in first.node[0].attribute]
+    for one in (first, second):
+        assert [external.is_external(t) for t in one.initializer] == [True, False, False]
+        assert external.bytes_of(one.initializer[0]) == 1200
+    assert not external.is_external(graph.initializer[0])
+    assert [external.fact(one.initializer[0], "offset") for one in (first, second)] == ["0", "4096"]
+    assert data.getvalue() == large.raw_data + bytes(4096 - 1200) + large.raw_data
+    assert moved.name(Path("m.onnx")).startswith("m.onnx.")
 
 
 def test_what_shape_inference_reads_stays_inside() -> None:

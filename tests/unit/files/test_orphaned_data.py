@@ -151,5 +151,28 @@ def test_a_file_that_cannot_be_read_may_name_anything(path: Path, monkeypatch: p
         unlink(self, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", kept)
+    assert orphaned_data.removable([data, path.with_name("gone.data")]) == [data]
     assert orphaned_data.remove([data]) == []
     assert data.exists()
+
+
+def test_a_model_and_files_that_go_away_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that cannot be opened has read nothing, a file that is gone names nothing."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    other.write_bytes(b"m.data")
+    opens = Path.open
+
+    def gone(self: Path, *how: Any) -> Any:
+        if self in (path, other):
+            raise FileNotFoundError(2, "No such file")
+        return opens(self, *how)
+
+    monkeypatch.setattr(Path, "open", gone)
+    assert orphaned_data.removable([data], [path]) == [data]
+    assert orphaned_data.read_by(path) == ()
+
+    def denied(self: Path, **how: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", denied)
+    assert orphaned_data.removable([data], [path]) == []
