@@ -155,3 +155,16 @@ def test_the_first_case_has_four_times_the_time(monkeypatch: pytest.MonkeyPatch,
     assert len(found.outputs) == cases
     assert found.note == ("" if cases == 2 else "1 of 2 cases in 100 s")
     assert told == ["measure 1 of 2", "measure 2 of 2"]
+
+
+def test_a_function_may_call_its_nodes_as_the_graph_does() -> None:
+    """Both are measured with their own attributes: of the call, and of the node."""
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+      g (float[2] x) => (float[2] r) { a = LeakyRelu <alpha = 1.0> (x) b = Neg (a) r = local.f <alpha = 0.5> (b) }
+      <domain: "local", opset_import: ["" : 17]>
+      f <alpha> (x) => (y) { a = LeakyRelu <alpha: float = @alpha> (x) b = Neg (a) y = Identity (b) }""")
+    nodes = plan.float_nodes(scopes.scopes_of(model), plan.opsets_of(model))
+    feed = {"x": np.float32([2.0, 8.0])}
+    found = measure(model, nodes, (HALF,), [feed], 60.0, lambda text: None)
+    assert [case["r"].tolist() for case in found.outputs] == [[1.0, 4.0]]
+    assert {name: found.observed[name].error for name in "ab"} == {"a": {HALF: 0.0}, "b": {HALF: 0.0}}
