@@ -38,7 +38,7 @@ DEVICE void send(const Accumulators& sums, const SharedMemory& shared, unsigned 
     if (owner == rank) continue;
     const unsigned to = remote_address(part_of(shared, number, rank - (rank > owner)), owner);
     UNROLLED for (int group = 0; group < ACCUMULATED * CHUNK / 8; ++group)
-      store_remote(to + group * 512, &sums.of[number / CHUNKS][first_sum(number, group)]);
+        store_remote(to + group * 512, &sums.of[number / CHUNKS][first_sum(number, group)]);
   }
 }
 
@@ -46,6 +46,6 @@ DEVICE void gather(Accumulators& sums, const SharedMemory& shared, int number) {
   for (int other = 0; other < SPLIT - 1; ++other) {
     const unsigned from = part_of(shared, number, other);
     UNROLLED for (int group = 0; group < ACCUMULATED * CHUNK / 8; ++group)
-      add_from_shared(&sums.of[number / CHUNKS][first_sum(number, group)], from + group * 512);
+        add_from_shared(&sums.of[number / CHUNKS][first_sum(number, group)], from + group * 512);
   }
 }

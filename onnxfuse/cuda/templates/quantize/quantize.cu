@@ -3,24 +3,22 @@
 // x of p.count float32, in vectors of WIDTH; the extremes in p.parts parts from p.first on, which each block combines while
 // its elements are on their way. Outputs: elements as many as x, and scalars, which one thread writes.
 
-struct Parameters {
-  Index count, first, parts;
-};
+struct Parameters { Index count, first, parts; };
 
 DEVICE Extremes combined(const Extremes* parts, Index count) {
   constexpr int AT_ONCE = 4;
   Extremes mine = no_extremes();
   for (Index begin = thread_index(); begin < count; begin += AT_ONCE * THREADS) {
     Extremes held[AT_ONCE];
-    UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-      held[i] = begin + i * THREADS < count ? read(parts + begin + i * THREADS) : no_extremes();
+    UNROLLED for (int i = 0; i < AT_ONCE; ++i) held[i] =
+        begin + i * THREADS < count ? read(parts + begin + i * THREADS) : no_extremes();
     UNROLLED for (int i = 0; i < AT_ONCE; ++i) mine.combine(held[i]);
   }
   return extremes_of_block(mine);
 }
 
-template <int W> DEVICE void quantize_elements(Result (&result)[W], const Pack<float, W>& held, const Extremes& of,
-                                               const Scalars& by) {
+template <int W>
+DEVICE void quantize_elements(Result (&result)[W], const Pack<float, W>& held, const Extremes& of, const Scalars& by) {
   UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(held.get(w), of, by));
 }
 
