@@ -50,6 +50,16 @@ def test_a_node_that_stays_says_why(text: str, why: str) -> None:
     assert any(reason.startswith(why) for reason in reasons) if why else not any(reasons)
 
 
+@pytest.mark.parametrize(
+    ("mode", "weights", "random"),
+    [("", "<bool m = {1}>", True), ("", "<bool m = {0}>", False), (", bool m", "", True)],
+)
+def test_a_dropout_draws_where_it_may_train(mode: str, weights: str, random: bool) -> None:
+    """By a constant that says so, or by what is known as it runs."""
+    found = nodes_of(f"g (float[4] x, float r{mode}) => (float[4] y) {weights} {{ y = Dropout (x, r, m) }}")
+    assert (found["y"].why == "draws random numbers") == random
+
+
 @pytest.mark.parametrize(("rows", "stays"), [(100, True), (101, False)])
 def test_only_what_is_small_may_be_a_computed_shape(rows: int, stays: bool) -> None:
     """ONNX Runtime's limit, too."""
