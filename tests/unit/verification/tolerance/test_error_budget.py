@@ -29,7 +29,7 @@ def test_error_may_be_twice_the_originals_plus_one_rounding_step() -> None:
 @pytest.mark.parametrize(("truth", "fits"), [(65519.0, True), (65521.0, False)])
 def test_the_truth_is_infinite_from_where_the_type_rounds_to_infinity(truth: float, fits: bool) -> None:
     """65504 is the largest number of float16, and 65520 is half way to the one that would follow."""
-    largest, infinite = np.float16([65504.0, 1.0]), np.float16([INF, 1.0])
+    largest, infinite = np.array([65504.0, 1.0], np.float16), np.array([INF, 1.0], np.float16)
     exact = np.array([truth, 1.0])
     assert (_fault(largest, infinite, exact) == "") == fits
     assert (_fault(infinite, largest, exact) == "") != fits
