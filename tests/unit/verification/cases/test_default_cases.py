@@ -1,6 +1,9 @@
 """The cases by which a precision is chosen and fusions are guarded: real inputs, or made-up ones that it takes."""
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 from onnx import ModelProto, TensorProto
 
@@ -21,7 +24,7 @@ def names(found: list[Case]) -> set[str]:
 
 def test_real_inputs_are_the_cases() -> None:
     """As they are, and no others."""
-    given = {"x": np.full((2, 4), 7, np.float32), "n": np.zeros(2, np.int64)}
+    given: dict[str, npt.NDArray[Any]] = {"x": np.full((2, 4), 7, np.float32), "n": np.zeros(2, np.int64)}
     (case,) = default_cases(WIDE, [given], CPU, "--guard")
     assert not case.generated
     assert {name: x.tolist() for name, x in case.make().items()} == {n: x.tolist() for n, x in given.items()}
