@@ -19,6 +19,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINE := $(wildcard engine/*)
+CPP := $(filter %.h %.cpp,$(ENGINE)) $(wildcard onnxfuse/cuda/include/*.cuh $(addprefix onnxfuse/cuda/templates/*/*.,cu cuh))
 READY := $(VENV)/.ready
 # On a machine with an NVIDIA driver the CUDA libraries come along as wheels.
 EXTRAS := dev$(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,cuda)
@@ -55,7 +56,7 @@ mutants: $(READY)
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/clang-format --dry-run -Werror $(filter %.h %.cpp,$(ENGINE))
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 	@echo "onnxfuse: $$(find onnxfuse -name '*.py' -exec cat {} + | wc -l) lines of Python"
@@ -75,7 +76,7 @@ test-serving: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/clang-format -i $(filter %.h %.cpp,$(ENGINE))
+	$(BIN)/clang-format -i $(CPP)
 
 # Traceback, hang, stray file, growth or crash: exit 1, and the mutants are in FUZZED.
 SECONDS ?= 300

@@ -3,7 +3,7 @@
     python -m tools.mutants onnxfuse/verification/tolerance [--count 40] [--line 102] [--tests tests/unit/verification]
 
 Each mutant is a fork of this process, in which the changed module is compiled in the place of its file: no file is
-written, numpy, onnx and pytest are imported once, and the tests are those that name the module, nearest first.
+written, numpy, onnx and pytest are imported once, and the tests are those near the module, nearest first.
 That is why it is not mutmut, which copies the tree and runs the whole suite on the copy, nor cosmic-ray, which writes
 the mutant into the work tree and has one test command for all modules. What a test starts in another process sees the
 module as it is. What lives through a sample of the cases is tried with all of them. A change that no test can see is in
@@ -37,8 +37,8 @@ OPERATORS: Mapping[type[ast.AST], Any] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult,
 }  # fmt: skip
 """What becomes of each operator."""
-EQUIVALENT = Path(__file__).with_suffix(".toml")
-"""Changes that no test can see, each with its reason."""
+NOTES = Path(__file__).with_suffix(".toml")
+"""Changes that no test can see, each with its reason, and where modules are tested that no test near them names."""
 IMPORTED = ("numpy", "onnx.reference", "onnxruntime", "hypothesis", "pytest")
 PATIENCE = 5
 """Times as long as without a mutant: then it hangs, which the tests have noticed."""
@@ -64,10 +64,10 @@ def equivalent(path: Path) -> set[tuple[str, str, str]]:
     """
     own, source = path.resolve().relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
     found = set()
-    for entry in tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", ()):
+    for entry in tomllib.loads(NOTES.read_text(encoding="utf-8")).get("equivalent", ()):
         if entry["module"] == own:
             if entry["line"] not in map(str.strip, source.splitlines()):
-                raise ValueError(f"{EQUIVALENT.name}: {own} has no line {entry['line']!r}")
+                raise ValueError(f"{NOTES.name}: {own} has no line {entry['line']!r}")
             found.add((entry["line"], entry["before"], entry["after"]))
     return found
 
@@ -141,7 +141,8 @@ def module_name(path: Path) -> str:
 
 
 def nearest(path: Path) -> list[Path]:
-    """Return the files of tests that name a module: that of its name, those of its folder, then others."""
+    """Return the files of tests near a module: that of its name, those of mutants.toml, those that name it, first of
+    its folder, and others of its folder."""
     name, own = module_name(path), ROOT / "tests" / "unit" / path.resolve().relative_to(ROOT / "onnxfuse").parent
     package, _, stem = name.rpartition(".")
     words = re.compile(
@@ -149,8 +150,10 @@ def nearest(path: Path) -> list[Path]:
     )
     named = [file for file in (ROOT / "tests" / "unit").rglob("test_*.py") if words.search(file.read_text("utf-8"))]
     by_name = [file for file in [own / f"test_{stem}.py"] if file.is_file()]
-    found = dict.fromkeys([*by_name, *sorted(named, key=lambda file: (own not in file.parents, file))])
-    return [*found][:NEAREST] or sorted(own.glob("test_*.py"))[:NEAREST]
+    ordered = sorted(named, key=lambda file: (own not in file.parents, file))
+    told = tomllib.loads(NOTES.read_text(encoding="utf-8")).get("tests", {})
+    elsewhere = [ROOT / file for file in told.get(path.resolve().relative_to(ROOT).as_posix(), ())]
+    return [*dict.fromkeys([*by_name, *elsewhere, *ordered, *sorted(own.glob("test_*.py"))])][:NEAREST]
 
 
 def survives(mutant: Mutant | None, name: str, tests: Sequence[Path], seconds: int = 0, *, sample: bool = True) -> bool:

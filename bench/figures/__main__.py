@@ -1,7 +1,7 @@
 """Measure all figures and write the tables of the pages: `python -m bench.figures`; or a part of it.
 
 `measure` runs what is not measured at this commit, and goes on where it was stopped: rows prepare side by side, then
-each is timed alone on its card. `write` publishes the parts that are done and writes the tables of the pages, `check`
+each is timed alone on its card. `write` publishes the run once it is done and writes the tables of the pages, `check`
 tells whether the pages have what is published.
 """
 
@@ -98,15 +98,14 @@ def machine() -> None:
 @main.command()
 @FILE
 def write(file: Path = data.PROGRESS) -> None:
-    """Publish each part of which a run is done, and write the tables of the pages; tell which parts are not done."""
+    """Publish the newest run once it has all rows that the pages show, and write their tables."""
     published, progress = data.read(), data.read(file)
     rows = data.publish(published, progress)
     data.write(rows)
     for page in (*tables.written(rows), *tables.chart_written(rows)):
         click.echo(f"written: {page}")
-    for part in progress:
-        if rows.get(part) == published.get(part) and progress[part] != published.get(part):
-            click.echo(f"{part}: not published: the newest run has not all rows that the page shows")
+    if progress and rows == published:
+        click.echo("not published: the newest run has not all rows that the pages show")
 
 
 @main.command()

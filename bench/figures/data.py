@@ -1,7 +1,7 @@
 """The figures that were measured, and of each row where, when and at which commit.
 
-What the pages show is published: of each part the rows of one run, at one commit on one kind of card. What is measured
-is in progress until a run has all rows that are published of its part; then it takes their place.
+What the pages show is published: the rows of one run, at one commit on one kind of card. What is measured is in
+progress until a run has all rows that are published; then it takes their place.
 """
 
 import json
@@ -119,11 +119,15 @@ def merged(published: Rows, progress: Rows) -> Rows:
 
 
 def publish(published: Rows, progress: Rows) -> Rows:
-    """Return what is published, with the newest run of each part in its place that has no row less."""
-    found = dict(published)
-    for part, rows in progress.items():
-        newest = max((row.stamp for row in rows.values()), key=lambda stamp: stamp.measured)
-        run = {name: row for name, row in rows.items() if row.stamp.run == newest.run}
-        if run.keys() >= published.get(part, {}).keys():
-            found[part] = run
-    return found
+    """Return the newest run if it has every row that is published, else what is published."""
+    stamps = [row.stamp for rows in progress.values() for row in rows.values()]
+    newest = max(stamps, key=lambda stamp: stamp.measured, default=None)
+    found = {} if newest is None else _of_run(merged(published, progress), newest)
+    whole = all(found.get(part, {}).keys() >= rows.keys() for part, rows in published.items())
+    return found if whole else published
+
+
+def _of_run(rows: Rows, stamp: Stamp) -> Rows:
+    """Return the rows of the run of a stamp."""
+    found = {part: {n: row for n, row in named.items() if row.stamp.run == stamp.run} for part, named in rows.items()}
+    return {part: named for part, named in found.items() if named}

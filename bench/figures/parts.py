@@ -147,39 +147,20 @@ def rules_row(
     return {"fused": times.pop(""), "without": times}
 
 
-def printed_row(
-    commands: Sequence[str],
-    *,
-    prepared: int = 0,
-    begins: str = "",
-    lines: int = 1000,
-    card: int = 0,
-    turn: Turn = at_once,
-) -> Values:
-    """Return what the last of the commands prints, in a folder of their own: `lines` from the one that `begins` so.
-
-    The first `prepared` commands measure nothing.
-    """
-    text = ""
+def printed_row(command: str, *, card: int = 0, turn: Turn = at_once) -> Values:
+    """Return what a command prints, in a folder of its own."""
+    turn()
+    words = shlex.split(command)
+    words = [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "120"}
     with tempfile.TemporaryDirectory() as folder:
-        for number, command in enumerate(commands):
-            if number == prepared:
-                turn()
-            words = shlex.split(command)
-            words = [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
-            path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-            environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "120"}
-            done = subprocess.run(
-                words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                check=False,
-            )  # fmt: skip
-            if done.returncode != 0:
-                raise click.ClickException(f"{command}: ends with {done.returncode}")
-            text = done.stdout
-    shown = [line.rstrip() for line in text.strip().splitlines()]
-    first = next((i for i, line in enumerate(shown) if line.startswith(begins)), 0)
-    cut = ["[more rows]"] if len(shown) > first + lines else []
-    return {"command": commands[-1], "text": "\n".join([*shown[first : first + lines], *cut])}
+        done = subprocess.run(
+            words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+        )
+    if done.returncode != 0:
+        raise click.ClickException(f"{command}: ends with {done.returncode}")
+    return {"command": command, "text": "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())}
 
 
 def _images(name: str, dtype: str, batch: int) -> tuple[str, Mapping[str, Any]]:
@@ -191,34 +172,6 @@ def _tokens(name: str, batch: int, sequence: int) -> tuple[str, Mapping[str, Any
     return f"{name} float16, {batch}x{sequence} tokens", size
 
 
-BERT = "python -m models bert_base {}.onnx --dtype float16"
-OUTPUTS: Mapping[str, Mapping[str, Any]] = {
-    "profile": {
-        "commands": [
-            BERT.format("bert_base"),
-            "onnxfuse profile bert_base.onnx --shape batch=32 --shape sequence=128 --top 3 --trace trace.json",
-        ],
-        "prepared": 1,
-    },
-    "bench": {
-        "commands": [
-            BERT.format("bert") + " --layers 2 --vocabulary 1000",
-            "onnxfuse bench bert.onnx --shape batch=1,8,32 --shape sequence=128 --rounds 3 --plot bench.png "
-            "--min-speedup 1.2",
-        ],
-        "prepared": 1,
-    },
-    "tune": {
-        "commands": [
-            BERT.format("bert_base"),
-            "onnxfuse optimize bert_base.onnx tuned.onnx --tune --tuning bert_base.tuning.json --shape batch=32 "
-            "--shape sequence=128",
-            "onnxfuse explain bert_base.onnx --tuning bert_base.tuning.json",
-        ],
-        "prepared": 1, "begins": "measured on", "lines": 8,
-    },
-}  # fmt: skip
-"""What commands print, for the pages that show them."""
 SCRIPTS = (
     "bandwidth", "products", "convolutions --net resnet50", "depthwise", "attentions", "attention_kernels", "general",
 )  # fmt: skip
@@ -282,7 +235,6 @@ PARTS: Mapping[str, Part] = {
     "others_compiled": Part(OTHERS, compiled_row, 120, 4),
     "floats": Part({name: {**row, "launches": False} for name, row in FLOATS.items()}, model_row, 90, 7),
     "floats_compiled": Part(FLOATS, compiled_row, 120, 4),
-    "outputs": Part(OUTPUTS, printed_row, 20, 30),
     "rules": Part(
         {
             "resnet50, 32 images": {"name": "resnet50", "batch": 32},
@@ -294,6 +246,6 @@ PARTS: Mapping[str, Part] = {
         },
         rules_row, 60, 15,
     ),
-    "kernels": Part({s: {"commands": [f"python -m bench.kernels.{s}"]} for s in SCRIPTS}, printed_row, 5, 90),
+    "kernels": Part({s: {"command": f"python -m bench.kernels.{s}"} for s in SCRIPTS}, printed_row, 5, 90),
 }  # fmt: skip
 """In the order in which they are measured, after the rows of README's table: what a reader looks at first."""

@@ -1,4 +1,4 @@
-"""The tables of the pages, written from what was published: each of one run, which it names.
+"""The tables of the pages, written from what was published: one run, which each names.
 
 A table stands in its page between `<!-- figures: NAME -->` and `<!-- end of figures -->`.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.apart import CACHED, EMPTY, ORIGINAL, PACKED
 from bench.figures import chart
-from bench.figures.data import ROOT, Row, Rows, Stamp
+from bench.figures.data import ROOT, Row, Rows
 from bench.figures.parts import PARTS
 from models import vision
 from onnxfuse.support.errors import UsageError
@@ -21,7 +21,6 @@ PAGES = (
     "README.md",
     "docs/SPEED.md",
     "docs/FIRST_RUN.md",
-    "docs/MEASURING.md",
     "docs/TORCH_COMPILE.md",
     "models/PERFORMANCE.md",
 )
@@ -91,28 +90,24 @@ def _block(name: str, rows: Rows) -> str:
     return f"\n{TABLES[name](rows)}\n\n"
 
 
-NONE = "Not measured yet: `make figures`."
+def _none(*parts: str) -> str:
+    return f"Not measured in the run that these pages show: `{_command(parts)}`."
+
+
+def _command(parts: Sequence[str]) -> str:
+    return f"python -m bench.figures measure{''.join(f' --only {part}' for part in parts)}"
 
 
 def _table(
-    rows: Rows, found: Mapping[str, Row], head: Sequence[str], cells: Callable[[str, Row], Sequence[str]], *parts: str
+    found: Mapping[str, Row], head: Sequence[str], cells: Callable[[str, Row], Sequence[str]], *parts: str
 ) -> str:
     """Return a table of one run, and under it when, where, at which commit and by which command it was measured."""
     if not found:
-        return NONE
+        return _none(*parts)
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     lines += [f"| {' | '.join(cells(name, row))} |" for name, row in found.items()]
     last = max((row.stamp for row in found.values()), key=lambda stamp: stamp.measured)
-    only = "".join(f" --only {part}" for part in parts)
-    return "\n".join([*lines, "", f"{_measured(rows, last)}; `python -m bench.figures measure{only}`."])
-
-
-def _measured(rows: Rows, stamp: Stamp) -> str:
-    """Return when and where a table was measured, and before it what differs from the run of README's table."""
-    front = [row.stamp for name, row in rows.get("models", {}).items() if name in FRONT]
-    differs = [what for what in ("card", "commit") if any(getattr(s, what) != getattr(stamp, what) for s in front)]
-    mark = f"**Another {' and '.join(differs)} than in README.** " if differs else ""
-    return f"{mark}Measured {stamp.told}"
+    return "\n".join([*lines, "", f"Measured {last.told}; `{_command(parts)}`."])
 
 
 def _of(rows: Rows, part: str, names: Sequence[str] = ()) -> dict[str, Row]:
@@ -121,9 +116,9 @@ def _of(rows: Rows, part: str, names: Sequence[str] = ()) -> dict[str, Row]:
 
 
 def _beside(rows: Rows, part: str, found: Mapping[str, Row]) -> dict[str, Row]:
-    """Return the rows of another part with the names of these, as far as they are of the same run."""
+    """Return the rows of another part with the names of these."""
     others = rows.get(part, {})
-    return {n: others[n] for n, row in found.items() if n in others and others[n].stamp.run == row.stamp.run}
+    return {name: others[name] for name in found if name in others}
 
 
 def _best(row: Row) -> tuple[str, float]:
@@ -169,7 +164,7 @@ def _front(rows: Rows) -> str:
         return (model, size, best, _compiled(compiled, name), fused, over)
 
     head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-    return _table(rows, found, head, cells, "models", "compiled")
+    return _table(found, head, cells, "models", "compiled")
 
 
 def _beside_compile(rows: Rows) -> str:
@@ -178,14 +173,14 @@ def _beside_compile(rows: Rows) -> str:
     compiled = _beside(rows, "compiled", found)
     overs = {name: min(row.values.values()) / found[name].values["fused"] for name, row in compiled.items()}
     if not overs:
-        return NONE
+        return _none("models", "compiled")
     least, most = min(overs, key=lambda name: overs[name]), max(overs, key=lambda name: overs[name])
     mean = math.exp(sum(map(math.log, overs.values())) / len(overs))
     last = max((row.stamp for row in compiled.values()), key=lambda stamp: stamp.measured)
     return (
         f"In {sum(over > 1 for over in overs.values())} of {len(overs)} the fused model is faster: {mean:.2f}x in the "
         f"geometric mean, from {overs[least]:.2f}x ({least}) to {overs[most]:.2f}x ({most}).\n\n"
-        f"{_measured(rows, last)}."
+        f"Measured {last.told}."
     )
 
 
@@ -201,7 +196,7 @@ def _models(rows: Rows) -> str:
         return (model, size, graph, best, _compiled(compiled, name), fused, over, " -> ".join(launches))
 
     head = ("model", "input", "ORT + CUDA graph", "ORT best", COMPILED, "fused", "over ORT best", "launches")
-    return _table(rows, found, head, cells, "models", "compiled")
+    return _table(found, head, cells, "models", "compiled")
 
 
 def _cnns(rows: Rows) -> str:
@@ -211,7 +206,7 @@ def _cnns(rows: Rows) -> str:
 
     found = _of(rows, "cnns")
     ordered = dict(sorted(found.items(), key=lambda item: -_over(item[1])))
-    return _table(rows, ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells, "cnns")
+    return _table(ordered, ("model", "ORT + CUDA graph", "ORT best", "fused", "over ORT best"), cells, "cnns")
 
 
 def _of_others(part: str) -> Callable[[Rows], str]:
@@ -227,7 +222,8 @@ def _of_others(part: str) -> Callable[[Rows], str]:
             return (model.partition(":")[2], size, best, _compiled(compiled, name), fused, over)
 
         head = ("model", "input", "ORT best", COMPILED, "fused", "over ORT best")
-        return f"{_medians(found, compiled)}\n\n{_table(rows, found, head, cells, part, f'{part}_compiled')}"
+        table = _table(found, head, cells, part, f"{part}_compiled")
+        return "\n\n".join(filter(None, [_medians(found, compiled), table]))
 
     return shown
 
@@ -241,7 +237,7 @@ def _precision(rows: Rows) -> str:
                 f"{kept} of {nodes}")  # fmt: skip
 
     head = ("float32 file", "ORT best", "native float16", "converted", "to native", "over ORT best", "nodes kept")
-    return _table(rows, _of(rows, "precision"), head, cells, "precision")
+    return _table(_of(rows, "precision"), head, cells, "precision")
 
 
 def _strict(rows: Rows) -> str:
@@ -250,7 +246,7 @@ def _strict(rows: Rows) -> str:
         return (name, f"{before:.0f}", f"{after:.0f}", f"{before / after:.2f}x")
 
     head = ("float32, TF32 off on both sides", "ORT best", "fused", "over it")
-    return _table(rows, _of(rows, "strict"), head, cells, "strict")
+    return _table(_of(rows, "strict"), head, cells, "strict")
 
 
 def _start(rows: Rows) -> str:
@@ -259,7 +255,7 @@ def _start(rows: Rows) -> str:
     def cells(name: str, row: Row) -> Sequence[str]:
         return (name, *(f"{row.values[kind]:.2f}" for kind in kinds))
 
-    return _table(rows, _of(rows, "start"), ("model", *kinds.values()), cells, "start")
+    return _table(_of(rows, "start"), ("model", *kinds.values()), cells, "start")
 
 
 def _shapes(rows: Rows) -> str:
@@ -279,24 +275,20 @@ def _shapes(rows: Rows) -> str:
             f"{v['most']:.0f}", f"{v['sum']:,.0f}", f"{v['again']:,.0f}",
         )  # fmt: skip
 
-    return _table(rows, lines, ("", "median", "99%", "99.9%", "most", "sum", "second runs"), cells, "shapes")
+    return _table(lines, ("", "median", "99%", "99.9%", "most", "sum", "second runs"), cells, "shapes")
 
 
 def _three(number: float) -> str:
     return f"{number:.0f}" if number >= 100 else f"{number:.1f}"
 
 
-def _printed(part: str, names: Sequence[str] = ()) -> Callable[[Rows], str]:
-    """Return what shows the outputs of a part's commands, as they were printed."""
-
-    def shown(rows: Rows) -> str:
-        blocks = [
-            f"```\n$ {row.values['command']}\n{row.values['text']}\n```\n\n{_measured(rows, row.stamp)}."
-            for row in _of(rows, part, names).values()
-        ]
-        return "\n\n".join(blocks) or NONE
-
-    return shown
+def _kernels(rows: Rows) -> str:
+    """Return what the scripts that time kernels printed."""
+    blocks = [
+        f"```\n$ {row.values['command']}\n{row.values['text']}\n```\n\nMeasured {row.stamp.told}."
+        for row in _of(rows, "kernels").values()
+    ]
+    return "\n\n".join(blocks) or _none("kernels")
 
 
 TABLES: Mapping[str, Callable[[Rows], str]] = {
@@ -304,8 +296,7 @@ TABLES: Mapping[str, Callable[[Rows], str]] = {
     "strict": _strict, "beside_compile": _beside_compile,
     "precision": _precision,
     "start": _start, "shapes": _shapes,
-    "profile": _printed("outputs", ["profile"]), "bench": _printed("outputs", ["bench"]),
-    "tune": _printed("outputs", ["tune"]), "kernels": _printed("kernels"),
+    "kernels": _kernels,
 }  # fmt: skip
 
 
@@ -318,7 +309,7 @@ def of_rule(rows: Rows, rule: str) -> str | None:
         return (name, f"{fused:.0f}", f"{without:.0f}", f"{without / fused:.2f}x")
 
     return (
-        _table(rows, found, ("model, float16", "fused, us", "without this rule", "faster by it"), cells, "rules")
+        _table(found, ("model, float16", "fused, us", "without this rule", "faster by it"), cells, "rules")
         if found
         else None
     )

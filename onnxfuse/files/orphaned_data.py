@@ -5,7 +5,6 @@ deleted only if the replaced model read it, it lies in the same folder, and no o
 """
 
 import contextlib
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,9 @@ from onnxfuse.support.errors import ModelError
 
 LARGEST = 2**31
 """Maximum bytes of a protobuf message: larger files are not models, and are not searched."""
+
+AT_ONCE = 1 << 20
+"""Bytes per read."""
 
 
 def read_by(path: Path) -> tuple[Path, ...]:
@@ -85,11 +87,17 @@ def _around(file: Path, leaving: Sequence[Path]) -> Iterator[Path]:
 
 def _holds(other: Path, name: bytes) -> bool:
     try:
-        size = other.stat().st_size
-        if not other.is_file() or not size or size > LARGEST:
+        if not other.is_file() or other.stat().st_size > LARGEST:
             return False
-        with other.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as contents:
-            return contents.find(name) >= 0
+        # Read, not mapped into memory: another process may cut the file meanwhile, and its pages would be gone.
+        with other.open("rb") as opened:
+            rest = b""
+            while part := opened.read(AT_ONCE):
+                rest += part
+                if name in rest:
+                    return True
+                rest = rest[max(0, len(rest) - len(name) + 1) :]
+            return False
     except FileNotFoundError:
         return False
     except OSError:

@@ -104,7 +104,7 @@ class Meter(OrtReference):
             if isinstance(x, np.ndarray | np.generic) and np.asarray(x).dtype.kind == "f" and np.size(x):
                 statistics.largest = max(statistics.largest, largest(np.asarray(x)))
                 statistics.infinite |= not bool(np.isfinite(x).all())
-        if node.need_context() or any(a.HasField("g") for a in float_node.node.attribute):
+        if any(a.HasField("g") for a in float_node.node.attribute):
             return
         options = {"linked_attributes": attributes} if node.has_linked_attribute and attributes else {}
         for type_ in self.types:
@@ -129,8 +129,7 @@ class Meter(OrtReference):
                     )
 
     def _is_constant(self, float_node: FloatNode, position: int) -> bool:
-        names = float_node.node.input
-        return position < len(names) and float_node.scope.constant(names[position]) is not None
+        return float_node.scope.constant(float_node.node.input[position]) is not None
 
     def _low(self, x: Array, type_: int, *, constant: bool) -> tuple[Array, bool]:
         """Return the array rounded to the lower type, and whether rounding changed nothing.

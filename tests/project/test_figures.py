@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from click.testing import CliRunner
 from bench.apart import Waiting
 from bench.figures import measuring, tables
 from bench.figures.__main__ import main
-from bench.figures.data import Row, Rows, Stamp, merged, publish, read, write
+from bench.figures.data import ROOT, Row, Rows, Stamp, merged, publish, read, write
 from bench.figures.measuring import SLOWER, Job, Run
 from bench.figures.parts import PARTS, model_row, printed_row, rules_row
 from onnxfuse.support.errors import ModelError, UsageError
@@ -114,16 +115,20 @@ def test_a_table_that_differs_is_a_fault_and_is_written_anew(tmp_path: Path) -> 
         tables.faults(rows, ["page.md"], tmp_path)
 
 
-def test_a_part_is_published_by_one_run() -> None:
-    """The newest at one commit on one kind of card, once it has every row that the page shows."""
+def test_one_run_is_published() -> None:
+    """The newest at one commit on one kind of card, once it has every row that the pages show."""
     first, second, third = list(PARTS["models"].rows)[:3]
-    published: Rows = {"models": {first: row("old"), second: row("old")}, "strict": {}}
+    published: Rows = {"models": {first: row("old"), second: row("old")}, "strict": {"x": row("old")}}
     progress: Rows = {"models": {first: row("new", "2026-11-22"), third: row("older", "2026-11-19")}}
+    assert publish(published, {}) == published
     assert publish(published, progress) == published
     progress["models"][second] = row("new", "2026-11-23")
+    assert publish(published, progress) == published  # a part is left
+    progress["strict"] = {"x": row("new", "2026-11-23"), "y": row("older", "2026-11-19")}
+    progress["start"] = {"gpt2": row("older", "2026-11-19")}
     found = publish(published, progress)
-    assert {name: one.stamp.commit for name, one in found["models"].items()} == {first: "new", second: "new"}
-    assert found["strict"] == {}
+    assert {name: [*rows] for name, rows in found.items()} == {"models": [first, second], "strict": ["x"]}
+    assert {one.stamp.commit for rows in found.values() for one in rows.values()} == {"new"}
     text = tables.TABLES["models"](found)
     assert "| resnet50 float16 | 32 images | 20 | 20 |" in text
     assert "9 -> ?" in text
@@ -131,39 +136,43 @@ def test_a_part_is_published_by_one_run() -> None:
     assert text.endswith("; `python -m bench.figures measure --only models --only compiled`.")
     other = Stamp("2026-11-24", "new", **(MACHINE | {"card": "another card"}))
     assert publish(found, {"models": {first: Row(other, 1, VALUES)}}) == found
+    assert publish(found, {"start": {"gpt2": row("new", "2026-11-24")}}).keys() == {*found, "start"}
     assert merged(published, progress)["models"].keys() == {first, second, third}
 
 
-def test_the_pages_show_one_run_each() -> None:
-    """All rows of a table are of one commit and card, torch.compile's column too."""
-    for part, rows in read().items():
-        assert len({one.stamp.run for one in rows.values()}) == 1 or part == "outputs", part
+NAMED = re.compile(r"(?:at )?commit [0-9a-f]{7,}|`?[0-9a-f]{10}`?(?=: NVIDIA)")
 
 
-def test_a_table_of_another_run_than_the_first_page_says_what_differs() -> None:
-    """A part that was measured elsewhere, or at another commit, is not taken for the numbers beside it."""
-    front, cnn = tables.FRONT[0], next(iter(PARTS["cnns"].rows))
-    strict = {"resnet50, 32 images": row("abc", original=30.0)}
-    rows: Rows = {"models": {front: row("abc")}, "strict": strict, "cnns": {cnn: row("old")}}
-    assert "\nMeasured 2026" in tables.TABLES["strict"](rows)
-    assert "\n**Another commit than in README.** Measured 2026" in tables.TABLES["cnns"](rows)
-    elsewhere = Stamp("2026-11-20", "abc", **(MACHINE | {"card": "another card"}))
-    rows["outputs"] = {"tune": Row(elsewhere, 1, {"command": "onnxfuse", "text": "out"})}
-    assert "\n**Another card than in README.** Measured 2026" in tables.TABLES["tune"](rows)
-    rows["models"][tables.FRONT[1]] = row("new")
-    assert "**Another commit than in README.** Measured" in tables.TABLES["front"](rows)
+@pytest.mark.parametrize("page", [*tables.PAGES, "models/SURVEY.md"])
+def test_a_page_shows_one_run(page: str) -> None:
+    """At one commit, which README names too; the survey is a run of its own. What no run wrote is in no table."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    commits = {words.split()[-1] for words in NAMED.findall(text)}
+    published = {one.stamp.commit for rows in read().values() for one in rows.values()}
+    assert len(published) == 1
+    assert len(commits) <= 1
+    assert page == "models/SURVEY.md" or commits <= published
+    by_hand = tables.BLOCK.sub("", text)
+    assert page not in ("README.md", "docs/SPEED.md") or not re.search(
+        r"^\|.*\d(\.\d+x|\*\*) *\|", by_hand, re.MULTILINE
+    )
 
 
-def test_torch_compile_of_another_run_is_not_shown() -> None:
+def test_what_was_not_measured_is_said_with_the_command() -> None:
+    """In place of a table of another run."""
+    for name, table in tables.TABLES.items():
+        assert "|" not in table({}), name
+        assert "Not measured in the run that these pages show: `python -m bench.figures measure --only" in table({})
+
+
+def test_torch_compile_is_shown_where_it_was_measured() -> None:
     """Its rows are a part of their own."""
     name = tables.FRONT[0]
-    rows: Rows = {"models": {name: row("new", "2026-11-22")}, "compiled": {}}
+    rows: Rows = {"models": {name: row("abc")}, "compiled": {}}
     assert "| 20 |  | **10** |" in tables.TABLES["front"](rows)
-    for commit, shown in (("new", "15"), ("old", "")):
-        stamp = Stamp("2026-11-22", commit, **MACHINE)
-        rows["compiled"] = {name: Row(stamp, 1, {"compile": 16.0, "other": 15.0})}
-        for table in ("front", "models"):
-            assert f"| 20 | {shown} | **10** |" in tables.TABLES[table](rows)
+    rows["compiled"] = {name: Row(row("abc").stamp, 1, {"compile": 16.0, "other": 15.0})}
+    for table in ("front", "models"):
+        assert "| 20 | 15 | **10** |" in tables.TABLES[table](rows)
 
 
 def test_what_is_measured_is_kept_at_once_and_not_measured_again(tmp_path: Path) -> None:
@@ -315,20 +324,17 @@ def test_a_rule_is_measured_by_leaving_it_out() -> None:
     assert tables.of_rule(rows, "attention") is None
 
 
-def test_what_a_command_prints_is_kept_from_where_the_page_wants_it() -> None:
-    """Commands run one after the other in a folder of their own; of the last one a part, and that it is one."""
-    commands = [
-        "python -c \"open('a.txt', 'w').write('one\\ntwo\\nthree')\"",
-        "python -c \"print(open('a.txt').read())\"",
-    ]
+def test_what_a_command_prints_is_kept() -> None:
+    """It runs in a folder of its own, and that it fails is told."""
+    command = "python -c \"import os; print('one\\ntwo', os.listdir())\""
     turns = []
-    found = printed_row(commands, prepared=1, begins="two", lines=1, turn=lambda: turns.append(1))
+    found = printed_row(command, turn=lambda: turns.append(1))
     assert turns == [1]
-    assert found == {"command": commands[-1], "text": "two\n[more rows]"}
-    rows: Rows = {"outputs": {"bench": Row(Stamp("2026-11-20", "abc", **MACHINE), 1, found)}}
-    assert f"$ {commands[-1]}\ntwo\n[more rows]\n" in tables.TABLES["bench"](rows)
+    assert found == {"command": command, "text": "one\ntwo []"}
+    rows: Rows = {"kernels": {"bandwidth": Row(Stamp("2026-11-20", "abc", **MACHINE), 1, found)}}
+    assert f"$ {command}\none\ntwo []\n" in tables.TABLES["kernels"](rows)
     with pytest.raises(ClickException, match=r"^python -c 'raise SystemExit\(4\)': ends with 4$"):
-        printed_row(["python -c 'raise SystemExit(4)'"])
+        printed_row("python -c 'raise SystemExit(4)'")
 
 
 def test_a_converted_file_stands_beside_its_native_twin() -> None:

@@ -45,6 +45,8 @@ def test_a_link_to_a_file_that_there_is_not_is_told() -> None:
     text = pages.turned("[a](SPEED.md#b) `[c](D.md)` [e](../setup.py)", "docs/X.md", "guides/x.md", places, linked)
     assert text == "[a](../performance/models.md#b) `[c](D.md)` [e](../source/setup.py.md)"
     assert linked == {"setup.py"}
+    indented = "1. one\n\n    ```markdown\n    [c](D.md)\n    ```\n"
+    assert pages.turned(indented, "docs/X.md", "guides/x.md", places, linked) == indented
     with pytest.raises(UsageError, match=re.escape("docs/X.md: GONE.md is not there")):
         pages.turned("[a](GONE.md)", "docs/X.md", "guides/x.md", places, linked)
 

@@ -7,7 +7,8 @@ import pytest
 
 from tools import mutants
 
-EXPLAINED = tomllib.loads(mutants.EQUIVALENT.read_text(encoding="utf-8"))["equivalent"]
+NOTES = tomllib.loads(mutants.NOTES.read_text(encoding="utf-8"))
+EXPLAINED = NOTES["equivalent"]
 
 
 @pytest.mark.parametrize("module", sorted({entry["module"] for entry in EXPLAINED}))
@@ -20,9 +21,16 @@ def test_an_explained_mutant_is_one_that_there_is(module: str) -> None:
     assert all(entry["why"] for entry in EXPLAINED)
 
 
+def test_tests_elsewhere_are_among_the_nearest() -> None:
+    """Of modules and tests that there are."""
+    for module, files in NOTES["tests"].items():
+        assert all((mutants.ROOT / file).is_file() for file in files)
+        assert {mutants.ROOT / file for file in files} <= {*mutants.nearest(mutants.ROOT / module)}
+
+
 def test_an_explanation_of_a_line_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = '[[equivalent]]\nmodule = "tools/mutants.py"\nline = "if gone:"\nbefore = "a"\nafter = "b"\nwhy = "-"\n'
     (tmp_path / "mutants.toml").write_text(text)
-    monkeypatch.setattr(mutants, "EQUIVALENT", tmp_path / "mutants.toml")
+    monkeypatch.setattr(mutants, "NOTES", tmp_path / "mutants.toml")
     with pytest.raises(ValueError, match=r"mutants.toml: tools/mutants.py has no line 'if gone:'"):
         mutants.equivalent(Path(mutants.__file__))

@@ -1,7 +1,6 @@
 """What the pages for people show is what the commands print."""
 
 import re
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,8 @@ import models
 import onnxfuse
 from models import minilm
 from onnxfuse.cli.main import group
-from onnxfuse.ops import ENTRIES
 from onnxfuse.options import COMMANDS
-from onnxfuse.passes import pipeline
-from onnxfuse.passes.manager import Phase, State, verifying
-from onnxfuse.passes.phases import REWRITE
-from onnxfuse.rules.language import rule_file
-from onnxfuse.rules.match.report import OptimizeReport
 from tests.support.page_runner import BLOCK, run
-from tests.support.small import ops, parse
 from tools.site import pages
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -66,38 +58,6 @@ def test_what_the_page_of_quantized_models_quotes() -> None:
         text for _, text in BLOCK.findall((DOCS / "QUANTIZED.md").read_text()) if text.startswith("quantized:")
     )
     assert quoted in (DOCS / "EXPLAIN.md").read_text()
-
-
-def _recipe(language: str) -> str:
-    """Return the first block of a language on the page of recipes."""
-    found = re.search(rf"^    ```{language}\n(.*?)^    ```", (DOCS / "dev" / "ADDING.md").read_text(), re.M | re.S)
-    assert found is not None
-    return textwrap.dedent(found[1])
-
-
-def test_the_pass_of_the_recipe() -> None:
-    """It removes what it says, leaves a graph that verifies, and names operators by their entries (`make check`)."""
-    written: dict[str, Any] = {}
-    exec(_recipe("python"), written)
-    assert not {f'"{name}"' for _, name in ENTRIES if f'"{name}"' in _recipe("python")}
-    one = written["double_negation"]
-    assert (one.name, one.summary) == ("double_negation", "Removes a Neg of a Neg.")
-    model = parse("g (float[N,4] x) => (float[N,4] y) { a = Neg (x) b = Neg (a) y = Exp (b) }")
-    with verifying():
-        Phase("rewrite", (*REWRITE.passes, one), settles=True).run(model, State((), OptimizeReport()))
-    assert ops(model) == ["Exp"]
-
-
-def test_the_rule_of_the_recipe(tmp_path: Path) -> None:
-    """It keeps what its examples promise."""
-    (tmp_path / "spelled_sigmoid.toml").write_text(_recipe("toml"))
-    (one,) = rule_file.load(tmp_path)
-    fits, differs = one.examples
-    model = parse(fits.text)
-    pipeline.run(model, [one])
-    assert ops(model) == list(fits.after)
-    near = pipeline.run(parse(differs.text), [one]).near
-    assert differs.refusal in near[0].refusal.reason
 
 
 def test_the_proof_on_the_front_page_is_the_tutorials() -> None:

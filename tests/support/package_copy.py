@@ -19,14 +19,24 @@ def copy_package(to: Path, copied: tuple[str, ...] = ("onnxfuse",)) -> None:
             (to / name).symlink_to(ROOT / name)
 
 
+def told_by_tests(folder: Path, *arguments: str) -> str:
+    """Run tests against the copy by pytest's arguments; return what it printed."""
+    options = ("-q", "-p", "no:cacheprovider", "-m", "not gpu")
+    return _run(folder, "-m", "pytest", *options, *arguments).stdout
+
+
 def run_in_copy(folder: Path, script: str) -> None:
     """Run a Python script against the copy; an AssertionError has what it printed if it fails."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
+    done = _run(folder, "-W", "ignore", "-c", script)
+    assert done.returncode == 0, done.stderr
+
+
+def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
         env=os.environ | {"PYTHONPATH": str(folder)},
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr

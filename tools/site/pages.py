@@ -155,7 +155,7 @@ DRAWING = re.compile(r"^<!-- drawing: (\w+) -->$", re.MULTILINE)
 """Where the site shows a rule at work; elsewhere the comment shows nothing."""
 CHART = re.compile(r"^!\[[^\]]*\]\((\S+\.svg)\)$", re.MULTILINE)
 """A chart of the repository, which the site has in the page itself, in the colors that the reader chose."""
-CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

@@ -22,7 +22,8 @@ struct Arrivals {
   DEVICE unsigned address() { return (unsigned)__cvta_generic_to_shared(&word); }
   // By one thread, and then `cluster_sync` by all.
   DEVICE void begin() {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(address()) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(address())
+                 : "memory");
   }
   // By one thread, after the phase before has ended.
   DEVICE void announce(unsigned bytes) {
@@ -32,7 +33,9 @@ struct Arrivals {
     asm volatile(
         "{\n\t.reg .pred done;\n\t"
         "AGAIN:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-        "@!done bra AGAIN;\n\t}" ::"r"(address()), "r"(phase % 2) : "memory");
+        "@!done bra AGAIN;\n\t}" ::"r"(address()),
+        "r"(phase % 2)
+        : "memory");
   }
 };
 
@@ -49,10 +52,13 @@ template <class T, int N> struct Shared {
   template <int M> DEVICE void send(unsigned rank, int i, const T& value, Shared<Arrivals, M>& arrivals, int which) {
     static_assert(sizeof(T) == 16, "sent at once");
     unsigned there, counted;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(&item[i])), "r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(there)
+        : "r"((unsigned)__cvta_generic_to_shared(&item[i])), "r"(rank));
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(arrivals.item[which].address()), "r"(rank));
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
-                 "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3]), "r"(counted)
-                 : "memory");
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
+        "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3]), "r"(counted)
+        : "memory");
   }
 };

@@ -8,7 +8,9 @@ struct bf16;
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define PARAMETERS const __grid_constant__ Parameters
 #define SHARED __shared__
-#define DYNAMIC_SHARED_AT(boundary, type, name, count) extern __shared__ __align__(boundary) type name[]
+#define DYNAMIC_SHARED_AT(boundary, type, name, count) \
+  extern __shared__ __align__(boundary)                \
+  type name[]
 #define DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED_AT(16, type, name, count)
 // The same where blocks of a cluster each have their own, of which no other one reads.
 #define OWN_DYNAMIC_SHARED(type, name, count) DYNAMIC_SHARED(type, name, count)

@@ -19,8 +19,8 @@ DEVICE Extremes no_extremes() { return {float_of_bits(0xff800000u), float_of_bit
 
 DEVICE Extremes extremes_of_warp(Extremes mine) {
   UNROLLED for (int distance = 16; distance > 0; distance /= 2)
-    mine.combine({float_of_bits(exchange(bits_of_float(mine.most), distance)),
-                  float_of_bits(exchange(bits_of_float(mine.least), distance))});
+      mine.combine({float_of_bits(exchange(bits_of_float(mine.most), distance)),
+                    float_of_bits(exchange(bits_of_float(mine.least), distance))});
   return mine;
 }
 

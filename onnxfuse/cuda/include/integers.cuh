@@ -17,10 +17,10 @@ template <class A, class B>
 DEVICE void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Bytes<A, B>*) {
   int s[4];
   UNROLLED for (int i = 0; i < 4; ++i) s[i] = (int)bits_of_float(d[i]);
-#define MULTIPLY(LEFT, RIGHT)                                                                                          \
-  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." LEFT "." RIGHT                                                 \
-               ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                  \
-               : "+r"(s[0]), "+r"(s[1]), "+r"(s[2]), "+r"(s[3])                                                        \
+#define MULTIPLY(LEFT, RIGHT)                                                         \
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." LEFT "." RIGHT                \
+               ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+r"(s[0]), "+r"(s[1]), "+r"(s[2]), "+r"(s[3])                       \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
   if constexpr (IsSigned<A>::value && IsSigned<B>::value) MULTIPLY("s8", "s8");
   else if constexpr (IsSigned<A>::value) MULTIPLY("s8", "u8");

@@ -7,8 +7,8 @@
 
 namespace math {
 
-#define ONNXFUSE_BOTH(name, for_float, for_double)          \
-  DEVICE float name(float x) { return for_float(x); }       \
+#define ONNXFUSE_BOTH(name, for_float, for_double)    \
+  DEVICE float name(float x) { return for_float(x); } \
   DEVICE double name(double x) { return for_double(x); }
 
 ONNXFUSE_BOTH(exp, ::expf, ::exp)
@@ -47,7 +47,8 @@ DEVICE int int_of_whole(float x) { return (int)bits_of_float(x + WHOLE); }  // i
 // the scale; two multiply-adds round the quotient as a division does. x is clipped, not the quotient: then none is too large
 // for the sum, and the bounds, which are multiples of the scale, are their own nearest steps.
 DEVICE float above_whole(float x, float scale, float low, float high) {
-  const float each = 1 / scale, least = ::lesser(low * scale, high * scale), most = ::greater(low * scale, high * scale);
+  const float each = 1 / scale, least = ::lesser(low * scale, high * scale),
+              most = ::greater(low * scale, high * scale);
   const float inside = ::greater(::lesser(x, most), least), about = inside * each;
   return ::fmaf(::fmaf(about, -scale, inside), each, about) + WHOLE;
 }
@@ -59,7 +60,8 @@ DEVICE int int_of_steps(float x, float scale, float low, float high) {  // its l
 // The same of a number that has been rounded before, as a product's sum times its scales: one multiply-add. Another step
 // than the quotient's is nearest where the number lies within its own rounding of the middle of two.
 DEVICE float near_whole(float x, float scale, float low, float high) {
-  const float each = 1 / scale, least = ::lesser(low * scale, high * scale), most = ::greater(low * scale, high * scale);
+  const float each = 1 / scale, least = ::lesser(low * scale, high * scale),
+              most = ::greater(low * scale, high * scale);
   return ::fmaf(::greater(::lesser(x, most), least), each, WHOLE);
 }
 DEVICE float near_steps(float x, float scale, float low, float high) { return near_whole(x, scale, low, high) - WHOLE; }

@@ -6,9 +6,7 @@ struct bf16 { unsigned short bits; };
 struct boolean { unsigned char bits; };
 
 // The type that an element is computed in, and its raw bits in memory.
-template <class T> struct Stored {
-  using Value = T;
-};
+template <class T> struct Stored { using Value = T; };
 template <> struct Stored<f16> { using Value = float; };
 template <> struct Stored<bf16> { using Value = float; };
 template <> struct Stored<boolean> { using Value = bool; };
@@ -26,7 +24,9 @@ DEVICE bool decode(unsigned char bits, boolean*) { return bits != 0; }
 DEVICE float decode(unsigned bits, float*) { return float_of_bits(bits); }
 DEVICE double decode(unsigned long long bits, double*) { return double_of_bits(bits); }
 
-template <class T> DEVICE typename Raw<sizeof(T)>::Word encode(T value, T*) { return (typename Raw<sizeof(T)>::Word)value; }
+template <class T> DEVICE typename Raw<sizeof(T)>::Word encode(T value, T*) {
+  return (typename Raw<sizeof(T)>::Word)value;
+}
 DEVICE unsigned short encode(float value, f16*) { return (unsigned short)floats_to_f16x2(value, 0.0f); }
 DEVICE unsigned short encode(float value, bf16*) { return (unsigned short)floats_to_bf16x2(value, 0.0f); }
 DEVICE unsigned char encode(bool value, boolean*) { return value ? 1 : 0; }
@@ -37,7 +37,7 @@ DEVICE float round_to_f16(float value) { return f16_to_float(floats_to_f16x2(val
 DEVICE float round_to_bf16(float value) { return bf16_to_float(floats_to_bf16x2(value, 0.0f) & 0xffffu); }
 
 template <int BYTES> struct alignas(BYTES) Chunk {
-  typename Raw<BYTES < 4 ? BYTES : 4>::Word word[BYTES < 4 ? 1 : BYTES / 4];
+  typename Raw < BYTES<4 ? BYTES : 4>::Word word[BYTES < 4 ? 1 : BYTES / 4];
 };
 
 template <class T, int W> struct Pack {

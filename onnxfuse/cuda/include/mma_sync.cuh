@@ -39,17 +39,17 @@ template <int ROWS, int WORDS = 4> struct SplitFragments {
   // AT_ONCE rows next to each other.
   template <int AT_ONCE = ROWS, class Sums, int B_WORDS>
   DEVICE void multiply(const Sums& d, const SplitFragments<1, B_WORDS>& b, int word) const {
-    const unsigned(&b_high)[B_WORDS] = b.high[0], (&b_low)[B_WORDS] = b.low[0];
+    const unsigned (&b_high)[B_WORDS] = b.high[0], (&b_low)[B_WORDS] = b.low[0];
     UNROLLED for (int first = 0; first < ROWS; first += AT_ONCE) {
       float sums[AT_ONCE][4] = {};
       UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-        mma(sums[i], low[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
+          mma(sums[i], low[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
       UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-        mma(sums[i], high[first + i], b_low[word], b_low[word + 1], (float*)nullptr);
+          mma(sums[i], high[first + i], b_low[word], b_low[word + 1], (float*)nullptr);
       UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-        mma(sums[i], high[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
-      UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-        UNROLLED for (int cell = 0; cell < 4; ++cell) d(first + i)[cell] += sums[i][cell];
+          mma(sums[i], high[first + i], b_high[word], b_high[word + 1], (float*)nullptr);
+      UNROLLED for (int i = 0; i < AT_ONCE; ++i) UNROLLED for (int cell = 0; cell < 4; ++cell) d(first + i)[cell] +=
+          sums[i][cell];
     }
   }
 };

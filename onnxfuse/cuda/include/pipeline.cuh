@@ -58,7 +58,9 @@ template <int STAGES, int PARTS = 1, int CLUSTER = 1> struct TmaPipeline {
   DEVICE void producer_commit(const State& at, int part = 0) const { mbarrier_arrive(full(at, part)); }
 
   DEVICE void consumer_wait(const State& at, int part) const { mbarrier_wait(full(at, part), at.phase); }
-  DEVICE void consumer_wait(const State& at) const { UNROLLED for (int part = 0; part < PARTS; ++part) consumer_wait(at, part); }
+  DEVICE void consumer_wait(const State& at) const {
+    UNROLLED for (int part = 0; part < PARTS; ++part) consumer_wait(at, part);
+  }
   // The lanes of this warp, which are together, have read the stage: for every block that may load into it.
   DEVICE void consumer_release(const State& at) const {
     const unsigned lane = thread_index() % 32;

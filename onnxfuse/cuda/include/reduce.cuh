@@ -17,7 +17,7 @@ template <class Partial> DEVICE Partial exchange_partial(const Partial& mine, in
 // Combine over the `threads` of a warp (a power of 2) that lie `apart` threads apart: every thread gets the total.
 template <int threads, int apart = 1, class Partial> DEVICE Partial across_lanes(Partial partial) {
   UNROLLED for (int distance = threads / 2; distance > 0; distance /= 2)
-    partial.combine(exchange_partial(partial, distance * apart));
+      partial.combine(exchange_partial(partial, distance * apart));
   return partial;
 }
 

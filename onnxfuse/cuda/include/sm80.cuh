@@ -9,8 +9,8 @@ DEVICE SharedAddress shared_address(const void* pointer) { return (unsigned)__cv
 // BYTES (4, 8 or 16) from global memory, zeros unless `there`.
 template <int BYTES> DEVICE void copy_async(SharedAddress to, const void* from, bool there) {
   if constexpr (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
-                 "r"(there ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
                  : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
@@ -27,7 +27,9 @@ DEVICE void copy_async_prefix(SharedAddress to, const void* from, int bytes) {
 
 DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most `GROUPS` of this thread's groups of copies have not yet arrived.
-template <int GROUPS> DEVICE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory"); }
+template <int GROUPS> DEVICE void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+}
 
 DEVICE unsigned load_shared(SharedAddress from) {
   unsigned word;

@@ -42,7 +42,9 @@ DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\t"
       "AGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-      "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
+      "@done bra OVER;\n\tbra AGAIN;\n\tOVER:\n\t}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
 }
 
 // ---- TMA; what lies outside of the matrix is read as zero and not written
@@ -53,12 +55,14 @@ DEVICE void tma_load(unsigned to, const TensorMap* map, int column, int row, uns
   if constexpr (TO_MANY) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
         : "memory");
   } else {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-            to), "l"(map), "r"(column), "r"(row), "r"(barrier)
+            to),
+        "l"(map), "r"(column), "r"(row), "r"(barrier)
         : "memory");
   }
 }
@@ -68,54 +72,56 @@ DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, uns
   if constexpr (TO_MANY) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
+        "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(blocks)
         : "memory");
   } else {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
         : "memory");
   }
 }
 // The same of a tensor with four dimensions.
-template <bool TO_MANY>
-DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier,
-                      unsigned short blocks) {
+template <bool TO_MANY> DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int w,
+                                             unsigned barrier, unsigned short blocks) {
   if constexpr (TO_MANY) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier),
-        "h"(blocks)
+        "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier), "h"(blocks)
         : "memory");
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+        "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
         : "memory");
   }
 }
 // Of as many places of a window as the map says, from the one that begins at (x, y) of an image on: the element `right`
 // and `below` of its first one, some channels of it.
-DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, int channel, int x, int y, int image, unsigned short right,
-                         unsigned short below, unsigned barrier) {
+DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, int channel, int x, int y, int image,
+                            unsigned short right, unsigned short below, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image),
-      "r"(barrier), "h"(right), "h"(below)
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(to),
+      "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image), "r"(barrier), "h"(right), "h"(below)
       : "memory");
 }
 // The same of volumes: `behind` the first layer that the window sees.
 DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, int channel, int x, int y, int z, int image,
-                         unsigned short right, unsigned short below, unsigned short behind, unsigned barrier) {
+                            unsigned short right, unsigned short below, unsigned short behind, unsigned barrier) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};" ::"r"(to), "l"(map), "r"(channel), "r"(x), "r"(y), "r"(z),
-      "r"(image), "r"(barrier), "h"(right), "h"(below), "h"(behind)
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};" ::"r"(to),
+      "l"(map), "r"(channel), "r"(x), "r"(y), "r"(z), "r"(image), "r"(barrier), "h"(right), "h"(below), "h"(behind)
       : "memory");
 }
 DEVICE void tma_store(const TensorMap* map, int x, int y, int z, unsigned from) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x), "r"(y),
-               "r"(z), "r"(from)
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(map), "r"(x),
+               "r"(y), "r"(z), "r"(from)
                : "memory");
 }
 DEVICE void tma_store(const TensorMap* map, int column, int row, unsigned from) {
@@ -130,7 +136,9 @@ template <int GROUPS> DEVICE void tma_store_wait_read() {
 }
 // Ordinary stores to shared memory before this are seen by TMA and wgmma after it.
 DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-DEVICE void prefetch_tensor_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+DEVICE void prefetch_tensor_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 
 // ---- warpgroups
 
@@ -155,12 +163,12 @@ template <int GROUPS> DEVICE void wgmma_wait() {
 }
 // Of sums and factors in registers, behind the wait for their products: nothing that uses them goes ahead of it.
 template <int COUNT> DEVICE void fence_registers(float (&sums)[COUNT][4]) {
-  UNROLLED for (int i = 0; i < COUNT; ++i)
-    asm volatile("" : "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])::"memory");
+  UNROLLED for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]),
+                                                        "+f"(sums[i][3])::"memory");
 }
 template <int COUNT> DEVICE void fence_registers(unsigned (&factors)[COUNT][4]) {
-  UNROLLED for (int i = 0; i < COUNT; ++i)
-    asm volatile("" : "+r"(factors[i][0]), "+r"(factors[i][1]), "+r"(factors[i][2]), "+r"(factors[i][3])::"memory");
+  UNROLLED for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(factors[i][0]), "+r"(factors[i][1]),
+                                                        "+r"(factors[i][2]), "+r"(factors[i][3])::"memory");
 }
 DEVICE void load_shared(Chunk<16>& to, unsigned address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -79,11 +79,12 @@ DEVICE void copy_piece(SharedAddress to, const T* from, int count) {
     copy_async_prefix(to, from, count < ELEMENTS ? count * int(sizeof(T)) : 16);
   } else if constexpr (CHUNK >= 4) {
     UNROLLED for (int part = 0; part < 16 / CHUNK; ++part)
-      copy_async<CHUNK>(to + part * CHUNK, from + part * PER_CHUNK, part * PER_CHUNK < count);
+        copy_async<CHUNK>(to + part * CHUNK, from + part * PER_CHUNK, part * PER_CHUNK < count);
   } else {
     unsigned word[4] = {};
-    if (!ALL || count > 0) UNROLLED for (int i = 0; i < ELEMENTS; ++i)
-      word[i / PER_WORD] |= i < count ? (unsigned)load_bits(from + i) << i % PER_WORD * (8 * int(sizeof(T))) : 0u;
+    if (!ALL || count > 0)
+      UNROLLED for (int i = 0; i < ELEMENTS; ++i) word[i / PER_WORD] |=
+          i < count ? (unsigned)load_bits(from + i) << i % PER_WORD * (8 * int(sizeof(T))) : 0u;
     store_shared(to, word);
   }
 }

@@ -87,5 +87,5 @@ def _refused(graph: Graph, region: Region, node: Node) -> str | None:
         return f"the fused op holds {MAX_NODES} nodes already"
     tensors = [v for v in graph.inputs_of({**region.nodes, node: None}) if graph.element_count(v) != 1]
     if len(tensors) > MAX_READ:
-        return f"would be the {len(tensors)}th input tensor, at most {MAX_READ}"
+        return f"would read {len(tensors)} tensors, at most {MAX_READ}"
     return None

@@ -79,7 +79,7 @@ def _refused(
         return f"the fused op holds {MAX_NODES} nodes already"
     tensors = [v for v in graph.inputs_of(together) if graph.element_count(v) != 1]
     if len(tensors) > MAX_INPUTS:
-        return f"would be the {len(tensors)}th input tensor, at most {MAX_INPUTS}"
+        return f"would read {len(tensors)} tensors, at most {MAX_INPUTS}"
     for v in node.reads:
         if graph.element_count(v) != 1:
             reason = cuda.unreadable_before(region.template, graph.type(v).shape, whole.shape)

@@ -179,7 +179,7 @@ def _cost(graph: Graph, nodes: Sequence[Node] | dict[Node, None], rule: str, tem
         return made
     op, fused = made
     if len(fused.inputs) > MAX_READ:
-        return f"would be the {len(fused.inputs)}th input tensor, at most {MAX_READ}"
+        return f"would read {len(fused.inputs)} tensors, at most {MAX_READ}"
     open_ = _open_extent([graph.type(v) for n in nodes for v in (*n.reads, *n.outputs) if v])
     shapes = tuple(sampled(graph.type(v), open_) for v in fused.inputs)
     if any(s is None for s in shapes):

@@ -204,7 +204,7 @@ def _refuse(around: _Surroundings, node: Node, host: frozenset[str], way: Collec
         return "depends on a node that depends on the fused op, which would be a cycle"
     tensors, outputs = around.with_nodes(joining)
     if tensors > MAX_INPUTS * (1 + len(region.siblings)):
-        return f"would be the {tensors}th input tensor, at most {MAX_INPUTS * (1 + len(region.siblings))}"
+        return f"would read {tensors} tensors, at most {MAX_INPUTS * (1 + len(region.siblings))}"
     if outputs > MAX_OUTPUTS * (1 + len(region.siblings)):
         return f"would add an output, at most {MAX_OUTPUTS * (1 + len(region.siblings))}"
     return None

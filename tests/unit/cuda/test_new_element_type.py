@@ -1,15 +1,10 @@
 """A new type of factors is a row of the table, and its name where it is multiplied: the recipe of docs/dev/ADDING.md,
 carried out in a copy of the package that does not know products of uint8 by int8."""
 
-import re
-import textwrap
 from pathlib import Path
 
-from tests.support.package_copy import ROOT, copy_package, run_in_copy
-
-ROW = re.search(
-    r"^    UINT8_BY_INT8 = .*?^    \)$", (ROOT / "docs/dev/ADDING.md").read_text(), re.MULTILINE | re.DOTALL
-)
+from tests.support.package_copy import copy_package, run_in_copy
+from tests.support.recipes import blocks, edit
 
 SCRIPT = """
 import numpy as np
@@ -37,23 +32,23 @@ assert cuda.supports(other) == "products of UINT8"
 
 
 def test_a_new_type_of_factors_is_a_row_and_its_names(tmp_path: Path) -> None:
-    assert ROW is not None
+    (row,) = blocks("An element type", "python")
     copy_package(tmp_path)
 
-    def edit(file: str, before: str, after: str) -> None:
-        path = tmp_path / "onnxfuse" / file
-        text = path.read_text()
-        assert text.count(before) == 1, (file, before)
-        path.write_text(text.replace(before, after))
+    def change(file: str, before: str, after: str) -> None:
+        edit(tmp_path / "onnxfuse" / file, before, after)
 
     # As if it were not there: the table ends with the signed pair.
-    edit("cuda/isa/factors.py", "for left in (TensorProto.INT8, TensorProto.UINT8)", "for left in (TensorProto.INT8,)")
+    change(
+        "cuda/isa/factors.py", "for left in (TensorProto.INT8, TensorProto.UINT8)", "for left in (TensorProto.INT8,)"
+    )
     # Steps 1 to 3.
-    row = textwrap.dedent(ROW[0])
-    edit("cuda/isa/factors.py", "\nFACTORS = (FLOAT16,", f"\n{row}\nFACTORS = (UINT8_BY_INT8, FLOAT16,")
+    change("cuda/isa/factors.py", "\nFACTORS = (FLOAT16,", f"\n{row}\nFACTORS = (UINT8_BY_INT8, FLOAT16,")
     for file, call in (("sm_80", "mma_sync("), ("sm_90", "wgmma_async(")):
-        edit(f"cuda/isa/{file}.py", f"{call}FLOAT16,", f"{call}UINT8_BY_INT8, FLOAT16,")
-        edit(f"cuda/isa/{file}.py", "INTEGERS, SPLIT_FLOAT32, TF32\n", "INTEGERS, SPLIT_FLOAT32, TF32, UINT8_BY_INT8\n")
-    edit("cuda/templates/gemm/body.py", "FACTORS = (FLOAT16,", "FACTORS = (UINT8_BY_INT8, FLOAT16,")
-    edit("cuda/templates/gemm/body.py", "Rounding, factors_of\n", "Rounding, UINT8_BY_INT8, factors_of\n")
+        change(f"cuda/isa/{file}.py", f"{call}FLOAT16,", f"{call}UINT8_BY_INT8, FLOAT16,")
+        change(
+            f"cuda/isa/{file}.py", "INTEGERS, SPLIT_FLOAT32, TF32\n", "INTEGERS, SPLIT_FLOAT32, TF32, UINT8_BY_INT8\n"
+        )
+    change("cuda/templates/gemm/body.py", "FACTORS = (FLOAT16,", "FACTORS = (UINT8_BY_INT8, FLOAT16,")
+    change("cuda/templates/gemm/body.py", "Rounding, factors_of\n", "Rounding, UINT8_BY_INT8, factors_of\n")
     run_in_copy(tmp_path, SCRIPT)

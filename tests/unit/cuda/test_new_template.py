@@ -8,10 +8,9 @@ from pathlib import Path
 
 import onnxfuse
 from onnxfuse import cuda
-from tests.support.package_copy import ROOT, copy_package, run_in_copy
+from tests.support.package_copy import copy_package, run_in_copy
+from tests.support.recipes import section
 from tests.support.small import ops, parse
-
-RECIPE = re.search(r"^## A template\n(.*?)^## ", (ROOT / "docs/dev/ADDING.md").read_text(), re.MULTILINE | re.DOTALL)
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N,4] x) => (float[N,4] y) { y = Hardmax (x) }"""
@@ -57,19 +56,17 @@ assert cuda.plan(fused, ((300, 7),), True, A100, HardmaxVariant(hardmax_rows=64)
 
 def files() -> dict[str, str]:
     """Return the files of the recipe by path: each block follows the path that its step names."""
-    assert RECIPE is not None
     path, block = r"`((?:cuda/templates/NAME|rules/FOLDER)/[\w.]+)`", r"\n\n    ```\w+\n(.*?)\n    ```\n"
-    found = re.findall(f"{path}(?:(?!```).)*?{block}", RECIPE[1], re.DOTALL)
+    found = re.findall(f"{path}(?:(?!```).)*?{block}", section("A template"), re.DOTALL)
     return {
         path.replace("NAME", "hardmax").replace("FOLDER", "reduction"): f"{textwrap.dedent(text)}\n"
         for path, text in found
     }
 
 
-def section() -> str:
+def costs_section() -> str:
     """Return the section of costs."""
-    assert RECIPE is not None
-    (found,) = re.findall(r"^    (\[hardmax\]\n.*?)\n    ```", RECIPE[1], re.MULTILINE | re.DOTALL)
+    (found,) = re.findall(r"^    (\[hardmax\]\n.*?)\n    ```", section("A template"), re.MULTILINE | re.DOTALL)
     return textwrap.dedent(f"    {found}")
 
 
@@ -86,7 +83,7 @@ def test_a_new_template_is_a_folder_a_rule_and_its_costs(tmp_path: Path) -> None
     for path, text in written.items():
         (tmp_path / ("" if path.startswith("rules/") else "onnxfuse") / path).write_text(text)
     costs = tmp_path / "onnxfuse/cuda/costs/sm_90a.toml"
-    costs.write_text(f"{costs.read_text()}\n{section()}\n")
+    costs.write_text(f"{costs.read_text()}\n{costs_section()}\n")
     run_in_copy(tmp_path, SCRIPT)
 
 

@@ -393,3 +393,14 @@ def test_there_is_room_for_more_files_within_a_block() -> None:
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_target_that_can_be_no_file_is_told_before_anything_is_computed(tmp_path: Path) -> None:
+    """A folder, and what is in no folder; a name that is free is fine."""
+    atomic_write.writable(tmp_path / "free.onnx")
+    with pytest.raises(ModelError, match="is a directory"):
+        atomic_write.writable(tmp_path)
+    with pytest.raises(ModelError, match=f"the folder {tmp_path}/none does not exist"):
+        atomic_write.writable(tmp_path / "none" / "out.onnx")
+    with pytest.raises(ModelError, match="File name too long"):
+        atomic_write.writable(tmp_path / ("x" * 300))

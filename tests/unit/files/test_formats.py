@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxfuse.files import external, io
+from onnxfuse.files import external, formats, io
 from onnxfuse.support.errors import ModelError
 from tests.support.precision import model_of
 
@@ -67,6 +67,14 @@ def test_what_somebody_took_for_a_model_is_named(tmp_path: Path, data: bytes, wh
         assert f"{caught.value}".startswith(f"{path}: is not an ONNX model, but ")
         assert what in f"{caught.value}"
         assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 59 + "…")])
+def test_of_a_text_the_first_line_is_quoted(length: int, shown: str) -> None:
+    """In as many letters as a message has room for; blank lines are no line."""
+    found = formats.recognized(b"\n  \n  " + b"x" * length + b"\nmore")
+    assert found is not None
+    assert found.what == f"a text that begins with '{shown}'"
 
 
 def test_a_file_that_is_too_large_is_looked_at_first(tmp_path: Path) -> None:

@@ -325,3 +325,34 @@ def test_the_size_of_a_weight_is_told_by_its_shape(shape: tuple[int, ...]) -> No
         assert io.tensor_bytes(tensor) == len(tensor.raw_data)
     four_bits = onnx.helper.make_tensor("w", TensorProto.INT4, (3,), [1, 2, 3])
     assert io.tensor_bytes(four_bits) > 0
+
+
+def test_a_name_that_onnx_runtime_does_not_take_is_told(tmp_path: Path) -> None:
+    """It opens files by names in UTF-8."""
+    assert io.name_in_utf8(tmp_path / "é.onnx") == f"{tmp_path}/é.onnx"
+    with pytest.raises(ModelError, match="the name is not UTF-8, and ONNX Runtime opens no such file"):
+        io.name_in_utf8(tmp_path / "\udce9.onnx")
+
+
+def test_what_the_system_refuses_to_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the reason."""
+    path = tmp_path / "in.onnx"
+    path.write_bytes(b"x" * 100)
+
+    def broken(self: Path) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    with pytest.raises(ModelError, match=r"in\.onnx: cannot be read: Input/output error"):
+        io.load(path)
+
+
+def test_where_the_system_does_not_tell_the_memory_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sandbox without /proc."""
+    assert (io.memory_left() or 0) > 1 << 20
+
+    def none(self: Path, encoding: str) -> str:
+        raise FileNotFoundError(2, "No such file")
+
+    monkeypatch.setattr(Path, "read_text", none)
+    assert io.memory_left() is None

@@ -1,5 +1,6 @@
 """Data files that nobody reads once their model is replaced, and those that somebody may."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ def test_a_file_that_may_name_the_data_keeps_it(path: Path, monkeypatch: pytest.
     data = path.with_name("m.data")
     for name in ("notes.txt", "../above.onnx"):
         other = path.parent / name
-        other.write_bytes(b"it reads m.data here")
-        assert orphaned_data.removable([data], [path]) == []
+        for text in (b"it reads m.data here", b"m.data is here, too."):
+            other.write_bytes(text)
+            assert orphaned_data.removable([data], [path]) == []
         monkeypatch.setattr(orphaned_data, "LARGEST", 19)
         assert orphaned_data.removable([data], [path]) == [data]
         monkeypatch.undo()
@@ -83,6 +85,48 @@ def test_a_file_that_may_name_the_data_keeps_it(path: Path, monkeypatch: pytest.
     path.unlink()
     assert orphaned_data.remove([data]) == [data]
     assert not data.exists()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 6, 7, 100])
+@pytest.mark.parametrize("before", [0, 1, 4, 6, 10])
+def test_a_name_is_found_wherever_it_lies(
+    path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, before: int
+) -> None:
+    """Also in two parts of what is read at once; a part of the name is not the name."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    monkeypatch.setattr(orphaned_data, "AT_ONCE", at_once)
+    monkeypatch.setattr(orphaned_data, "_around", lambda file, aside: [other])
+    other.write_bytes(b"m" * before + b"m.data" + b"m" * 3)
+    assert orphaned_data.removable([data]) == []
+    other.write_bytes(b"m" * before + b"m.dat" + b"m.dat")
+    assert orphaned_data.removable([data]) == [data]
+
+
+def test_a_file_that_is_too_long_for_a_model_is_not_searched(path: Path) -> None:
+    """Whatever it begins with."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    other.write_bytes(b"m.data")
+    os.truncate(other, (1 << 31) + 1)
+    assert orphaned_data.removable([data], [path]) == [data]
+    os.truncate(other, 1 << 31)
+    assert orphaned_data.removable([data], [path]) == []
+
+
+def test_a_file_that_is_cut_while_it_is_read_ends_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process writes it anew: that is no reason to die."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    other.write_bytes(bytes(1 << 16))
+    opens = Path.open
+
+    def cut(self: Path, *how: Any) -> Any:
+        opened = opens(self, *how)
+        if self == other:
+            os.truncate(self, 10)
+        return opened
+
+    monkeypatch.setattr(Path, "open", cut)
+    assert orphaned_data.removable([data], [path]) == [data]
+    assert other.stat().st_size == 10
 
 
 def test_a_file_that_cannot_be_read_may_name_anything(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,5 +151,28 @@ def test_a_file_that_cannot_be_read_may_name_anything(path: Path, monkeypatch: p
         unlink(self, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", kept)
+    assert orphaned_data.removable([data, path.with_name("gone.data")]) == [data]
     assert orphaned_data.remove([data]) == []
     assert data.exists()
+
+
+def test_a_model_and_files_that_go_away_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that cannot be opened has read nothing, a file that is gone names nothing."""
+    data, other = path.with_name("m.data"), path.with_name("other")
+    other.write_bytes(b"m.data")
+    opens = Path.open
+
+    def gone(self: Path, *how: Any) -> Any:
+        if self in (path, other):
+            raise FileNotFoundError(2, "No such file")
+        return opens(self, *how)
+
+    monkeypatch.setattr(Path, "open", gone)
+    assert orphaned_data.removable([data], [path]) == [data]
+    assert orphaned_data.read_by(path) == ()
+
+    def denied(self: Path, **how: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", denied)
+    assert orphaned_data.removable([data], [path]) == []

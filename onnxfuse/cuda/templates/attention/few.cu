@@ -112,8 +112,8 @@ template <int STRIDE> DEVICE void keep_rows(const Sequence<STRIDE>& to, SharedAd
         write((Chunk<16>*)at, Chunk<16>{word[0], word[1], word[2], word[3]});
       } else {
         UNROLLED for (int e = 0; e < PER_UNIT; ++e)
-          write((typename Raw<sizeof(E)>::Word*)(at + e),
-                (typename Raw<sizeof(E)>::Word)(word[e / PER_WORD] >> e % PER_WORD * 16));
+            write((typename Raw<sizeof(E)>::Word*)(at + e),
+                  (typename Raw<sizeof(E)>::Word)(word[e / PER_WORD] >> e % PER_WORD * 16));
       }
     }
   }
@@ -129,28 +129,27 @@ struct Biases {
 
   DEVICE void load_from(int first_key, int end) {
     UNROLLED for (int half = 0; half < (BIAS == NONE ? 0 : 2); ++half)
-      UNROLLED for (int column = 0; column < STEP / 8; ++column) {
-        const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
-        Pack<E, 2> both = {};
-        if (key < end) both.set_bits(0, load_bits(of[half] + key * stride));
-        if (key + 1 < end) both.set_bits(1, load_bits(of[half] + (key + 1) * stride));
-        next[half][column] = both;
-      }
+        UNROLLED for (int column = 0; column < STEP / 8; ++column) {
+      const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
+      Pack<E, 2> both = {};
+      if (key < end) both.set_bits(0, load_bits(of[half] + key * stride));
+      if (key + 1 < end) both.set_bits(1, load_bits(of[half] + (key + 1) * stride));
+      next[half][column] = both;
+    }
   }
 };
 
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
 template <bool EDGE>
 DEVICE void scale_scores(Scores<STEP>& scores, const Pack<E, 2> (&bias)[2][STEP / 8], int first_key, int end) {
-  UNROLLED for (int half = 0; half < 2; ++half)
-    UNROLLED for (int column = 0; column < STEP / 8; ++column) {
-      const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
-      UNROLLED for (int i = 0; i < 2; ++i) {
-        float& score = scores.of[0][column][half * 2 + i];
-        if (!SCALED_LATE) score = score * SCORE_UNIT + (BIAS == NONE ? 0.0f : bias[half][column].get(i) * ADDED_UNIT);
-        if (EDGE) score = key + i < end ? score : lowest();
-      }
+  UNROLLED for (int half = 0; half < 2; ++half) UNROLLED for (int column = 0; column < STEP / 8; ++column) {
+    const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
+    UNROLLED for (int i = 0; i < 2; ++i) {
+      float& score = scores.of[0][column][half * 2 + i];
+      if (!SCALED_LATE) score = score * SCORE_UNIT + (BIAS == NONE ? 0.0f : bias[half][column].get(i) * ADDED_UNIT);
+      if (EDGE) score = key + i < end ? score : lowest();
     }
+  }
 }
 
 // Of keys, and of their values behind them.
@@ -177,7 +176,7 @@ DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int en
 DEVICE void attend_keys(Rows& rows, SharedAddress ring, const Both& from, Biases& bias, int first, int end) {
   constexpr int STRIDE = WARPS * STEP;
   UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
-    fetch_step(ring + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
+      fetch_step(ring + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
   bias.load_from(first, end);
   Pipeline::State consumer;
   for (int key = first; key < end; key += STRIDE) {
@@ -209,12 +208,11 @@ DEVICE int element(int column, int i, float*) {
 DEVICE void leave(Record& record, const Rows& rows) {
   UNROLLED for (int half = 0; half < 2; ++half) {
     const int row = (int)thread_index() % 32 / 4 + half * 8;
-    UNROLLED for (int column = 0; column < COLUMNS; ++column)
-      UNROLLED for (int i = 0; i < 2; ++i)
+    UNROLLED for (int column = 0; column < COLUMNS; ++column) UNROLLED for (int i = 0; i < 2; ++i)
         record.y[row][element(column, i, (E*)nullptr)] = rows.y[0][column][half * 2 + i];
     float sum = rows.sum[0][half];
-    UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
-      sum += float_of_bits(exchange(bits_of_float(sum), distance));
+    UNROLLED for (int distance = 1; distance <= 2; distance *= 2) sum +=
+        float_of_bits(exchange(bits_of_float(sum), distance));
     record.highest[row] = rows.highest[0][half];
     record.sum[row] = sum;
   }
@@ -286,7 +284,7 @@ DEVICE void give_all(E* y, const Record* found, unsigned count, const Place& at,
 }
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
-  OWN_DYNAMIC_SHARED(unsigned, shared_words, WARPS * KEPT / 4);
+  OWN_DYNAMIC_SHARED(unsigned, shared_words, WARPS* KEPT / 4);
   const Place at = place(p);
   const int warp = thread_index() / 32;
   Rows rows;

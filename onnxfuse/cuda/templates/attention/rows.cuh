@@ -42,8 +42,8 @@ struct Rows {
 
 DEVICE void clear(Rows& rows) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile) {
-    UNROLLED for (int column = 0; column < COLUMNS; ++column)
-      UNROLLED for (int i = 0; i < 4; ++i) rows.y[tile][column][i] = 0.0f;
+    UNROLLED for (int column = 0; column < COLUMNS; ++column) UNROLLED for (int i = 0; i < 4; ++i)
+        rows.y[tile][column][i] = 0.0f;
     UNROLLED for (int half = 0; half < 2; ++half) {
       rows.highest[tile][half] = lowest();
       rows.sum[tile][half] = 0.0f;
@@ -56,56 +56,49 @@ template <int COUNT> struct Scores {
 };
 
 // By what there is of the keys before shrinks where a greater score has come.
-struct Shrinking {
-  float by[TILES][2];
-};
+struct Shrinking { float by[TILES][2]; };
 
 // Scores become weights; of the keys before, unless these are the FIRST, all but their part of y shrinks.
 template <bool FIRST, int COUNT> DEVICE Shrinking weigh_ahead(Scores<COUNT>& scores, Rows& rows) {
   constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;  // of the base
   Shrinking shrinking;
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      float highest = rows.highest[tile][half];
-      UNROLLED for (int column = 0; column < COUNT / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) highest = greater(highest, scores.of[tile][column][half * 2 + i]);
-      UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
-        highest = greater(highest, float_of_bits(exchange(bits_of_float(highest), distance)));
-      const float base = highest == lowest() ? 0.0f : highest * UNIT;  // nothing seen: 2^(-inf - 0) is 0, not NaN
-      float sum = 0.0f;
-      if constexpr (!FIRST) {
-        shrinking.by[tile][half] = power(rows.highest[tile][half], base);
-        sum = rows.sum[tile][half] * shrinking.by[tile][half];
-      }
-      UNROLLED for (int column = 0; column < COUNT / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          float& score = scores.of[tile][column][half * 2 + i];
-          score = power(score, base);
-          sum += score;
-        }
-      rows.sum[tile][half] = sum;
-      rows.highest[tile][half] = highest;
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half) {
+    float highest = rows.highest[tile][half];
+    UNROLLED for (int column = 0; column < COUNT / 8; ++column) UNROLLED for (int i = 0; i < 2; ++i) highest =
+        greater(highest, scores.of[tile][column][half * 2 + i]);
+    UNROLLED for (int distance = 1; distance <= 2; distance *= 2) highest =
+        greater(highest, float_of_bits(exchange(bits_of_float(highest), distance)));
+    const float base = highest == lowest() ? 0.0f : highest * UNIT;  // nothing seen: 2^(-inf - 0) is 0, not NaN
+    float sum = 0.0f;
+    if constexpr (!FIRST) {
+      shrinking.by[tile][half] = power(rows.highest[tile][half], base);
+      sum = rows.sum[tile][half] * shrinking.by[tile][half];
     }
+    UNROLLED for (int column = 0; column < COUNT / 8; ++column) UNROLLED for (int i = 0; i < 2; ++i) {
+      float& score = scores.of[tile][column][half * 2 + i];
+      score = power(score, base);
+      sum += score;
+    }
+    rows.sum[tile][half] = sum;
+    rows.highest[tile][half] = highest;
+  }
   return shrinking;
 }
 
 DEVICE void shrink(Rows& rows, const Shrinking& shrinking) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int column = 0; column < COLUMNS; ++column)
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int column = 0; column < COLUMNS; ++column)
       UNROLLED for (int i = 0; i < 4; ++i) rows.y[tile][column][i] *= shrinking.by[tile][i / 2];
 }
 
 // Scores of keys whose greatest score is known, with those of all others, become weights.
 template <int COUNT> DEVICE void weigh_known(Scores<COUNT>& scores, const Rows& rows) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      const float highest = rows.highest[tile][half], base = highest == lowest() ? 0.0f : highest;
-      UNROLLED for (int column = 0; column < COUNT / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          float& score = scores.of[tile][column][half * 2 + i];
-          score = power(score, base);
-        }
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half) {
+    const float highest = rows.highest[tile][half], base = highest == lowest() ? 0.0f : highest;
+    UNROLLED for (int column = 0; column < COUNT / 8; ++column) UNROLLED for (int i = 0; i < 2; ++i) {
+      float& score = scores.of[tile][column][half * 2 + i];
+      score = power(score, base);
     }
+  }
 }
 
 // Scores become weights; what there is of the keys before, unless these are the FIRST, shrinks where a greater one has come.
@@ -117,18 +110,17 @@ template <bool FIRST, int COUNT> DEVICE void weigh(Scores<COUNT>& scores, Rows& 
 // The weights of 16 keys of a 16-bit type, as a product takes them.
 template <int COUNT, class T>
 DEVICE void round_weights(unsigned (&weight)[TILES][4], const Scores<COUNT>& weights, int group, T*) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int part = 0; part < 4; ++part) {
-      const float* from = &weights.of[tile][2 * group + part / 2][part % 2 * 2];
-      weight[tile][part] = rounded(from[0], from[1], (T*)nullptr);
-    }
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int part = 0; part < 4; ++part) {
+    const float* from = &weights.of[tile][2 * group + part / 2][part % 2 * 2];
+    weight[tile][part] = rounded(from[0], from[1], (T*)nullptr);
+  }
 }
 
 // By what a row of the result is multiplied; if `zero`, zeros where its weights sum up to nothing.
 DEVICE float share_of(const Rows& rows, int tile, int half, bool zero) {
   float sum = rows.sum[tile][half];
-  UNROLLED for (int distance = 1; distance <= 2; distance *= 2)
-    sum += float_of_bits(exchange(bits_of_float(sum), distance));
+  UNROLLED for (int distance = 1; distance <= 2; distance *= 2) sum +=
+      float_of_bits(exchange(bits_of_float(sum), distance));
   return zero && sum == 0.0f ? 0.0f : reciprocal_fast(sum);
 }
 
@@ -164,15 +156,16 @@ template <class T> DEVICE void store_row(const Rows& rows, int tile, int half, f
   UNROLLED for (int column = BY_FOURS; column < COLUMNS; ++column) {
     T* at = to + column * 8 + lane * 2;
     if (ALIGNED && inside) write((unsigned*)at, word[column]);
-    if (!ALIGNED && inside) UNROLLED for (int i = 0; i < 2; ++i) write(at + i, T{(unsigned short)(word[column] >> i * 16)});
+    if (!ALIGNED && inside)
+      UNROLLED for (int i = 0; i < 2; ++i) write(at + i, T{(unsigned short)(word[column] >> i * 16)});
   }
 }
 DEVICE void store_row(const Rows& rows, int tile, int half, float share, float* to, bool inside) {
   constexpr int WIDE = 2 * AT_ONCE;
   UNROLLED for (int column = 0; column < COLUMNS; column += AT_ONCE) {
     float mine[WIDE];
-    UNROLLED for (int i = 0; i < WIDE; ++i)
-      mine[i] = rows.y[tile][column + i % AT_ONCE][half * 2 + i / AT_ONCE] * share;
+    UNROLLED for (int i = 0; i < WIDE; ++i) mine[i] =
+        rows.y[tile][column + i % AT_ONCE][half * 2 + i / AT_ONCE] * share;
     float* at = to + column * 8 + (int)thread_index() % 4 * WIDE;
     if (ALIGNED && inside) store_values<WIDE>(at, mine);
     if (!ALIGNED && inside) UNROLLED for (int i = 0; i < WIDE; ++i) write(at + i, mine[i]);

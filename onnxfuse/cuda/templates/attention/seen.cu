@@ -3,8 +3,8 @@
 
 struct Parameters {
   long long queries, keys;
-  long long count;          // tiles times steps, of all batches
-  long long tiles, steps;   // of a batch
+  long long count;                   // tiles times steps, of all batches
+  long long tiles, steps;            // of a batch
   long long bias_batch, bias_query;  // elements
 };
 

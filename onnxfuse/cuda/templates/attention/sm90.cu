@@ -18,20 +18,20 @@
 
 struct Parameters {
   long long queries, keys;
-  long long count, blocks;              // tiles: of all heads, of one
-  long long windows;                    // of so many in a row each has a bias of its own
-  long long pair_batch, pair_head;      // not 0: of a bias by query and key, they have one each
+  long long count, blocks;                                // tiles: of all heads, of one
+  long long windows;                                      // of so many in a row each has a bias of its own
+  long long pair_batch, pair_head;                        // not 0: of a bias by query and key, they have one each
   long long bias_batch, bias_head, bias_query, bias_key;  // elements, of one by key
-  long long tiles, steps;               // of seen.cu: below each other, beside each other
+  long long tiles, steps;                                 // of seen.cu: below each other, beside each other
 };
 
-constexpr int ROWS = WARPGROUPS * 64;                       // queries of a block
-constexpr int PANELS = (SIZE + 63) / 64;                    // 64 columns of rows: 128 bytes, swizzled
+constexpr int ROWS = WARPGROUPS * 64;                            // queries of a block
+constexpr int PANELS = (SIZE + 63) / 64;                         // 64 columns of rows: 128 bytes, swizzled
 constexpr int QUERY_PANEL = ROWS * 128, KEY_PANEL = STEP * 128;  // bytes
 constexpr int QUERY_BYTES = PANELS * QUERY_PANEL, KEY_BYTES = PANELS * KEY_PANEL;
 constexpr int BIAS_BYTES = BIAS == PER_PAIR ? (STEP + 63) / 64 * QUERY_PANEL : 0;
-constexpr int STAGE_BYTES = 2 * KEY_BYTES + BIAS_BYTES;     // keys, values, bias
-constexpr int PRODUCER_REGISTERS = BESIDE < 3 ? 40 : 32;    // of a thread
+constexpr int STAGE_BYTES = 2 * KEY_BYTES + BIAS_BYTES;   // keys, values, bias
+constexpr int PRODUCER_REGISTERS = BESIDE < 3 ? 40 : 32;  // of a thread
 constexpr int CONSUMER_REGISTERS = consumer_registers(THREADS, BESIDE, WARPGROUPS, PRODUCER_REGISTERS);
 
 struct Place {
@@ -47,13 +47,16 @@ DEVICE Place place(const Parameters& p, unsigned number) {
   const unsigned rest = CAUSAL ? number % heads : number / blocks;
   const int first = (int)part * ROWS;
   const int keys = (int)p.keys, queries = (int)p.queries;
-  return {(int)(rest / HEADS), (int)(rest % HEADS), first, queries, keys, CAUSAL && first + ROWS < keys ? first + ROWS : keys};
+  return {(int)(rest / HEADS),
+          (int)(rest % HEADS),
+          first,
+          queries,
+          keys,
+          CAUSAL && first + ROWS < keys ? first + ROWS : keys};
 }
 
 // Which one of the biases for a batch, or for the windows of an image, is that of a tile.
-DEVICE int window_of(const Place& at, const Parameters& p) {
-  return WINDOWED ? at.batch % (int)p.windows : at.batch;
-}
+DEVICE int window_of(const Place& at, const Parameters& p) { return WINDOWED ? at.batch % (int)p.windows : at.batch; }
 
 using State = PipelineState<STAGES>;
 using Tiles = PipelineState<QUERY_PLACES>;
@@ -135,9 +138,9 @@ struct Known {
 
 // What seen.cu has found of the queries of a block: of each step, for each warpgroup.
 struct Findings {
-  const Seen* of;  // of the first tile of 64 queries
+  const Seen* of;    // of the first tile of 64 queries
   int steps, tiles;  // of a tile; that there are from this one on
-  bool whole;      // each query sees a key: steps may be left out
+  bool whole;        // each query sees a key: steps may be left out
 
   DEVICE Findings(const Pointers& pointers, const Place& at, const Parameters& p) {
     const int tile = at.first_query / 64, batch = p.pair_batch == 0 ? 0 : window_of(at, p);
@@ -191,19 +194,18 @@ DEVICE void load_step(const SharedMemory& shared, const TensorMaps& maps, const 
   const unsigned keys_full = shared.steps.full(state, KEYS), values_full = shared.steps.full(state, VALUES);
   const int batch = at.batch, key_head = at.head / K_GROUP, value_head = at.head / V_GROUP;
   shared.steps.producer_expect(state, KEY_BYTES + (biased ? BIAS_BYTES : 0), KEYS);
-  UNROLLED for (int panel = 0; panel < PANELS; ++panel)
-    load_panel<K_HEADS_FIRST>(shared.keys(state) + panel * KEY_PANEL, &maps.k, panel, step.first_key, key_head, batch, keys_full);
+  UNROLLED for (int panel = 0; panel < PANELS; ++panel) load_panel<K_HEADS_FIRST>(
+      shared.keys(state) + panel * KEY_PANEL, &maps.k, panel, step.first_key, key_head, batch, keys_full);
   if (biased) {
     const int of_batch = p.pair_batch == 0 ? 0 : window_of(at, p);
     const int of_head = p.pair_head == 0 ? 0 : at.head;
     UNROLLED for (int panel = 0; panel < (STEP + 63) / 64; ++panel)
-      tma_load<false>(shared.bias(state) + panel * QUERY_PANEL, bias_map(maps), step.first_key + panel * 64,
-                      at.first_query, of_head, of_batch, keys_full, 0);
+        tma_load<false>(shared.bias(state) + panel * QUERY_PANEL, bias_map(maps), step.first_key + panel * 64,
+                        at.first_query, of_head, of_batch, keys_full, 0);
   }
   shared.steps.producer_expect(state, KEY_BYTES, VALUES);
-  UNROLLED for (int panel = 0; panel < PANELS; ++panel)
-    load_panel<V_HEADS_FIRST>(shared.values(state) + panel * KEY_PANEL, &maps.v, panel, step.first_key, value_head, batch,
-                              values_full);
+  UNROLLED for (int panel = 0; panel < PANELS; ++panel) load_panel<V_HEADS_FIRST>(
+      shared.values(state) + panel * KEY_PANEL, &maps.v, panel, step.first_key, value_head, batch, values_full);
 }
 
 DEVICE void store_header(const SharedMemory& shared, const State& state, const Step& step) {
@@ -219,13 +221,13 @@ DEVICE void load_tile(const SharedMemory& shared, const TensorMaps& maps, const 
   if (first_lane) {
     shared.tiles.producer_expect(tile, QUERY_BYTES);
     UNROLLED for (int panel = 0; panel < PANELS; ++panel)
-      load_panel<Q_HEADS_FIRST>(shared.queries(tile) + panel * QUERY_PANEL, &maps.q, panel, at.first_query,
-                                at.head / Q_GROUP, at.batch, queries_full);
+        load_panel<Q_HEADS_FIRST>(shared.queries(tile) + panel * QUERY_PANEL, &maps.q, panel, at.first_query,
+                                  at.head / Q_GROUP, at.batch, queries_full);
   }
   const E* added = nullptr;
   if constexpr (KEYED)
-    added = (BIAS == PER_KEY ? pointers.bias : pointers.also) +
-            (window_of(at, p) * p.bias_batch + at.head * p.bias_head);
+    added =
+        (BIAS == PER_KEY ? pointers.bias : pointers.also) + (window_of(at, p) * p.bias_batch + at.head * p.bias_head);
   const auto findings = findings_of<SEEN>(pointers, at, p);
   Known known;
   bool shown = false;
@@ -245,8 +247,7 @@ DEVICE void load_tile(const SharedMemory& shared, const TensorMaps& maps, const 
     if constexpr (SEEN) {
       const int number = first_key / STEP;
       if (number % 32 == 0) known = findings.known(number);
-      UNROLLED for (int w = 0; w < WARPGROUPS; ++w)
-        if (!(known.shows[w] >> number % 32 & 1)) step.how |= 1u << w;
+      UNROLLED for (int w = 0; w < WARPGROUPS; ++w) if (!(known.shows[w] >> number % 32 & 1)) step.how |= 1u << w;
       if (known.plain >> number % 32 & 1) step.how |= PLAIN_STEP;
     }
     if ((step.how & ((1u << WARPGROUPS) - 1)) == (1u << WARPGROUPS) - 1) continue;
@@ -296,9 +297,7 @@ DEVICE void multiply_keys(Scores<STEP>& scores, unsigned queries, unsigned keys)
   wgmma_commit();
 }
 
-struct Weights {
-  unsigned of[STEP / 16][4];
-};
+struct Weights { unsigned of[STEP / 16][4]; };
 
 DEVICE void round_all(Weights& weights, const Scores<STEP>& scores) {
   UNROLLED for (int group = 0; group < STEP / 16; ++group) {
@@ -312,7 +311,7 @@ DEVICE void multiply_values(Rows& rows, const Weights& weights, unsigned values)
   const unsigned long long right = descriptor(values, KEY_PANEL, 1024);
   wgmma_fence();
   UNROLLED for (int group = 0; group < STEP / 16; ++group)
-    wgmma(rows.y[0], weights.of[group], advanced(right, group * 2048), 1);
+      wgmma(rows.y[0], weights.of[group], advanced(right, group * 2048), 1);
   wgmma_commit();
 }
 
@@ -336,8 +335,8 @@ DEVICE void scale_scores(Scores<STEP>& scores, const SharedMemory& shared, const
       UNROLLED for (int part = 0; part < 4; ++part) {
         Pack<E, 2> both;
         both.word(0) = word[part];
-        UNROLLED for (int i = 0; i < 2; ++i)
-          scores.of[0][2 * group + part / 2][part % 2 * 2 + i] += both.get(i) * ADDED_UNIT;
+        UNROLLED for (int i = 0; i < 2; ++i) scores.of[0][2 * group + part / 2][part % 2 * 2 + i] +=
+            both.get(i) * ADDED_UNIT;
       }
     }
   }
@@ -346,12 +345,11 @@ DEVICE void scale_scores(Scores<STEP>& scores, const SharedMemory& shared, const
 // Keys behind the last one, and those behind a query under the causal mask, do not count.
 DEVICE void hide_keys(Scores<STEP>& scores, const Place& at, int first_key, int first_row) {
   const int lane = thread_index() % 32;
-  UNROLLED for (int column = 0; column < STEP / 8; ++column)
-    UNROLLED for (int i = 0; i < 4; ++i) {
-      const int key = first_key + column * 8 + lane % 4 * 2 + i % 2, query = first_row + lane / 4 + i / 2 * 8;
-      float& score = scores.of[0][column][i];
-      score = key < at.keys && (!CAUSAL || key <= query) ? score : lowest();
-    }
+  UNROLLED for (int column = 0; column < STEP / 8; ++column) UNROLLED for (int i = 0; i < 4; ++i) {
+    const int key = first_key + column * 8 + lane % 4 * 2 + i % 2, query = first_row + lane / 4 + i / 2 * 8;
+    float& score = scores.of[0][column][i];
+    score = key < at.keys && (!CAUSAL || key <= query) ? score : lowest();
+  }
 }
 
 // As seldom as a greater score has come for some row of the warp: 32 products less of a step of heads of 64.
@@ -375,7 +373,8 @@ DEVICE Shrinking weigh_step(Scores<STEP>& scores, Rows& rows, const SharedMemory
   return weigh_ahead<false>(scores, rows);
 }
 
-DEVICE void attend_tile(Rows& rows, const SharedMemory& shared, const Place& at, const OfWarp& mine, State& state, const Tiles& tile) {
+DEVICE void attend_tile(Rows& rows, const SharedMemory& shared, const Place& at, const OfWarp& mine, State& state,
+                        const Tiles& tile) {
   const unsigned queries = shared.queries(tile) + mine.warpgroup * 64 * 128;
   clear(rows);
   shared.tiles.consumer_wait(tile);

@@ -78,21 +78,20 @@ DEVICE void fetch_rows(SharedAddress to, const Begin& begin, int first, int coun
 
 // A lane's words of a row of queries.
 template <int ZERO = 0, class T> DEVICE void load_query(Rows& rows, int tile, int half, const T* row) {
-  UNROLLED for (int k = 0; k < (HELD ? TERMS : 0); ++k)
-    UNROLLED for (int right = 0; right < 2; ++right) {
-      const T* from = row + (k * 8 + right * 4 + (int)thread_index() % 4) * PER_WORD;
-      unsigned both = 0;
-      if constexpr (sizeof(T) == 1) {
-        unsigned pair[2];
-        if constexpr (ALIGNED) widen<T, ZERO>(pair, load<2>(from).word(0));
-        else widen<T, ZERO>(pair, (unsigned)load_bits(from) | (unsigned)load_bits(from + 1) << 8);
-        both = pair[0];
-      } else if ((k * 8 + right * 4) * PER_WORD < SIZE) {
-        if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
-        else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
-      }
-      rows.q[tile][k][right * 2 + half] = Mma::operand(both);
+  UNROLLED for (int k = 0; k < (HELD ? TERMS : 0); ++k) UNROLLED for (int right = 0; right < 2; ++right) {
+    const T* from = row + (k * 8 + right * 4 + (int)thread_index() % 4) * PER_WORD;
+    unsigned both = 0;
+    if constexpr (sizeof(T) == 1) {
+      unsigned pair[2];
+      if constexpr (ALIGNED) widen<T, ZERO>(pair, load<2>(from).word(0));
+      else widen<T, ZERO>(pair, (unsigned)load_bits(from) | (unsigned)load_bits(from + 1) << 8);
+      both = pair[0];
+    } else if ((k * 8 + right * 4) * PER_WORD < SIZE) {
+      if constexpr (ALIGNED) both = load<PER_WORD>(from).word(0);
+      else UNROLLED for (int i = 0; i < PER_WORD; ++i) both |= (unsigned)load_bits(from + i) << i * 16;
     }
+    rows.q[tile][k][right * 2 + half] = Mma::operand(both);
+  }
 }
 
 // ---- products
@@ -102,8 +101,8 @@ template <int COUNT, bool EDGE> DEVICE int groups_of(int first_key, int end) {
   return EDGE && end - first_key < COUNT ? (end - first_key + 15) / 16 : COUNT / 16;
 }
 
-template <bool EDGE, int COUNT>
-DEVICE void multiply_keys(Scores<COUNT>& scores, const Rows& rows, SharedAddress queries, SharedAddress keys, int groups) {
+template <bool EDGE, int COUNT> DEVICE void multiply_keys(Scores<COUNT>& scores, const Rows& rows,
+                                                          SharedAddress queries, SharedAddress keys, int groups) {
   const PaddedFragments<FactorOf::LEFT, false, ROW_BYTES> left(StepRows{queries});
   const PaddedFragments<FactorOf::RIGHT, false, ROW_BYTES> right(StepRows{keys});
   UNROLLED for (int group = 0; group < COUNT / 16; ++group) {
@@ -149,18 +148,16 @@ DEVICE void add_group(Rows& rows, const Scores<COUNT>& weights, SharedAddress va
   const SharedAddress row = values + (group * 16 + lane % 4 * 2) * ROW_BYTES + lane / 4 * (AT_ONCE * 4);
   UNROLLED for (int half = 0; half < 2; ++half) {
     unsigned weight[TILES][4];
-    UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int part = 0; part < 4; ++part)
-        weight[tile][part] =
-            Mma::operand(bits_of_float(weights.of[tile][2 * group + half][part % 2 * 2 + part / 2]));
+    UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int part = 0; part < 4; ++part) weight[tile][part] =
+        Mma::operand(bits_of_float(weights.of[tile][2 * group + half][part % 2 * 2 + part / 2]));
     UNROLLED for (int column = 0; column < COLUMNS; column += AT_ONCE) {
       unsigned value[2][AT_ONCE];
       UNROLLED for (int key = 0; key < 2; ++key)
-        load_shared(value[key], row + (half * 8 + key) * ROW_BYTES + column * 32);
+          load_shared(value[key], row + (half * 8 + key) * ROW_BYTES + column * 32);
       UNROLLED for (int i = 0; i < AT_ONCE; ++i) {
         const unsigned low = Mma::operand(value[0][i]), high = Mma::operand(value[1][i]);
         UNROLLED for (int tile = 0; tile < TILES; ++tile)
-          Mma::multiply(rows.y[tile][column + i], weight[tile], low, high);
+            Mma::multiply(rows.y[tile][column + i], weight[tile], low, high);
       }
     }
   }

@@ -41,8 +41,8 @@ DEVICE Place place(const Parameters& p) {
   // Under the causal mask the last queries have the most keys: the longest work first.
   const int first = (int)(CAUSAL ? blocks - 1 - part : part) * (PASSES * ROWS);
   const int keys = (int)p.keys, queries = (int)p.queries;
-  return {rest / HEADS, rest % HEADS, first, queries, keys,
-          CAUSAL && !RESIDENT && first + ROWS < keys ? first + ROWS : keys};
+  return {rest / HEADS, rest % HEADS, first,
+          queries,      keys,         CAUSAL && !RESIDENT && first + ROWS < keys ? first + ROWS : keys};
 }
 
 // Where the matrix of a head begins.
@@ -87,9 +87,7 @@ template <int COUNT> struct KeyBias {
 };
 
 // What is added to the scores of a head: by a query or by all of them, and besides.
-struct Added {
-  const Memory::Bias *bias, *also;
-};
+struct Added { const Memory::Bias *bias, *also; };
 
 // ---- the queries of a warp
 
@@ -101,8 +99,7 @@ DEVICE int row_of(const Place& at, int first, int tile, int half) {
 
 DEVICE void load_queries(Rows& rows, const Memory::Q* q, const Place& at, int first) {
   if (HELD)
-    UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int half = 0; half < 2; ++half)
+    UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half)
         load_query<Q_ZERO>(rows, tile, half, q + row_of(at, first, tile, half) * (long long)Q_ROW);
   clear(rows);
 }
@@ -134,30 +131,27 @@ template <class T> DEVICE void store_integers(const Rows& rows, int tile, int ha
   }
 }
 
-template <class T>
-DEVICE void store_row_of(const Rows& rows, int tile, int half, T* to, bool inside, bool zero) {
+template <class T> DEVICE void store_row_of(const Rows& rows, int tile, int half, T* to, bool inside, bool zero) {
   if constexpr (QUANTIZED) store_integers(rows, tile, half, to, inside);
   else store_row(rows, tile, half, share_of(rows, tile, half, zero), to, inside);
 }
 
 DEVICE void store_rows(const Rows& rows, Memory::Y* y, const Place& at, int first, SeenExtremes<EXTREMES>& extremes) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
-      store_row_of(rows, tile, half, y + row * (long long)Y_ROW, row < at.queries, SAFE || at.keys == 0);
-      if constexpr (EXTREMES) {
-        const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
-        UNROLLED for (int column = 0; column < COLUMNS; ++column)
-          UNROLLED for (int i = 0; i < 2; ++i) extremes.take(rows.y[tile][column][half * 2 + i] * share, row < at.queries);
-      }
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half) {
+    const int row = first + tile * 16 + (int)thread_index() % 32 / 4 + half * 8;
+    store_row_of(rows, tile, half, y + row * (long long)Y_ROW, row < at.queries, SAFE || at.keys == 0);
+    if constexpr (EXTREMES) {
+      const float share = share_of(rows, tile, half, SAFE || at.keys == 0);
+      UNROLLED for (int column = 0; column < COLUMNS; ++column) UNROLLED for (int i = 0; i < 2; ++i)
+          extremes.take(rows.y[tile][column][half * 2 + i] * share, row < at.queries);
     }
+  }
 }
 
 // ---- a step: EDGE where some of its keys do not count, for all or for some queries
 
 // What is added to two neighbouring keys of a query, from `at` on.
-template <bool EDGE>
-DEVICE Pair load_bias(const Memory::Bias* at, long long stride, bool wide, int key, int keys) {
+template <bool EDGE> DEVICE Pair load_bias(const Memory::Bias* at, long long stride, bool wide, int key, int keys) {
   Pack<Memory::Bias, 2> both = {};
   if (!EDGE && wide) {
     both = load<2>(at);
@@ -169,36 +163,37 @@ DEVICE Pair load_bias(const Memory::Bias* at, long long stride, bool wide, int k
 }
 
 // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
-template <bool EDGE, int COUNT>
-DEVICE void scale_scores(Scores<COUNT>& scores, const float* key_bias, const Added& biases, const Place& at, int first_query,
-                         int first_key, const Parameters& p) {
+template <bool EDGE, int COUNT> DEVICE void scale_scores(Scores<COUNT>& scores, const float* key_bias,
+                                                         const Added& biases, const Place& at, int first_query,
+                                                         int first_key, const Parameters& p) {
   const int lane = thread_index() % 32, inside = lane % 4 * 2;
   // Whether both of a pair can be read at once.
   const bool wide = BIAS == PER_PAIR && p.bias_key == 1 && p.bias_query % 2 == 0 &&
                     (unsigned long long)biases.bias % (2 * sizeof(Memory::Bias)) == 0;
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      const int query = first_query + tile * 16 + lane / 4 + half * 8;
-      const Memory::Bias* row = biases.bias;
-      if constexpr (BIAS == PER_PAIR) row += row_of(at, first_query, tile, half) * p.bias_query + (first_key + inside) * p.bias_key;
-      const Memory::Bias* other = biases.also;
-      if constexpr (ALSO) other += row_of(at, first_query, tile, half) * p.also_query + (first_key + inside) * p.also_key;
-      UNROLLED for (int column = 0; column < COUNT / 8; ++column) {
-        const int key = first_key + column * 8 + inside;
-        Pair added = {};
-        if constexpr (BIAS == PER_KEY) added = *(const Pair*)(key_bias + column * 8 + inside);
-        if constexpr (BIAS == PER_PAIR) added = load_bias<EDGE>(row + column * 8 * p.bias_key, p.bias_key, wide, key, at.keys);
-        if constexpr (ALSO) {
-          const Pair besides = load_bias<EDGE>(other + column * 8 * p.also_key, p.also_key, false, key, at.keys);
-          UNROLLED for (int i = 0; i < 2; ++i) added.at[i] += besides.at[i];
-        }
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          float& score = scores.of[tile][column][half * 2 + i];
-          if (!SCALED_LATE) score = score_of(score, added.at[i]);
-          if (EDGE) score = key + i < at.keys && (!CAUSAL || key + i <= query) ? score : lowest();
-        }
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half) {
+    const int query = first_query + tile * 16 + lane / 4 + half * 8;
+    const Memory::Bias* row = biases.bias;
+    if constexpr (BIAS == PER_PAIR)
+      row += row_of(at, first_query, tile, half) * p.bias_query + (first_key + inside) * p.bias_key;
+    const Memory::Bias* other = biases.also;
+    if constexpr (ALSO) other += row_of(at, first_query, tile, half) * p.also_query + (first_key + inside) * p.also_key;
+    UNROLLED for (int column = 0; column < COUNT / 8; ++column) {
+      const int key = first_key + column * 8 + inside;
+      Pair added = {};
+      if constexpr (BIAS == PER_KEY) added = *(const Pair*)(key_bias + column * 8 + inside);
+      if constexpr (BIAS == PER_PAIR)
+        added = load_bias<EDGE>(row + column * 8 * p.bias_key, p.bias_key, wide, key, at.keys);
+      if constexpr (ALSO) {
+        const Pair besides = load_bias<EDGE>(other + column * 8 * p.also_key, p.also_key, false, key, at.keys);
+        UNROLLED for (int i = 0; i < 2; ++i) added.at[i] += besides.at[i];
+      }
+      UNROLLED for (int i = 0; i < 2; ++i) {
+        float& score = scores.of[tile][column][half * 2 + i];
+        if (!SCALED_LATE) score = score_of(score, added.at[i]);
+        if (EDGE) score = key + i < at.keys && (!CAUSAL || key + i <= query) ? score : lowest();
       }
     }
+  }
 }
 
 // What a step does. Weights that are rounded as shares of all keys' sum (QUANTIZED) want that sum before: of keys of a single
@@ -207,15 +202,13 @@ enum Softmax { ONLINE, AT_ONE_STEP, TOTAL, SHARES };
 
 // Weights become the integers by which values are multiplied.
 template <int COUNT> DEVICE void round_shares(Scores<COUNT>& weights, const Rows& rows) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile)
-    UNROLLED for (int half = 0; half < 2; ++half) {
-      const float share = share_of(rows, tile, half, false);
-      UNROLLED for (int column = 0; column < COUNT / 8; ++column)
-        UNROLLED for (int i = 0; i < 2; ++i) {
-          float& weight = weights.of[tile][column][half * 2 + i];
-          weight = weight_of(weight, share);
-        }
+  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half) {
+    const float share = share_of(rows, tile, half, false);
+    UNROLLED for (int column = 0; column < COUNT / 8; ++column) UNROLLED for (int i = 0; i < 2; ++i) {
+      float& weight = weights.of[tile][column][half * 2 + i];
+      weight = weight_of(weight, share);
     }
+  }
 }
 
 template <Softmax SOFTMAX, int COUNT, bool FIRST, bool EDGE>
@@ -239,10 +232,10 @@ DEVICE bool sees(const Place& at, int first_query, int first_key) {
 
 // ---- streamed
 
-template <Softmax SOFTMAX>
-DEVICE void attend_streamed(Rows& rows, SharedAddress queries, const Stage& ring, const Memory::K* k, const Memory::V* v,
-                            const Memory::Q* q, const Added& biases, const Place& at, int first_query, bool fetches,
-                            const Parameters& p) {
+template <Softmax SOFTMAX> DEVICE void attend_streamed(Rows& rows, SharedAddress queries, const Stage& ring,
+                                                       const Memory::K* k, const Memory::V* v, const Memory::Q* q,
+                                                       const Added& biases, const Place& at, int first_query,
+                                                       bool fetches, const Parameters& p) {
   constexpr bool VALUES = SOFTMAX != TOTAL;
   using Pipeline = AsyncPipeline<BlockScope, STAGES>;
   KeyBias<STEP> next;
@@ -267,8 +260,7 @@ DEVICE void attend_streamed(Rows& rows, SharedAddress queries, const Stage& ring
     if (sees(at, first_query, first_key)) {
       if (after > at.keys || (CAUSAL && after > first_query + 1))
         attend_step<SOFTMAX, STEP, false, true>(rows, queries, now, biases, at, first_query, first_key, p);
-      else
-        attend_step<SOFTMAX, STEP, false, false>(rows, queries, now, biases, at, first_query, first_key, p);
+      else attend_step<SOFTMAX, STEP, false, false>(rows, queries, now, biases, at, first_query, first_key, p);
     }
     if constexpr (BIAS == PER_KEY)
       if (after < at.end) next.store(ring.from((stage ^ 1) * STEP).key_bias);
@@ -292,8 +284,8 @@ DEVICE void fetch_resident(const Stage& to, const Memory::K* k, const Memory::V*
 }
 
 template <Softmax SOFTMAX, int NUMBER = 0, class Lengths>
-DEVICE void attend_resident(Rows& rows, const Stage& all, const Added& biases, const Place& at, int first_query, bool waits,
-                            const Lengths& p) {
+DEVICE void attend_resident(Rows& rows, const Stage& all, const Added& biases, const Place& at, int first_query,
+                            bool waits, const Lengths& p) {
   if constexpr (NUMBER < STAGES) {
     using Step = ResidentStep<NUMBER>;
     if (waits) AsyncPipeline<BlockScope, STAGES - NUMBER, STAGES - NUMBER>::consumer_wait();
@@ -312,9 +304,10 @@ template <class Lengths> DEVICE void attend(const Pointers& pointers, const Leng
   const Place at = place(p);
   const Memory::K* k = pointers.k + start_of<K_HEADS_FIRST, K_GROUP>(at, at.keys);
   const Memory::V* v = pointers.v + start_of<V_HEADS_FIRST, V_GROUP>(at, at.keys);
-  const Memory::Bias* bias = BIAS == NONE ? nullptr
-                               : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch +
-                                                  at.head * p.bias_head);
+  const Memory::Bias* bias =
+      BIAS == NONE
+          ? nullptr
+          : pointers.bias + ((WINDOWED ? at.batch % p.windows : at.batch) * p.bias_batch + at.head * p.bias_head);
   const Added biases = {bias, ALSO ? pointers.also + at.batch * p.also_batch + at.head * p.also_head : nullptr};
   const Memory::Q* q = pointers.q + start_of<Q_HEADS_FIRST, Q_GROUP>(at, at.queries);
   Memory::Y* y = pointers.y + start_of<Y_HEADS_FIRST, Y_GROUP>(at, at.queries);

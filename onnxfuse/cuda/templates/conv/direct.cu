@@ -17,11 +17,11 @@
 // 16 columns, so that signals, which are images of one row, leave none of them idle. Which filters stand in which of the TILES_N columns of products is free: so that a lane ends with VECTOR neighbours of an output pixel.
 
 constexpr int WARPS = THREADS / 32;
-constexpr int TERMS = 4 / int(sizeof(X));                     // of a word
+constexpr int TERMS = 4 / int(sizeof(X));  // of a word
 constexpr int ROWS_IN = (TILE_ROWS - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1;
 constexpr int COLUMNS_IN = (TILE_COLUMNS - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1;
-constexpr int RUN = PLANES ? KERNEL_W : GROUP_CHANNELS;       // terms that are neighbours in shared memory
-constexpr int LEAD = SHIFT % TERMS;                           // elements ahead of them in their first word
+constexpr int RUN = PLANES ? KERNEL_W : GROUP_CHANNELS;  // terms that are neighbours in shared memory
+constexpr int LEAD = SHIFT % TERMS;                      // elements ahead of them in their first word
 constexpr int RUN_WORDS = (LEAD + RUN + TERMS - 1) / TERMS;
 constexpr int RUNS = PLANES ? GROUP_CHANNELS * KERNEL_H : KERNEL_H * KERNEL_W;
 constexpr int WORDS = RUNS * RUN_WORDS, STEPS = (WORDS + 7) / 8;
@@ -40,12 +40,12 @@ static_assert(COPIES == 1 || READ == 1, "a copy is made element by element");
 // Pixels: 4 words more than a multiple of 8, so that eight neighbours and four words of each lie in 32 banks.
 constexpr int PIXEL = (BLOCK_GROUPS * RUN_WORDS + 3) / 8 * 8 + 4;
 
-constexpr int VECTOR_TILES = VECTOR < 2 ? 1 : VECTOR / 2;     // columns of products that a lane's vector comes from
+constexpr int VECTOR_TILES = VECTOR < 2 ? 1 : VECTOR / 2;  // columns of products that a lane's vector comes from
 constexpr int FILTER_TILES = (BLOCK_FILTERS + 8 * TILES_N - 1) / (8 * TILES_N) * TILES_N;  // of a group
 constexpr int CHUNKS = FILTER_TILES / TILES_N;
 constexpr int HIGH = TILE_ROWS == 1 ? 1 : 2, WIDE = 16 / HIGH;  // rows and columns of a product's outputs
 constexpr int ACROSS = TILE_COLUMNS / WIDE, STACKS = TILE_ROWS / HIGH * ACROSS / STACK;
-constexpr int UNITS = STACKS * BLOCK_GROUPS * CHUNKS;         // of STACK x TILES_N products each
+constexpr int UNITS = STACKS * BLOCK_GROUPS * CHUNKS;  // of STACK x TILES_N products each
 static_assert(TILE_ROWS / HIGH * ACROSS % STACK == 0 && TILES_N % VECTOR_TILES == 0);
 
 constexpr int WEIGHT_WORDS = BLOCK_GROUPS * FILTER_TILES * STEPS * 64, TABLE_WORDS = STEPS * 16;
@@ -62,15 +62,14 @@ using Mma = MmaSync<X, PRECISE>;
 using Pipeline = AsyncPipeline<BlockScope, STAGES, STAGES>;
 
 // A block's share of the channels: its first group, and the first filter in each of its groups.
-struct Share {
-  Index group, filter;
-};
+struct Share { Index group, filter; };
 
 // ---- what does not change from tile to tile
 
 // The filter of a group that stands in column `column` of products `tile`.
 DEVICE constexpr int filter_of(int tile, int column) {
-  return tile / VECTOR_TILES * (8 * VECTOR_TILES) + column / 2 * (2 * VECTOR_TILES) + tile % VECTOR_TILES * 2 + column % 2;
+  return tile / VECTOR_TILES * (8 * VECTOR_TILES) + column / 2 * (2 * VECTOR_TILES) + tile % VECTOR_TILES * 2 +
+         column % 2;
 }
 
 DEVICE unsigned weight_word(const X* w, const Share& share, int group, int filter, int word) {
@@ -80,7 +79,8 @@ DEVICE unsigned weight_word(const X* w, const Share& share, int group, int filte
   const Index row = (share.group + group) * FILTERS + share.filter + filter;
   const int r = PLANES ? run % KERNEL_H : run / KERNEL_W;
   if constexpr (WHOLE_WORDS)
-    return Mma::operand(load<TERMS>(w + (((row * KERNEL_H + r) * KERNEL_W + run % KERNEL_W) * GROUP_CHANNELS + first)).word(0));
+    return Mma::operand(
+        load<TERMS>(w + (((row * KERNEL_H + r) * KERNEL_W + run % KERNEL_W) * GROUP_CHANNELS + first)).word(0));
   unsigned bits = 0;
   UNROLLED for (int e = 0; e < TERMS; ++e) {
     const int term = first + e, c = PLANES ? run / KERNEL_H : term, s = PLANES ? term : run % KERNEL_W;
@@ -98,12 +98,14 @@ DEVICE void fill_weights(unsigned* weights, const X* w, const Share& share) {
   for (int first = thread_index(); first < WEIGHT_WORDS; first += THREADS * FILLS) {
     unsigned held[FILLS];
     UNROLLED for (int fill = 0; fill < FILLS; ++fill) {
-      const int n = first + fill * THREADS, half = n % 2, lane = n / 2 % 32, step = n / 64 % STEPS, tile = n / (64 * STEPS);
+      const int n = first + fill * THREADS, half = n % 2, lane = n / 2 % 32, step = n / 64 % STEPS,
+                tile = n / (64 * STEPS);
       const int filter = filter_of(tile % FILTER_TILES, lane / 4);
-      held[fill] = n < WEIGHT_WORDS ? weight_word(w, share, tile / FILTER_TILES, filter, step * 8 + half * 4 + lane % 4) : 0;
+      held[fill] =
+          n < WEIGHT_WORDS ? weight_word(w, share, tile / FILTER_TILES, filter, step * 8 + half * 4 + lane % 4) : 0;
     }
-    UNROLLED for (int fill = 0; fill < FILLS; ++fill)
-      if (first + fill * THREADS < WEIGHT_WORDS) weights[first + fill * THREADS] = held[fill];
+    UNROLLED for (int fill = 0; fill < FILLS; ++fill) if (first + fill * THREADS < WEIGHT_WORDS)
+        weights[first + fill * THREADS] = held[fill];
   }
 }
 
@@ -147,8 +149,8 @@ struct Piece {
     return {to, there ? image + at : image, there};
   }
 };
-constexpr int PIECES = PLANES ? GROUP_CHANNELS * ROWS_IN * ROW_READS
-                              : ROWS_IN * COLUMNS_IN * (BLOCK_GROUPS * GROUP_CHANNELS / READ);
+constexpr int PIECES =
+    PLANES ? GROUP_CHANNELS * ROWS_IN * ROW_READS : ROWS_IN * COLUMNS_IN * (BLOCK_GROUPS * GROUP_CHANNELS / READ);
 
 DEVICE void fill_patch(unsigned* patch, const X* image, Index channel, int top, int left, const Parameters& p) {
   constexpr int FILLS = ASYNC ? 1 : 8;  // loads in flight
@@ -158,9 +160,10 @@ DEVICE void fill_patch(unsigned* patch, const X* image, Index channel, int top, 
     int place[FILLS];
     UNROLLED for (int fill = 0; fill < FILLS; ++fill) {
       const int n = first + fill * THREADS;
-      const Piece piece = PLANES ? Piece::of_planes(n, image, top, left, p) : Piece::of_pixels(n, image, channel, top, left, p);
+      const Piece piece =
+          PLANES ? Piece::of_planes(n, image, top, left, p) : Piece::of_pixels(n, image, channel, top, left, p);
       if constexpr (ASYNC) {
-        copy_async<READ * int(sizeof(X))>(shared_address(to + piece.to), piece.from, piece.there);
+        copy_async<READ* int(sizeof(X))>(shared_address(to + piece.to), piece.from, piece.there);
       } else {
         place[fill] = piece.to;
         held[fill] = n < PIECES && piece.there ? load_bits(piece.from) : Bits(0);
@@ -178,9 +181,7 @@ DEVICE void fill_patch(unsigned* patch, const X* image, Index channel, int top, 
 
 // ---- products
 
-struct Sums {
-  float of[STACK][TILES_N][4];
-};
+struct Sums { float of[STACK][TILES_N][4]; };
 
 // What a unit is: products of a stack, a group and a chunk of its filters.
 struct Unit {
@@ -202,19 +203,20 @@ DEVICE void multiply_plainly(Sums& sums, const unsigned* const (&from)[STACK], i
   _Pragma("unroll 1") for (int word = 0; word < WORDS; ++word) {
     const unsigned place = table[word * 2], counts = table[word * 2 + 1];
     const int term = word / 8 * 64 + word % 4 * 2 + word / 4 % 2;
-    UNROLLED for (int i = 0; i < STACK; ++i)
-      UNROLLED for (int tile = 0; tile < TILES_N; ++tile)
+    UNROLLED for (int i = 0; i < STACK; ++i) UNROLLED for (int tile = 0; tile < TILES_N; ++tile)
         UNROLLED for (int cell = 0; cell < 4; ++cell) {
-          const int filter = thread_index() % 4 * 2 + cell % 2;
-          const float a = float_of_bits(from[i][place + cell / 2 * next] & counts);
-          sums.of[i][tile][cell] += a * float_of_bits(right[tile * STEPS * 64 + term + filter * 8]);
-        }
+      const int filter = thread_index() % 4 * 2 + cell % 2;
+      const float a = float_of_bits(from[i][place + cell / 2 * next] & counts);
+      sums.of[i][tile][cell] += a * float_of_bits(right[tile * STEPS * 64 + term + filter * 8]);
+    }
   }
 }
 
-DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table, const unsigned* patch, const Unit& unit) {
+DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table, const unsigned* patch,
+                     const Unit& unit) {
   constexpr int DOWN = STRIDE_H * (PLANES ? ROW_WORDS : COLUMNS_IN * PIXEL);
-  constexpr int NEXT = HIGH == 2 ? DOWN : 8 * STRIDE_W * (PLANES ? 1 : PIXEL * TERMS) / TERMS;  // to a lane's other output
+  constexpr int NEXT =
+      HIGH == 2 ? DOWN : 8 * STRIDE_W * (PLANES ? 1 : PIXEL * TERMS) / TERMS;  // to a lane's other output
   const int lane = thread_index() % 32;
   const unsigned* from[STACK];
   UNROLLED for (int i = 0; i < STACK; ++i) {
@@ -230,14 +232,15 @@ DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table,
     UNROLLED for (int i = 0; i < STACK; ++i) {
       UNROLLED for (int other = 0; other < 2; ++other) {
         a[i][other] = Mma::operand(from[i][first.word[0] + other * NEXT] & (MASKED ? first.word[1] : 0xffffffffu));
-        a[i][2 + other] = Mma::operand(from[i][second.word[0] + other * NEXT] & (MASKED ? second.word[1] : 0xffffffffu));
+        a[i][2 + other] =
+            Mma::operand(from[i][second.word[0] + other * NEXT] & (MASKED ? second.word[1] : 0xffffffffu));
       }
     }
     if constexpr (PRECISE) {
       const SplitFragments<STACK> left(a);
       UNROLLED for (int tile = 0; tile < TILES_N; ++tile) {
         const SplitFragments<1, 2> b(right[(tile * STEPS + step) * 32].word);
-        left.template multiply<1>([&](int i) -> float(&)[4] { return sums.of[i][tile]; }, b, 0);
+        left.template multiply<1>([&](int i) -> float (&)[4] { return sums.of[i][tile]; }, b, 0);
       }
     } else {
       UNROLLED for (int tile = 0; tile < TILES_N; ++tile) {
@@ -247,7 +250,8 @@ DEVICE void multiply(Sums& sums, const unsigned* weights, const unsigned* table,
     }
   }
   if constexpr (PRECISE) {
-    if (!are_finite(sums.of)) multiply_plainly(sums, from, NEXT, reinterpret_cast<const unsigned*>(right - lane), table);
+    if (!are_finite(sums.of))
+      multiply_plainly(sums, from, NEXT, reinterpret_cast<const unsigned*>(right - lane), table);
   }
 }
 
@@ -283,8 +287,8 @@ DEVICE void finish(const Sums& sums, const Pointers& pointers, const Unit& unit,
           const int product = (first + n) / 2, other = (first + n) % 2;
           if (!there[n]) continue;
           Sum sum[VECTOR];
-          UNROLLED for (int e = 0; e < VECTOR; ++e)
-            sum[e] = sum_of(sums.of[product][tile + e / 2][other * 2 + e % 2 + single]);
+          UNROLLED for (int e = 0; e < VECTOR; ++e) sum[e] =
+              sum_of(sums.of[product][tile + e / 2][other * 2 + e % 2 + single]);
           store_all(pointers, sum, once, each[n], linear[n], 0);
         }
       }

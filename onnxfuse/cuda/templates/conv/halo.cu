@@ -18,7 +18,8 @@
 // filters, and the tensor cores reach their rate.
 
 // The rest of the body, VECTOR neighbouring filters at a time.
-DEVICE void finish(const Sums& sums, const Pointers& pointers, const Share& mine, const Place& at, const Parameters& p) {
+DEVICE void finish(const Sums& sums, const Pointers& pointers, const Share& mine, const Place& at,
+                   const Parameters& p) {
   constexpr int SINGLES = VECTOR == 1 ? 2 : 1;  // vectors of a lane in VECTOR_TILES columns of products
   const int lane = thread_index() % 32;
   UNROLLED for (int tile = 0; tile < TILES_N; tile += VECTOR_TILES) {

@@ -10,8 +10,8 @@ struct Lane {
 
   DEVICE explicit Lane(const Share& mine) {
     const int lane = thread_index() % 32, x = mine.column + lane % 16;
-    UNROLLED for (int s = 0; s < KERNEL_W; ++s)
-      pixels[s] = place(WEIGHT_LINES + mine.row * COLUMNS_IN + x + s, x + s, lane / 16);
+    UNROLLED for (int s = 0; s < KERNEL_W; ++s) pixels[s] =
+        place(WEIGHT_LINES + mine.row * COLUMNS_IN + x + s, x + s, lane / 16);
   }
 };
 
@@ -20,7 +20,7 @@ struct Pixels {
 
   DEVICE void load(SharedAddress stage, const Lane& lane, int s, int step) {
     UNROLLED for (int y = 0; y < STACK_IN; ++y)
-      load_matrices<false>(of[y], stage + ((lane.pixels[s] ^ step) + y * COLUMNS_IN * LINE));
+        load_matrices<false>(of[y], stage + ((lane.pixels[s] ^ step) + y * COLUMNS_IN * LINE));
   }
 };
 
@@ -49,6 +49,4 @@ template <int STEPS> DEVICE void multiply(Sums& sums, SharedAddress stage, const
 }
 
 DEVICE void show_to_products() { fence_async_proxy(); }
-DEVICE void finish_products(Sums& sums) {
-  UNROLLED for (int i = 0; i < STACK; ++i) fence_registers(sums.of[i]);
-}
+DEVICE void finish_products(Sums& sums) { UNROLLED for (int i = 0; i < STACK; ++i) fence_registers(sums.of[i]); }

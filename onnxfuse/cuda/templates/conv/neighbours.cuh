@@ -12,8 +12,7 @@ template <int WIDE, int ALONG, class T> DEVICE Pack<T, WIDE> load_neighbours(con
   if constexpr (ALONG >= WIDE) {
     if (left > 0) pack = load<WIDE>(from);
   } else {
-    UNROLLED for (int i = 0; i < WIDE; ++i)
-      if (i < left) pack.set_bits(i, load_bits(from + i));
+    UNROLLED for (int i = 0; i < WIDE; ++i) if (i < left) pack.set_bits(i, load_bits(from + i));
   }
   return pack;
 }

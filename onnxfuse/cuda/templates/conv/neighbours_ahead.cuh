@@ -4,9 +4,10 @@ template <int WIDE, int ALONG, class T> DEVICE void copy_neighbours(SharedAddres
   using How = Copies<T, WIDE, ALONG>;
   if constexpr (How::AHEAD)
     UNROLLED for (int part = 0; part < WIDE / How::ELEMENTS; ++part)
-      copy_async<How::BYTES>(to + part * How::BYTES, from + part * How::ELEMENTS, part * How::ELEMENTS < left);
+        copy_async<How::BYTES>(to + part * How::BYTES, from + part * How::ELEMENTS, part * How::ELEMENTS < left);
 }
-template <class T, int WIDE, int ALONG> DEVICE Pack<T, WIDE> take_neighbours(SharedAddress held, const T* from, int left) {
+template <class T, int WIDE, int ALONG>
+DEVICE Pack<T, WIDE> take_neighbours(SharedAddress held, const T* from, int left) {
   using How = Copies<T, WIDE, ALONG>;
   if constexpr (!How::AHEAD) {
     return load_neighbours<WIDE, ALONG>(from, left);

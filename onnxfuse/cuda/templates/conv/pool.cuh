@@ -19,8 +19,7 @@ DEVICE Sum nothing() { return Nothing<X>::of_it(); }
 
 DEVICE Sums begin() {
   Sums sums;
-  UNROLLED for (int row = 0; row < ROWS; ++row)
-    UNROLLED for (int column = 0; column < COLUMNS; ++column)
+  UNROLLED for (int row = 0; row < ROWS; ++row) UNROLLED for (int column = 0; column < COLUMNS; ++column)
       UNROLLED for (int c = 0; c < CHANNELS; ++c) sums.at(row, column, c) = nothing();
   return sums;
 }
@@ -32,12 +31,12 @@ DEVICE void see(Sums& sums, const Window&, const Line& line, int i, bool row_ins
     UNROLLED for (int c = 0; c < CHANNELS; ++c) {
       const Sum x = inside ? line.get(j, c) : nothing();
       UNROLLED for (int row = 0; row < ROWS; ++row)
-        UNROLLED for (int column = 0; column < COLUMNS; ++column)
-          if (weight_at(i, row, STRIDE_H, DILATION_H, KERNEL_H) >= 0 &&
-              weight_at(j, column, STRIDE_W, DILATION_W, KERNEL_W) >= 0) {
-            Sum& sum = sums.at(row, column, c);
-            sum = MEAN ? sum + x : math::max(sum, x);
-          }
+          UNROLLED for (int column = 0; column < COLUMNS;
+                        ++column) if (weight_at(i, row, STRIDE_H, DILATION_H, KERNEL_H) >= 0 &&
+                                      weight_at(j, column, STRIDE_W, DILATION_W, KERNEL_W) >= 0) {
+        Sum& sum = sums.at(row, column, c);
+        sum = MEAN ? sum + x : math::max(sum, x);
+      }
     }
   }
 }
@@ -51,13 +50,12 @@ DEVICE int inside_along(int first, int kernel, int dilation, int size) {
 
 DEVICE void end(Sums& sums, const Place& at, const Parameters& p) {
   if constexpr (MEAN)
-    UNROLLED for (int row = 0; row < ROWS; ++row)
-      UNROLLED for (int column = 0; column < COLUMNS; ++column) {
-        const int top = ((int)at.row + row) * STRIDE_H - (int)p.top;
-        const int left = ((int)at.column + column) * STRIDE_W - (int)p.left;
-        const int count = PADDED ? KERNEL_H * KERNEL_W
-                                 : inside_along(top + ABOVE, KERNEL_H, DILATION_H, (int)p.height + ABOVE + BELOW) *
-                                       inside_along(left + LEFT, KERNEL_W, DILATION_W, (int)p.width + LEFT + RIGHT);
-        UNROLLED for (int c = 0; c < CHANNELS; ++c) sums.at(row, column, c) /= (float)count;
-      }
+    UNROLLED for (int row = 0; row < ROWS; ++row) UNROLLED for (int column = 0; column < COLUMNS; ++column) {
+      const int top = ((int)at.row + row) * STRIDE_H - (int)p.top;
+      const int left = ((int)at.column + column) * STRIDE_W - (int)p.left;
+      const int count = PADDED ? KERNEL_H * KERNEL_W
+                               : inside_along(top + ABOVE, KERNEL_H, DILATION_H, (int)p.height + ABOVE + BELOW) *
+                                     inside_along(left + LEFT, KERNEL_W, DILATION_W, (int)p.width + LEFT + RIGHT);
+      UNROLLED for (int c = 0; c < CHANNELS; ++c) sums.at(row, column, c) /= (float)count;
+    }
 }

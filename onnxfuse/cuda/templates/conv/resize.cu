@@ -27,7 +27,8 @@ DEVICE void depthwise(const Pointers& pointers, const Parameters& p) {
     const Between down = between(at.row + row, ROW_STEP, ROW_START, (int)p.height);
     UNROLLED for (int column = 0; column < COLUMNS; ++column) {
       const Between across = between(at.column + column, COLUMN_STEP, COLUMN_START, (int)p.width);
-      const X *above = image + (Offset)down.first * (Offset)p.x_row, *below = image + (Offset)down.second * (Offset)p.x_row;
+      const X *above = image + (Offset)down.first * (Offset)p.x_row,
+              *below = image + (Offset)down.second * (Offset)p.x_row;
       const auto a = load<CHANNELS>(above + (Offset)across.first * X_COLUMN);
       const auto b = load<CHANNELS>(above + (Offset)across.second * X_COLUMN);
       const auto c = load<CHANNELS>(below + (Offset)across.first * X_COLUMN);

@@ -19,8 +19,8 @@ constexpr int TILE_ROWS = SEGMENTS * ROWS, TILE_COLUMNS = STRIPS * 8;
 constexpr int STRIP_ROWS = (ROWS - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1;
 constexpr int INPUT_ROWS = (TILE_ROWS - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1;
 constexpr int PITCH = (TILE_COLUMNS - 8) * STRIDE_W + SPAN;
-constexpr int PAIRS = PITCH / 2;                            // words of a row
-constexpr int BAND = (7 * STRIDE_W + SPAN) / 2 + 1;         // words that hold a row of the kernel between zeros
+constexpr int PAIRS = PITCH / 2;                     // words of a row
+constexpr int BAND = (7 * STRIDE_W + SPAN) / 2 + 1;  // words that hold a row of the kernel between zeros
 // Words. 2 more than a multiple of 4: eight channels on, a lane meets the other half of the banks.
 constexpr int INPUT_WORDS = INPUT_ROWS * PAIRS, SUM_WORDS = TILE_ROWS * TILE_COLUMNS;
 constexpr int PLANE = ((INPUT_WORDS > SUM_WORDS ? INPUT_WORDS : SUM_WORDS) + 3) / 4 * 4 + 2;
@@ -114,34 +114,30 @@ DEVICE void convolve(unsigned* plane, const unsigned* bands) {
   }
   unsigned band[KERNEL_H][SPAN / 16][2];
   const int shift = column * STRIDE_W;
-  UNROLLED for (int r = 0; r < KERNEL_H; ++r)
-    UNROLLED for (int step = 0; step < SPAN / 16; ++step)
-      UNROLLED for (int half = 0; half < 2; ++half)
-        band[r][step][half] = bands[(r * 2 + shift % 2) * BAND + step * 8 + half * 4 + pair + shift / 2];
+  UNROLLED for (int r = 0; r < KERNEL_H; ++r) UNROLLED for (int step = 0; step < SPAN / 16; ++step)
+      UNROLLED for (int half = 0; half < 2; ++half) band[r][step][half] =
+          bands[(r * 2 + shift % 2) * BAND + step * 8 + half * 4 + pair + shift / 2];
   float sum[ROWS][4] = {};
-  UNROLLED for (int i = 0; i < STRIP_ROWS; ++i)
-    UNROLLED for (int step = 0; step < SPAN / 16; ++step) {
-      unsigned a[4];
-      UNROLLED for (int part = 0; part < 4; ++part) a[part] = from[part % 2][i * PAIRS + step * 8 + part / 2 * 4];
-      UNROLLED for (int r = 0; r < KERNEL_H; ++r) {
-        const int row = output_row(i, r);
-        if (row >= 0) mma(sum[row >= 0 ? row : 0], a, band[r][step][0], band[r][step][1], (X*)nullptr);
-      }
+  UNROLLED for (int i = 0; i < STRIP_ROWS; ++i) UNROLLED for (int step = 0; step < SPAN / 16; ++step) {
+    unsigned a[4];
+    UNROLLED for (int part = 0; part < 4; ++part) a[part] = from[part % 2][i * PAIRS + step * 8 + part / 2 * 4];
+    UNROLLED for (int r = 0; r < KERNEL_H; ++r) {
+      const int row = output_row(i, r);
+      if (row >= 0) mma(sum[row >= 0 ? row : 0], a, band[r][step][0], band[r][step][1], (X*)nullptr);
     }
+  }
   float probe = 0.0f;  // NaN where a sum is NaN or infinite
-  UNROLLED for (int row = 0; row < ROWS; ++row)
-    UNROLLED for (int i = 0; i < 4; ++i) probe += sum[row][i] * 0.0f;
+  UNROLLED for (int row = 0; row < ROWS; ++row) UNROLLED for (int i = 0; i < 4; ++i) probe += sum[row][i] * 0.0f;
   if (probe != probe) {
-    UNROLLED for (int row = 0; row < ROWS; ++row)
-      UNROLLED for (int i = 0; i < 4; ++i)
-        if (sum[row][i] != sum[row][i]) sum[row][i] = sum_plainly(from[i / 2] - pair, bands, row, pair * 2 + i % 2);
+    UNROLLED for (int row = 0; row < ROWS; ++row) UNROLLED for (int i = 0; i < 4; ++i) if (sum[row][i] != sum[row][i])
+        sum[row][i] = sum_plainly(from[i / 2] - pair, bands, row, pair * 2 + i % 2);
   }
   wait_for_warp();
-  UNROLLED for (int half = 0; half < 2; ++half)
-    if (segment[half] < SEGMENTS) UNROLLED for (int row = 0; row < ROWS; ++row) {
-      unsigned* to = plane + (segment[half] * ROWS + row) * TILE_COLUMNS + strip[half] * 8 + pair * 2;
-      *reinterpret_cast<Chunk<8>*>(to) = {bits_of_float(sum[row][half * 2]), bits_of_float(sum[row][half * 2 + 1])};
-    }
+  UNROLLED for (int half = 0; half < 2; ++half) if (segment[half] < SEGMENTS)
+      UNROLLED for (int row = 0; row < ROWS; ++row) {
+    unsigned* to = plane + (segment[half] * ROWS + row) * TILE_COLUMNS + strip[half] * 8 + pair * 2;
+    *reinterpret_cast<Chunk<8>*>(to) = {bits_of_float(sum[row][half * 2]), bits_of_float(sum[row][half * 2 + 1])};
+  }
 }
 
 // The rest of the body, a vector of eight channels at a time.

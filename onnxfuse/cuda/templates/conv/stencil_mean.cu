@@ -28,9 +28,9 @@ DEVICE void give_means(const Sums& outputs, const Pointers& to, const Place& at,
   UNROLLED for (int c = 0; c < CHANNELS; ++c) {
     float sum = 0.0f;
     UNROLLED for (int row = 0; row < ROWS; ++row)
-      UNROLLED for (int column = 0; column < COLUMNS; ++column)
-        if (at.channel < TOTAL_CHANNELS && at.row + row < p.rows && at.column + column < p.columns)
-          sum += outputs.of[row][column][c];
+        UNROLLED for (int column = 0; column < COLUMNS;
+                      ++column) if (at.channel < TOTAL_CHANNELS && at.row + row < p.rows &&
+                                    at.column + column < p.columns) sum += outputs.of[row][column][c];
     found[mine + c] = sum;
   }
   wait_for_block();

@@ -3,7 +3,8 @@
 // DOTS: of 8-bit integers channels last, the products of a row of a window are one instruction. The pixels of a row hold
 // four channels in a word each; permuted, four neighbours of one channel: of two pixels first, which two windows share.
 
-constexpr bool DOTS = sizeof(X) == 1 && CHANNELS_LAST && CHANNELS % 4 == 0 && DILATION_W == 1 && KERNEL_W > 1 && KERNEL_W <= 4;
+constexpr bool DOTS =
+    sizeof(X) == 1 && CHANNELS_LAST && CHANNELS % 4 == 0 && DILATION_W == 1 && KERNEL_W > 1 && KERNEL_W <= 4;
 
 template <class T> constexpr bool IS_SIGNED = false;
 template <> constexpr bool IS_SIGNED<signed char> = true;
@@ -25,24 +26,23 @@ DEVICE Window load_window(const Pointers& pointers, Index channel) {
           const auto pack = load<CHANNELS>(from + tap * TOTAL_CHANNELS + channel);
           UNROLLED for (int c = 0; c < CHANNELS; ++c) weights.taps[r][c] |= (unsigned)pack.bits(c) << 8 * s;
         } else {
-          UNROLLED for (int c = 0; c < CHANNELS; ++c)
-            weights.taps[r][c] |= (unsigned)load_bits(from + (channel + c) * (KERNEL_H * KERNEL_W) + tap) << 8 * s;
+          UNROLLED for (int c = 0; c < CHANNELS; ++c) weights.taps[r][c] |=
+              (unsigned)load_bits(from + (channel + c) * (KERNEL_H * KERNEL_W) + tap) << 8 * s;
         }
       }
     }
     return weights;
   }
-  UNROLLED for (int r = 0; r < KERNEL_H; ++r)
-    UNROLLED for (int s = 0; s < KERNEL_W; ++s) {
-      const Index tap = r * KERNEL_W + s;
-      if constexpr (PACKED_WEIGHTS) {
-        const auto pack = load<CHANNELS>(from + tap * TOTAL_CHANNELS + channel);
-        UNROLLED for (int c = 0; c < CHANNELS; ++c) weights.at[r][s][c] = pack.get(c);
-      } else {
-        UNROLLED for (int c = 0; c < CHANNELS; ++c)
-          weights.at[r][s][c] = load<1>(from + (channel + c) * (KERNEL_H * KERNEL_W) + tap).get(0);
-      }
+  UNROLLED for (int r = 0; r < KERNEL_H; ++r) UNROLLED for (int s = 0; s < KERNEL_W; ++s) {
+    const Index tap = r * KERNEL_W + s;
+    if constexpr (PACKED_WEIGHTS) {
+      const auto pack = load<CHANNELS>(from + tap * TOTAL_CHANNELS + channel);
+      UNROLLED for (int c = 0; c < CHANNELS; ++c) weights.at[r][s][c] = pack.get(c);
+    } else {
+      UNROLLED for (int c = 0; c < CHANNELS; ++c) weights.at[r][s][c] =
+          load<1>(from + (channel + c) * (KERNEL_H * KERNEL_W) + tap).get(0);
     }
+  }
   return weights;
 }
 
@@ -66,9 +66,9 @@ DEVICE void see_dots(Sums& sums, const Window& weights, const Line& line, int i)
       UNROLLED for (int row = 0; row < ROWS; ++row) {
         const int r = weight_at(i, row, STRIDE_H, DILATION_H, KERNEL_H);
         if (r >= 0) UNROLLED for (int c = 0; c < 4; ++c) {
-          Sum& sum = sums.at(row, column, quad * 4 + c);
-          sum = add_products_of_bytes<IS_SIGNED<X>, IS_SIGNED<Weight>>(seen[c], weights.taps[r][quad * 4 + c], sum);
-        }
+            Sum& sum = sums.at(row, column, quad * 4 + c);
+            sum = add_products_of_bytes<IS_SIGNED<X>, IS_SIGNED<Weight>>(seen[c], weights.taps[r][quad * 4 + c], sum);
+          }
       }
     }
   }
@@ -81,17 +81,16 @@ DEVICE void see(Sums& sums, const Window& weights, const Line& line, int i, bool
     see_dots(sums, weights, line, i);
     return;
   }
-  UNROLLED for (int j = 0; j < INPUT_COLUMNS; ++j)
-    UNROLLED for (int c = 0; c < CHANNELS; ++c) {
-      const Sum x = line.get(j, c);
-      UNROLLED for (int row = 0; row < ROWS; ++row) {
-        const int r = weight_at(i, row, STRIDE_H, DILATION_H, KERNEL_H);
-        UNROLLED for (int column = 0; column < COLUMNS; ++column) {
-          const int s = weight_at(j, column, STRIDE_W, DILATION_W, KERNEL_W);
-          if (r >= 0 && s >= 0) sums.at(row, column, c) += x * weights.at[r][s][c];
-        }
+  UNROLLED for (int j = 0; j < INPUT_COLUMNS; ++j) UNROLLED for (int c = 0; c < CHANNELS; ++c) {
+    const Sum x = line.get(j, c);
+    UNROLLED for (int row = 0; row < ROWS; ++row) {
+      const int r = weight_at(i, row, STRIDE_H, DILATION_H, KERNEL_H);
+      UNROLLED for (int column = 0; column < COLUMNS; ++column) {
+        const int s = weight_at(j, column, STRIDE_W, DILATION_W, KERNEL_W);
+        if (r >= 0 && s >= 0) sums.at(row, column, c) += x * weights.at[r][s][c];
       }
     }
+  }
 }
 
 DEVICE void end(Sums& sums, const Place& at, const Parameters& p) {}

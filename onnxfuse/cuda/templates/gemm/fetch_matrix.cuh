@@ -16,9 +16,8 @@ struct Terms {
       load<(CLUSTER > 1)>(to + rank * PART * 128, map, k, column + rank * PART, of.b, barrier);
     } else {
       constexpr int PART = TILE_K / CLUSTER;
-      UNROLLED for (int block = 0; block < TILE_N / 64; ++block)
-        load<(CLUSTER > 1)>(to + block * 8192 + rank * PART * 128, map, column + block * 64, k + rank * PART, of.b,
-                             barrier);
+      UNROLLED for (int block = 0; block < TILE_N / 64; ++block) load<(CLUSTER > 1)>(
+          to + block * 8192 + rank * PART * 128, map, column + block * 64, k + rank * PART, of.b, barrier);
     }
   }
   template <bool TO_MANY>

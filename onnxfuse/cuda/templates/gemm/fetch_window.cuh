@@ -7,7 +7,7 @@ constexpr int STEP_K = TILE_K / 4 * SLICES;
 struct Terms {
   const Source& source;
   Index group;
-  int x, y, z, image;          // of the window's first element, for the tile's first row
+  int x, y, z, image;  // of the window's first element, for the tile's first row
   Index channel, right, below, behind = 0, element;
 
   DEVICE Terms(Index row, Index step, const Matrices& of, const Source& s) : source(s), group(of.a) {
@@ -45,16 +45,16 @@ struct Terms {
     const unsigned short across = right * source.dilation_across, down = below * source.dilation_down;
     if constexpr (VOLUME)
       tma_load_im2col(to, map, first, x, y, z, image, across, down, behind * source.dilation_inward, barrier);
-    else
-      tma_load_im2col(to, map, first, x, y, image, across, down, barrier);
+    else tma_load_im2col(to, map, first, x, y, image, across, down, barrier);
   }
   // This block's part of the tile, for every block of the cluster.
   DEVICE void load_right(unsigned to, const TensorMap* map, Index column, unsigned rank, unsigned barrier) const {
     constexpr int PART = TILE_N / CLUSTER;
     if constexpr (GROUPED)
       tma_load<(CLUSTER > 1)>(to + rank * PART * 128, map, channel, element, column + rank * PART, group, barrier,
-                               EVERY_BLOCK);
+                              EVERY_BLOCK);
     else
-      tma_load<(CLUSTER > 1)>(to + rank * PART * 128, map, channel, element, column + rank * PART, barrier, EVERY_BLOCK);
+      tma_load<(CLUSTER > 1)>(to + rank * PART * 128, map, channel, element, column + rank * PART, barrier,
+                              EVERY_BLOCK);
   }
 };

@@ -17,19 +17,21 @@
 // The body reads ACCUMULATED products of a strip at once (a gate). SIBLINGS of such bodies are adjacent, as more strips,
 // each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.
 
-constexpr int TERMS = 32;                               // of a step of a warp: two products of fragments
-constexpr int PIECES = COLUMNS / 8;                     // of 16 bytes in a line of a strip
-constexpr int STRIP_BYTES = TERMS * COLUMNS * 2;        // of a step, of each product
+constexpr int TERMS = 32;                         // of a step of a warp: two products of fragments
+constexpr int PIECES = COLUMNS / 8;               // of 16 bytes in a line of a strip
+constexpr int STRIP_BYTES = TERMS * COLUMNS * 2;  // of a step, of each product
 constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
 constexpr int STEP_TERMS = WARPS * TERMS;
 constexpr int AHEAD = ACCUMULATED * COLUMNS <= 16 ? 8 : ACCUMULATED * COLUMNS <= 32 ? 4 : 2;  // as registers suffice
 static_assert(ROWS == 8, "the lanes of a warp have a row each");
 static_assert(THREADS == WARPS * 32, "warps are whole");
 static_assert(COLUMNS % 16 == 0 && COLUMNS <= 64, "a line is read by fragments, and its pieces are exchanged once");
-using Strip = SwizzledTile<COLUMNS * 2, XorSwizzle<PIECES>>;  // a line for each term; of B_TRANSPOSED 16 bytes for each lane
+using Strip =
+    SwizzledTile<COLUMNS * 2, XorSwizzle<PIECES>>;  // a line for each term; of B_TRANSPOSED 16 bytes for each lane
 using Mma = MmaSync<Factor>;
 using Pipeline = AsyncPipeline<WarpScope, STAGES>;
-static_assert(SHARED_BYTES - LEFT_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES - LEFT_BYTES >= BlockSums::BYTES,
+static_assert(SHARED_BYTES - LEFT_BYTES >= WARPS * STAGES * STAGE_BYTES &&
+                  SHARED_BYTES - LEFT_BYTES >= BlockSums::BYTES,
               "the plan counts as the kernel does");
 
 // ---- the factors
@@ -43,7 +45,7 @@ struct Right {
   const Factor* from;  // this lane's first piece
   Index term, terms;   // of that piece
   Index pitch;
-  int columns;         // of the strip's, from the lane's first one on
+  int columns;  // of the strip's, from the lane's first one on
 
   DEVICE Right() {}
   DEVICE Right(const Factor* matrix, Index column, Index columns_of_all, Index first, Index terms)
@@ -64,11 +66,11 @@ struct Right {
     UNROLLED for (int turn = 0; turn < PIECES; ++turn) {
       if constexpr (B_TRANSPOSED) {
         copy_async<16>(to + (turn * 512 + lane * 16), from + (unsigned long long)(turn * 8) * pitch,
-                        term < terms && turn * 8 < columns);
+                       term < terms && turn * 8 < columns);
       } else {
         const int line = turn * (32 / PIECES) + lane / PIECES, down = term_of(turn * (32 / PIECES));
         copy_async<16>(Strip{to}.at(line, lane % PIECES), from + (unsigned long long)down * pitch,
-                        term + down < terms && columns > 0);
+                       term + down < terms && columns > 0);
       }
     }
   }
@@ -95,9 +97,7 @@ struct Left {
 
 // ---- products
 
-struct Sums {
-  float of[ACCUMULATED][PIECES][4];
-};
+struct Sums { float of[ACCUMULATED][PIECES][4]; };
 
 DEVICE void multiply_step(Sums& sums, const Chunk<16>& held, SharedAddress stage) {
   const int lane = thread_index() % 32;
@@ -111,13 +111,12 @@ DEVICE void multiply_step(Sums& sums, const Chunk<16>& held, SharedAddress stage
         UNROLLED for (int s = 0; s < 2; ++s) Mma::multiply(sums.of[g][j], a[s], b[s * 2], b[s * 2 + 1]);
       }
     } else {
-      UNROLLED for (int s = 0; s < 2; ++s)
-        UNROLLED for (int j = 0; j < PIECES; j += 2) {
-          unsigned b[4];
-          load_matrices<true>(b, Strip{strip}.at(s * 16 + lane % 16, j + lane / 16));
-          UNROLLED for (int next = 0; next < 2; ++next)
+      UNROLLED for (int s = 0; s < 2; ++s) UNROLLED for (int j = 0; j < PIECES; j += 2) {
+        unsigned b[4];
+        load_matrices<true>(b, Strip{strip}.at(s * 16 + lane % 16, j + lane / 16));
+        UNROLLED for (int next = 0; next < 2; ++next)
             Mma::multiply(sums.of[g][j + next], a[s], b[next * 2], b[next * 2 + 1]);
-        }
+      }
     }
   }
 }
@@ -130,8 +129,8 @@ DEVICE void gemm(const Operands& operands, const Results& to, const Parameters& 
   const Index first = warp * TERMS;
   const SharedAddress ring = shared_address(shared_floats) + warp * (STAGES * STAGE_BYTES);
   Right b[ACCUMULATED];
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    b[g] = Right(right_factor(operands, sibling + g), first_column, n, first, p.k);
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) b[g] =
+      Right(right_factor(operands, sibling + g), first_column, n, first, p.k);
   Pipeline::State producer, consumer;
   const auto produce = [&] {
     Pipeline::producer_acquire(producer);

@@ -41,6 +41,10 @@ struct Cells {
 
 // The left factor, where it lies: in memory, or in the block's shared memory.
 DEVICE const Factor* moved(const Factor* from, unsigned long long elements) { return from + elements; }
-DEVICE SharedAddress moved(SharedAddress from, unsigned long long elements) { return from + (unsigned)(elements * sizeof(Factor)); }
-template <int BYTES> DEVICE void load_left(Chunk<BYTES>& to, const Factor* from) { to = read((const Chunk<BYTES>*)from); }
+DEVICE SharedAddress moved(SharedAddress from, unsigned long long elements) {
+  return from + (unsigned)(elements * sizeof(Factor));
+}
+template <int BYTES> DEVICE void load_left(Chunk<BYTES>& to, const Factor* from) {
+  to = read((const Chunk<BYTES>*)from);
+}
 template <int BYTES> DEVICE void load_left(Chunk<BYTES>& to, SharedAddress from) { load_shared(to.word, from); }

@@ -16,15 +16,17 @@
 // rows of a fragment, whose elements a lane makes of one word of numbers; eight rows of A are its columns, in the order of the
 // terms in which a word gives them, and come from the cache straight to registers a step ahead.
 
-constexpr int TERMS = LINE * 8 / RightFactor::BITS;      // of a step of a warp
-constexpr int PIECES = LINE / 16;                        // of a column in a step, which has LINE bytes
+constexpr int TERMS = LINE * 8 / RightFactor::BITS;  // of a step of a warp
+constexpr int PIECES = LINE / 16;                    // of a column in a step, which has LINE bytes
 constexpr int PIECE_TERMS = TERMS / PIECES;
-constexpr int PRODUCTS = WORD_PAIRS / 2;                 // of fragments, of a piece
+constexpr int PRODUCTS = WORD_PAIRS / 2;                                             // of fragments, of a piece
 constexpr int BLOCKS = TERMS > RightFactor::BLOCK ? TERMS / RightFactor::BLOCK : 1;  // of a column in a step
-constexpr int PER_BLOCK = PIECES / BLOCKS;               // pieces
+constexpr int PER_BLOCK = PIECES / BLOCKS;                                           // pieces
 constexpr int TILES = COLUMNS / 16, PARTS = ROWS / 8;
 constexpr int SCALE_BYTES = BLOCKS * 2 < 4 ? 4 : BLOCKS * 2;  // of a column in a step: a word at least
-constexpr int ZERO_BYTES = RightFactor::ZEROS == Zeros::MIDDLE ? 0 : RightFactor::ZEROS == Zeros::PACKED ? 4 : SCALE_BYTES;
+constexpr int ZERO_BYTES = RightFactor::ZEROS == Zeros::MIDDLE   ? 0
+                           : RightFactor::ZEROS == Zeros::PACKED ? 4
+                                                                 : SCALE_BYTES;
 constexpr int SCALES = COLUMNS * LINE, ZEROS = SCALES + COLUMNS * SCALE_BYTES;  // where they begin in a strip
 constexpr int STRIP_BYTES = ZEROS + COLUMNS * ZERO_BYTES;                       // of a step, of each product
 constexpr int STAGE_BYTES = ACCUMULATED * STRIP_BYTES;
@@ -35,7 +37,8 @@ static_assert(COLUMNS % 16 == 0 && (ROWS == 8 || ROWS == 16), "fragments are who
 using Strip = SwizzledTile<LINE, XorSwizzle<PIECES>>;
 using Mma = MmaSync<Factor>;
 using Pipeline = AsyncPipeline<WarpScope, STAGES>;
-static_assert(SHARED_BYTES - LEFT_BYTES >= WARPS * STAGES * STAGE_BYTES && SHARED_BYTES - LEFT_BYTES >= BlockSums::BYTES,
+static_assert(SHARED_BYTES - LEFT_BYTES >= WARPS * STAGES * STAGE_BYTES &&
+                  SHARED_BYTES - LEFT_BYTES >= BlockSums::BYTES,
               "the plan counts as the kernel does");
 
 // ---- the factors
@@ -140,7 +143,8 @@ struct Left {
   Index row, rows, term, terms, pitch;
   Chunk<WORD_TERMS * 2> held[PIECES][PARTS];
 
-  DEVICE Left(LeftMatrix matrix, Index first, const Parameters& p) : rows(p.m), term(first), terms(p.k), pitch(p.pitch) {
+  DEVICE Left(LeftMatrix matrix, Index first, const Parameters& p)
+      : rows(p.m), term(first), terms(p.k), pitch(p.pitch) {
     const int lane = thread_index() % 32;
     row = lane / 4;
     from = moved(matrix, (unsigned long long)row * p.pitch + first + lane % 4 * WORD_TERMS);
@@ -174,16 +178,12 @@ struct Left {
 
 // ---- products
 
-struct Sums {
-  float of[ACCUMULATED][TILES][PARTS][4];
-};
+struct Sums { float of[ACCUMULATED][TILES][PARTS][4]; };
 DEVICE bool are_finite(const Sums& sums) {
   bool finite = true;
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int part = 0; part < PARTS; ++part)
-        UNROLLED for (int cell = 0; cell < 4; ++cell)
-          finite &= ::fabsf(sums.of[g][tile][part][cell]) < float_of_bits(0x7f800000u);
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int part = 0; part < PARTS; ++part) UNROLLED for (int cell = 0; cell < 4; ++cell) finite &=
+      ::fabsf(sums.of[g][tile][part][cell]) < float_of_bits(0x7f800000u);
   return finite;
 }
 
@@ -200,7 +200,7 @@ struct BlockRows {
       UNROLLED for (int i = 0; i < PER_BLOCK; ++i) {
         a.pairs(pair[i][part], block * PER_BLOCK + i, part);
         UNROLLED for (int s = 0; s < PRODUCTS; ++s)
-          Mma::multiply(total[part], ones, pair[i][part][s * 2], pair[i][part][s * 2 + 1]);
+            Mma::multiply(total[part], ones, pair[i][part][s * 2], pair[i][part][s * 2 + 1]);
       }
     }
   }
@@ -208,15 +208,13 @@ struct BlockRows {
 
 // Sixteen columns of a strip, one block of terms. SHIFTED: the sums of A's rows take what the numbers are too great by from
 // the products; else each is made smaller before.
-template <bool SHIFTED>
-DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const OfColumn (&of)[2], SharedAddress strip,
-                           int tile, int block) {
+template <bool SHIFTED> DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows,
+                                                   const OfColumn (&of)[2], SharedAddress strip, int tile, int block) {
   const int lane = thread_index() % 32, line = tile * 16 + lane / 4;
   float part[PARTS][4];
   const float offsets[2] = {of[0].offset(block), of[1].offset(block)};
-  UNROLLED for (int r = 0; r < PARTS; ++r)
-    UNROLLED for (int cell = 0; cell < 4; ++cell)
-      part[r][cell] = SHIFTED ? -offsets[RightFactor::ZEROS == Zeros::MIDDLE ? 0 : cell / 2] * rows.total[r][cell % 2] : 0.0f;
+  UNROLLED for (int r = 0; r < PARTS; ++r) UNROLLED for (int cell = 0; cell < 4; ++cell) part[r][cell] =
+      SHIFTED ? -offsets[RightFactor::ZEROS == Zeros::MIDDLE ? 0 : cell / 2] * rows.total[r][cell % 2] : 0.0f;
   UNROLLED for (int i = 0; i < PER_BLOCK; ++i) {
     unsigned pair[2][WORD_PAIRS];
     UNROLLED for (int half = 0; half < 2; ++half) {
@@ -226,12 +224,13 @@ DEVICE void multiply_block(float (&sums)[PARTS][4], const BlockRows& rows, const
     }
     UNROLLED for (int s = 0; s < PRODUCTS; ++s) {
       const unsigned a[4] = {pair[0][s * 2], pair[1][s * 2], pair[0][s * 2 + 1], pair[1][s * 2 + 1]};
-      UNROLLED for (int r = 0; r < PARTS; ++r) Mma::multiply(part[r], a, rows.pair[i][r][s * 2], rows.pair[i][r][s * 2 + 1]);
+      UNROLLED for (int r = 0; r < PARTS; ++r)
+          Mma::multiply(part[r], a, rows.pair[i][r][s * 2], rows.pair[i][r][s * 2 + 1]);
     }
   }
   const float scales[2] = {of[0].scale(block), of[1].scale(block)};
-  UNROLLED for (int r = 0; r < PARTS; ++r)
-    UNROLLED for (int cell = 0; cell < 4; ++cell) sums[r][cell] = ::fmaf(part[r][cell], scales[cell / 2], sums[r][cell]);
+  UNROLLED for (int r = 0; r < PARTS; ++r) UNROLLED for (int cell = 0; cell < 4; ++cell) sums[r][cell] =
+      ::fmaf(part[r][cell], scales[cell / 2], sums[r][cell]);
 }
 
 // A warp's step: what has been multiplied of A is loaded again for the next one.
@@ -239,15 +238,13 @@ template <bool SHIFTED>
 DEVICE void multiply_step(Sums& sums, Left& a, const Right (&b)[ACCUMULATED], SharedAddress stage, Index term) {
   const int lane = thread_index() % 32;
   OfColumn of[ACCUMULATED][TILES][2];
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    UNROLLED for (int tile = 0; tile < TILES; ++tile)
-      UNROLLED for (int half = 0; half < 2; ++half)
-        of[g][tile][half] = OfColumn(b[g], stage + g * STRIP_BYTES, tile * 16 + half * 8 + lane / 4, term);
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int tile = 0; tile < TILES; ++tile)
+      UNROLLED for (int half = 0; half < 2; ++half) of[g][tile][half] =
+          OfColumn(b[g], stage + g * STRIP_BYTES, tile * 16 + half * 8 + lane / 4, term);
   UNROLLED for (int block = 0; block < BLOCKS; ++block) {
     const BlockRows rows(a, block);
     UNROLLED for (int i = 0; i < PER_BLOCK; ++i) a.load(block * PER_BLOCK + i);
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      UNROLLED for (int tile = 0; tile < TILES; ++tile)
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int tile = 0; tile < TILES; ++tile)
         multiply_block<SHIFTED>(sums.of[g][tile], rows, of[g][tile], stage + g * STRIP_BYTES, tile, block);
   }
 }
@@ -263,7 +260,8 @@ struct Course {
     const int warp = thread_index() / 32;
     ring = shared_address(shared_floats) + warp * (STAGES * STAGE_BYTES);
     first = warp * TERMS;
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) b[g] = Right(right_factor(operands, sibling + g), column, n, first, p.k);
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) b[g] =
+        Right(right_factor(operands, sibling + g), column, n, first, p.k);
   }
   DEVICE void produce() {
     Pipeline::producer_acquire(producer);
@@ -274,9 +272,7 @@ struct Course {
     Pipeline::producer_commit();
     producer.advance();
   }
-  DEVICE void begin() {
-    UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) produce();
-  }
+  DEVICE void begin() { UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage) produce(); }
   template <bool SHIFTED> DEVICE void multiply(Sums& sums, Left& a, Index steps) {
     for (Index step = 0, term = first; step < steps; ++step, term += STEP_TERMS) {
       a.next();
@@ -293,13 +289,12 @@ struct Course {
 // A lane has of a tile two neighbouring rows of A, in the columns lane / 4 and eight on.
 DEVICE void store_sums(const Sums& sums, int warp) {
   const int lane = thread_index() % 32;
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    UNROLLED for (int part = 0; part < PARTS; ++part)
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int part = 0; part < PARTS; ++part)
       UNROLLED for (int next = 0; next < 2; ++next) {
-        float* to = BlockSums::row(warp, g, part * 8 + lane % 4 * 2 + next) + lane / 4;
-        UNROLLED for (int tile = 0; tile < TILES; ++tile)
-          UNROLLED for (int half = 0; half < 2; ++half) to[tile * 16 + half * 8] = sums.of[g][tile][part][half * 2 + next];
-      }
+    float* to = BlockSums::row(warp, g, part * 8 + lane % 4 * 2 + next) + lane / 4;
+    UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half)
+        to[tile * 16 + half * 8] = sums.of[g][tile][part][half * 2 + next];
+  }
 }
 
 // ---- the kernel

@@ -8,15 +8,13 @@ struct Place {
 };
 
 // Which matrices a product multiplies, by its number in a batch.
-struct Matrices {
-  Index a, b;
-};
+struct Matrices { Index a, b; };
 struct OneProduct {
   DEVICE Index products() const { return 1; }
   DEVICE Matrices matrices(Index) const { return {0, 0}; }
 };
 struct Batch {
-  Index outer, middle, inner;                                   // products along each dimension
+  Index outer, middle, inner;                                    // products along each dimension
   Index a_outer, a_middle, a_inner, b_outer, b_middle, b_inner;  // matrices from one to the next
 
   DEVICE Index products() const { return outer * middle * inner; }

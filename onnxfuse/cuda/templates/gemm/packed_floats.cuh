@@ -10,8 +10,8 @@ DEVICE void elements_of(unsigned (&word)[4], const unsigned* number, unsigned sc
                        : RightFactor::ZEROS == Zeros::PACKED ? (float)zero
                                                              : element_of_bits(zero);
   float value[WIDE];
-  UNROLLED for (int i = 0; i < WIDE; ++i)
-    value[i] = ((float)(number[i * BITS / 32] >> i * BITS % 32 & RightFactor::MASK) - offset) * element_of_bits(scale);
+  UNROLLED for (int i = 0; i < WIDE; ++i) value[i] =
+      ((float)(number[i * BITS / 32] >> i * BITS % 32 & RightFactor::MASK) - offset) * element_of_bits(scale);
   const Pack<Factor, WIDE> pack = packed_as<WIDE>((Factor*)nullptr, value);
   UNROLLED for (int i = 0; i < 4; ++i) word[i] = pack.word(i);
 }

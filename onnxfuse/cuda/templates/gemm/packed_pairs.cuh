@@ -29,7 +29,8 @@ DEVICE void raw_pairs(unsigned (&pair)[WORD_PAIRS], unsigned word) {
   } else if constexpr (BASE == 0) {
     constexpr unsigned WIDE = 0x4b000000;  // 2^23, whose last bits count by one
     float number[4];
-    UNROLLED for (int i = 0; i < 4; ++i) number[i] = float_of_bits(WIDE | (word >> 8 * i & 0xffu)) - float_of_bits(WIDE);
+    UNROLLED for (int i = 0; i < 4; ++i) number[i] =
+        float_of_bits(WIDE | (word >> 8 * i & 0xffu)) - float_of_bits(WIDE);
     UNROLLED for (int i = 0; i < 2; ++i) pair[i] = floats_to_bf16x2(number[i * 2], number[i * 2 + 1]);
   } else {
     pair[0] = select_bytes(word, BASE >> 8, 0x4140);
@@ -72,8 +73,8 @@ DEVICE void elements_of(unsigned (&word)[4], const unsigned* number, unsigned sc
   if constexpr (RightFactor::BITS == 4) {
     unsigned apart[WORD_PAIRS];
     pairs_of(apart, number[0], less);
-    UNROLLED for (int i = 0; i < 4; ++i)
-      pair[i] = select_bytes(apart[i % 2 * 2], apart[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+    UNROLLED for (int i = 0; i < 4; ++i) pair[i] =
+        select_bytes(apart[i % 2 * 2], apart[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
   } else {
     UNROLLED for (int i = 0; i < 2; ++i) {
       unsigned next[WORD_PAIRS];

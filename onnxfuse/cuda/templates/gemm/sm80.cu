@@ -25,17 +25,11 @@ using Right = typename Either<PACKED, Unpacked<RightFactor, (B_PIECE >= 4)>,
 
 // ---- products
 
-struct Sums {
-  float of[ACCUMULATED][DOWN][RIGHT * 2][4];
-};
-struct Fragments {
-  unsigned a[DOWN][4], b[ACCUMULATED][RIGHT][4];
-};
+struct Sums { float of[ACCUMULATED][DOWN][RIGHT * 2][4]; };
+struct Fragments { unsigned a[DOWN][4], b[ACCUMULATED][RIGHT][4]; };
 // Of B those for sixteen columns at a time, where the accumulators leave no registers for more.
 constexpr int AHEAD = 3;  // loaded before they are needed
-struct Few {
-  unsigned a[2][DOWN][4], b[AHEAD + 1][ACCUMULATED][4];
-};
+struct Few { unsigned a[2][DOWN][4], b[AHEAD + 1][ACCUMULATED][4]; };
 
 // Where in the block's tile a warp's part begins, and which of the WARPS_K groups it belongs to.
 struct Part {
@@ -52,39 +46,37 @@ struct Part {
 DEVICE void load_fragments(Fragments& held, SharedAddress stage, const Part& part, int slice) {
   const SharedAddress a = stage + part.group * PART_BYTES, b = a + A_BYTES;
   UNROLLED for (int i = 0; i < DOWN; ++i) Left::load(held.a[i], a, part.row + i * 16, slice);
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    UNROLLED for (int j = 0; j < RIGHT; ++j) Right::load(held.b[g][j], b + g * B_BYTES, part.column + j * 16, slice);
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int j = 0; j < RIGHT; ++j)
+      Right::load(held.b[g][j], b + g * B_BYTES, part.column + j * 16, slice);
 }
 
 DEVICE void multiply_fragments(Sums& sums, const Fragments& held) {
   if constexpr (PRECISE) {
     const SplitFragments<DOWN> left(held.a);
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      UNROLLED for (int j = 0; j < RIGHT; ++j) {
-        const SplitFragments<1> right(held.b[g][j]);
-        UNROLLED for (int next = 0; next < 2; ++next)
-          left.multiply([&](int i) -> float(&)[4] { return sums.of[g][i][j * 2 + next]; }, right, next * 2);
-      }
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int j = 0; j < RIGHT; ++j) {
+      const SplitFragments<1> right(held.b[g][j]);
+      UNROLLED for (int next = 0; next < 2; ++next)
+          left.multiply([&](int i) -> float (&)[4] { return sums.of[g][i][j * 2 + next]; }, right, next * 2);
+    }
   } else {
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      UNROLLED for (int i = 0; i < DOWN; ++i)
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int i = 0; i < DOWN; ++i)
         UNROLLED for (int j = 0; j < RIGHT * 2; ++j)
-          Mma::multiply(sums.of[g][i][j], held.a[i], held.b[g][j / 2][j % 2 * 2], held.b[g][j / 2][j % 2 * 2 + 1]);
+            Mma::multiply(sums.of[g][i][j], held.a[i], held.b[g][j / 2][j % 2 * 2], held.b[g][j / 2][j % 2 * 2 + 1]);
   }
 }
 
 DEVICE void load_left(unsigned (&held)[DOWN][4], SharedAddress stage, const Part& part, int slice) {
-  UNROLLED for (int i = 0; i < DOWN; ++i) Left::load(held[i], stage + part.group * PART_BYTES, part.row + i * 16, slice);
+  UNROLLED for (int i = 0; i < DOWN; ++i)
+      Left::load(held[i], stage + part.group * PART_BYTES, part.row + i * 16, slice);
 }
 DEVICE void load_right(unsigned (&held)[ACCUMULATED][4], SharedAddress stage, const Part& part, int slice, int right) {
   const SharedAddress b = stage + part.group * PART_BYTES + A_BYTES;
   UNROLLED for (int g = 0; g < ACCUMULATED; ++g) Right::load(held[g], b + g * B_BYTES, part.column + right * 16, slice);
 }
 DEVICE void multiply_few(Sums& sums, const unsigned (&a)[DOWN][4], const unsigned (&b)[ACCUMULATED][4], int right) {
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    UNROLLED for (int i = 0; i < DOWN; ++i)
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int i = 0; i < DOWN; ++i)
       UNROLLED for (int next = 0; next < 2; ++next)
-        Mma::multiply(sums.of[g][i][right * 2 + next], a[i], b[g][next * 2], b[g][next * 2 + 1]);
+          Mma::multiply(sums.of[g][i][right * 2 + next], a[i], b[g][next * 2], b[g][next * 2 + 1]);
 }
 
 struct Fetching {
@@ -92,20 +84,22 @@ struct Fetching {
   Right b[ACCUMULATED];
 
   DEVICE Fetching(const Operands& from, const Tile& tile, const Parameters& p)
-      : a(left_of(from, p, tile.of.a, GROUPED ? 1 : A_TRANSPOSED ? p.k : p.m, GROUPED ? CHANNELS : pitch_of(p)), tile.row,
-          p.m, p.k, pitch_of(p), p) {
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      b[g] = Right(matrix_at(right_factor(from, tile.sibling + g), (unsigned long long)tile.of.b * p.k * tile.n),
-                   tile.column, tile.n, p.k, B_TRANSPOSED ? p.k : tile.n, p);
+      : a(left_of(from, p, tile.of.a,
+                  GROUPED        ? 1
+                  : A_TRANSPOSED ? p.k
+                                 : p.m,
+                  GROUPED ? CHANNELS : pitch_of(p)),
+          tile.row, p.m, p.k, pitch_of(p), p) {
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) b[g] =
+        Right(matrix_at(right_factor(from, tile.sibling + g), (unsigned long long)tile.of.b * p.k * tile.n),
+              tile.column, tile.n, p.k, B_TRANSPOSED ? p.k : tile.n, p);
   }
   DEVICE void fetch(SharedAddress stage) const {
     UNROLLED for (int group = 0; group < WARPS_K; ++group) {
       const SharedAddress to = stage + group * PART_BYTES;
-      UNROLLED for (int turn = 0; turn < Left::TURNS; ++turn)
-        a.fetch(to, group, turn);
-      UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-        UNROLLED for (int turn = 0; turn < Right::TURNS; ++turn)
-          b[g].fetch(to + A_BYTES + g * B_BYTES, group, turn);
+      UNROLLED for (int turn = 0; turn < Left::TURNS; ++turn) a.fetch(to, group, turn);
+      UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int turn = 0; turn < Right::TURNS; ++turn) b[g]
+          .fetch(to + A_BYTES + g * B_BYTES, group, turn);
     }
   }
   // What this thread has fetched becomes elements of the factors.
@@ -189,12 +183,11 @@ DEVICE void multiply_plainly(Sums& sums, SharedAddress a, const Part& part) {
   _Pragma("unroll 1") for (int term = 0; term < TERMS; ++term) {
     float left[DOWN * 2];
     UNROLLED for (int i = 0; i < DOWN * 2; ++i) left[i] = Left::element(a, part.row + i * 8 + lane / 4, term);
-    UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      UNROLLED for (int j = 0; j < RIGHT * 4; ++j) {
-        const int across = part.column + j / 2 * 8 + lane % 4 * 2 + j % 2;
-        const float right = Right::element(a + A_BYTES + g * B_BYTES, across, term);
-        UNROLLED for (int i = 0; i < DOWN * 2; ++i) sums.of[g][i / 2][j / 2][i % 2 * 2 + j % 2] += left[i] * right;
-      }
+    UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int j = 0; j < RIGHT * 4; ++j) {
+      const int across = part.column + j / 2 * 8 + lane % 4 * 2 + j % 2;
+      const float right = Right::element(a + A_BYTES + g * B_BYTES, across, term);
+      UNROLLED for (int i = 0; i < DOWN * 2; ++i) sums.of[g][i / 2][j / 2][i % 2 * 2 + j % 2] += left[i] * right;
+    }
   }
 }
 
@@ -214,13 +207,12 @@ DEVICE void multiply_plainly(Sums& sums, Fetching& fetching, SharedAddress ring,
 // ---- the body
 
 DEVICE void store_sums(const Sums& sums, const Part& part) {
-  UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-    UNROLLED for (int i = 0; i < DOWN; ++i)
+  UNROLLED for (int g = 0; g < ACCUMULATED; ++g) UNROLLED for (int i = 0; i < DOWN; ++i)
       UNROLLED for (int half = 0; half < 2; ++half)
-        BlockSums::store(part.group, g, part.row + i * 16, part.column, sums.of[g][i], half);
+          BlockSums::store(part.group, g, part.row + i * 16, part.column, sums.of[g][i], half);
 }
 
-constexpr int ACROSS = TILE_N / WIDTH;        // threads along a row
+constexpr int ACROSS = TILE_N / WIDTH;  // threads along a row
 constexpr int ROWS_AT_ONCE = THREADS / ACROSS;
 static_assert(ROWS_AT_ONCE > 0, "a block has a thread for each column");
 

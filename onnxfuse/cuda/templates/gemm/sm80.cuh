@@ -1,36 +1,36 @@
 // What the kernel of sm80.cu multiplies: tiles of the factors in shared memory, and how they are fetched.
 
-constexpr int LINE = 128;                                  // bytes of a line of a factor's tile
-constexpr int TERMS = LINE / sizeof(Factor);               // terms of a tile; as many elements as a line has
+constexpr int LINE = 128;                     // bytes of a line of a factor's tile
+constexpr int TERMS = LINE / sizeof(Factor);  // terms of a tile; as many elements as a line has
 using Mma = MmaSync<Factor, PRECISE>;
-constexpr int SLICES = LINE / 32;                          // products of fragments along the terms of a tile
+constexpr int SLICES = LINE / 32;  // products of fragments along the terms of a tile
 constexpr int A_BYTES = TILE_M * LINE;
 constexpr int B_BYTES = TILE_N * LINE;
-constexpr int BESIDE = A_BYTES + ACCUMULATED * B_BYTES;  // where that begins which A is computed from
+constexpr int BESIDE = A_BYTES + ACCUMULATED * B_BYTES;        // where that begins which A is computed from
 constexpr int PART_BYTES = BESIDE + beside_bytes<Prologue>();  // what one of the WARPS_K groups multiplies of a stage
 constexpr int STAGE_BYTES = WARPS_K * PART_BYTES;
 constexpr int STAGE_TERMS = WARPS_K * TERMS;
 constexpr int DOWN = TILE_M / WARPS_M / 16, RIGHT = TILE_N / WARPS_N / 16;  // fragments of a warp
-constexpr int PANEL = 8;                                   // tiles below each other before the next column: stays in L2
+constexpr int PANEL = 8;  // tiles below each other before the next column: stays in L2
 static_assert(THREADS == WARPS_M * WARPS_N * WARPS_K * 32, "each warp has a part");
 using BlockSums = SharedSums<WARPS_K, TILE_M, TILE_N>;
-constexpr int SEEN_BYTES = WINDOW ? TILE_M * 16 : 0;       // of where the tile's rows lie in the images
-static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES + SEEN_BYTES &&
-              SHARED_BYTES >= BlockSums::BYTES + SEEN_BYTES, "the plan counts as the kernel does");
+constexpr int SEEN_BYTES = WINDOW ? TILE_M * 16 : 0;  // of where the tile's rows lie in the images
+static_assert(SHARED_BYTES >= STAGES * STAGE_BYTES + SEEN_BYTES && SHARED_BYTES >= BlockSums::BYTES + SEEN_BYTES,
+              "the plan counts as the kernel does");
 
 struct Parameters : Source, Stores, Groups, Products {
   Sides<SIBLINGS, EVEN> sides;
-  Index m, k, steps;              // steps: STAGE_TERMS each
-  Index rows;                     // tiles below each other
-  Index pitch;                    // A_CUT: elements from one line of A to the next
-  Index lines;                    // rows of the innermost matrix of the output
+  Index m, k, steps;  // steps: STAGE_TERMS each
+  Index rows;         // tiles below each other
+  Index pitch;        // A_CUT: elements from one line of A to the next
+  Index lines;        // rows of the innermost matrix of the output
 };
 
 DEVICE Index pitch_of(const Parameters& p) { return A_CUT ? p.pitch : A_TRANSPOSED ? p.m : p.k; }
 
 struct Tile {
   Index row, column;  // of the product
-  int sibling;           // which of the bodies side by side
+  int sibling;        // which of the bodies side by side
   Index n;            // columns of its products
   Index batch;        // which product
   Matrices of;
@@ -54,12 +54,8 @@ struct Tile {
 
 // ---- a factor's tile
 
-template <bool, class Yes, class No> struct Either {
-  using Type = Yes;
-};
-template <class Yes, class No> struct Either<false, Yes, No> {
-  using Type = No;
-};
+template <bool, class Yes, class No> struct Either { using Type = Yes; };
+template <class Yes, class No> struct Either<false, Yes, No> { using Type = No; };
 
 // Of lines that are read a word at a time, one of each of four lines: eight neighbours of each lie in different banks.
 struct SingleSwizzle {
@@ -69,8 +65,8 @@ struct SingleSwizzle {
 // ROWS rows (of A; columns of B) with adjacent terms, or (TRANSPOSED) adjacent rows, a line for each term of as many rows as
 // a line has elements. PARTIAL: a line's elements may end within a piece.
 template <int ROWS, FactorOf SIDE, bool TRANSPOSED, int PIECE, bool PARTIAL = false> struct Side {
-  static constexpr int WIDE = 16 / sizeof(Factor);        // elements of a piece
-  static constexpr int AT_ONCE = THREADS / 8;             // lines that the block fetches at once
+  static constexpr int WIDE = 16 / sizeof(Factor);  // elements of a piece
+  static constexpr int AT_ONCE = THREADS / 8;       // lines that the block fetches at once
   static constexpr int TURNS = (ROWS + AT_ONCE - 1) / AT_ONCE;
   static constexpr bool SINGLE = TRANSPOSED && sizeof(Factor) == 4;  // fragments are loaded element by element
   using Lines = SwizzledTile<LINE, typename Either<SINGLE, SingleSwizzle, XorSwizzle<8>>::Type>;
@@ -101,7 +97,8 @@ template <int ROWS, FactorOf SIDE, bool TRANSPOSED, int PIECE, bool PARTIAL = fa
       // Along a line the elements from the piece's first one on, `left` of them.
       const bool inside = TRANSPOSED ? term + down < terms : row + down < rows;
       const Index along = (TRANSPOSED ? row : term) + right, end = TRANSPOSED ? rows : terms;
-      copy_piece<PIECE, PARTIAL>(Lines{tile}.like(line, line + lines, piece), from + ((unsigned long long)down * pitch + right),
+      copy_piece<PIECE, PARTIAL>(Lines{tile}.like(line, line + lines, piece),
+                                 from + ((unsigned long long)down * pitch + right),
                                  inside && along < end ? (int)(end - along) : 0);
     }
   }
@@ -152,13 +149,14 @@ template <class From> struct Computed : Side<TILE_M, FactorOf::LEFT, false, A_PI
     return TILE_M % Base::AT_ONCE == 0 || (int)thread_index() / 8 + turn * Base::AT_ONCE < TILE_M;
   }
   static DEVICE SharedAddress place(SharedAddress tile, int turn) {
-    return typename Base::Lines{tile}.like(thread_index() / 8, thread_index() / 8 + turn * Base::AT_ONCE, thread_index() % 8);
+    return typename Base::Lines{tile}.like(thread_index() / 8, thread_index() / 8 + turn * Base::AT_ONCE,
+                                           thread_index() % 8);
   }
   DEVICE void fetch(SharedAddress tile, int group, int turn) const {
     if (!inside(turn)) return;
     const Index row = this->row + turn * Base::AT_ONCE, term = this->term + group * TERMS;
-    read.fetch(place(tile, turn), tile + BESIDE, thread_index() + turn * THREADS,
-               row, term, this->terms, there(row, term));
+    read.fetch(place(tile, turn), tile + BESIDE, thread_index() + turn * THREADS, row, term, this->terms,
+               there(row, term));
   }
   DEVICE void compute(SharedAddress stage, Index step) const {
     UNROLLED for (int group = 0; group < WARPS_K; ++group) {
@@ -169,8 +167,8 @@ template <class From> struct Computed : Side<TILE_M, FactorOf::LEFT, false, A_PI
         if (!inside(turn)) break;
         const Index row = this->row + turn * Base::AT_ONCE;
         const int left = there(row, term);
-        const auto cells = read.take(place(tile, turn), tile + BESIDE, thread_index() + turn * THREADS,
-                                     row, term, this->terms, left);
+        const auto cells =
+            read.take(place(tile, turn), tile + BESIDE, thread_index() + turn * THREADS, row, term, this->terms, left);
         unsigned word[4];
         From::compute(word, cells, columns, read.rows(row, row < this->rows, term, left), left);
         store_shared(place(tile, turn), word);
@@ -233,13 +231,13 @@ template <class Images> struct Windows : Side<TILE_M, FactorOf::LEFT, false, A_P
       }
     } else {
       unsigned word[4] = {};
-      UNROLLED for (int i = 0; i < 8; ++i)
-        if (const Factor* there = at(row, this->term + group * TERMS + i))
+      UNROLLED for (int i = 0; i < 8; ++i) if (const Factor* there = at(row, this->term + group * TERMS + i))
           word[i / 2] |= (unsigned)load_bits(there) << i % 2 * 16;
       store_shared(to, word);
     }
   }
 };
 
-using Matrix = typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, FactorOf::LEFT, A_TRANSPOSED, A_PIECE, A_CUT>>::Type;
+using Matrix =
+    typename Either<PROLOGUE, Computed<Prologue>, Side<TILE_M, FactorOf::LEFT, A_TRANSPOSED, A_PIECE, A_CUT>>::Type;
 using Left = typename Either<WINDOW, Windows<Source>, Matrix>::Type;

@@ -11,7 +11,8 @@ template <class Packed, bool COPIED> struct Unpacked : Side<TILE_N, FactorOf::RI
   Packed packed;
 
   DEVICE Unpacked() {}
-  DEVICE Unpacked(const Packed& packed, Index first_row, Index rows, Index terms, Index, const Source&) : packed(packed) {
+  DEVICE Unpacked(const Packed& packed, Index first_row, Index rows, Index terms, Index, const Source&)
+      : packed(packed) {
     this->row = first_row + thread_index() / 8;
     this->term = thread_index() % 8 * WIDE;
     this->rows = rows;
@@ -22,7 +23,8 @@ template <class Packed, bool COPIED> struct Unpacked : Side<TILE_N, FactorOf::RI
     return TILE_N % Base::AT_ONCE == 0 || (int)thread_index() / 8 + turn * Base::AT_ONCE < TILE_N;
   }
   static DEVICE SharedAddress place(SharedAddress tile, int turn) {
-    return typename Base::Lines{tile}.like(thread_index() / 8, thread_index() / 8 + turn * Base::AT_ONCE, thread_index() % 8);
+    return typename Base::Lines{tile}.like(thread_index() / 8, thread_index() / 8 + turn * Base::AT_ONCE,
+                                           thread_index() % 8);
   }
   DEVICE unsigned long long number_byte(Index column, Index term) const {
     return ((unsigned long long)column * this->terms + term) * Packed::BITS / 8;
@@ -51,7 +53,8 @@ template <class Packed, bool COPIED> struct Unpacked : Side<TILE_N, FactorOf::RI
     return sizeof(Factor) < 4 ? word >> index % 2 * 16 & 0xffffu : word;
   }
   // The numbers, and the bits of the scale and of the zero point.
-  DEVICE void take(unsigned (&number)[2], unsigned& scale, unsigned& zero, SharedAddress from, Index column, Index term) const {
+  DEVICE void take(unsigned (&number)[2], unsigned& scale, unsigned& zero, SharedAddress from, Index column,
+                   Index term) const {
     const Index blocks = this->terms / Packed::BLOCK, block = term / Packed::BLOCK;
     if constexpr (COPIED) {
       unsigned word[4];
@@ -72,7 +75,8 @@ template <class Packed, bool COPIED> struct Unpacked : Side<TILE_N, FactorOf::RI
       scale = load_bits(packed.scales + index);
       if constexpr (Packed::ZEROS == Zeros::PACKED)
         zero = load_bits((const unsigned char*)packed.zeros + Packed::zero_byte(column, block, blocks)) >>
-                   Packed::zero_shift(block) & Packed::MASK;
+                   Packed::zero_shift(block) &
+               Packed::MASK;
       if constexpr (Packed::ZEROS == Zeros::REAL) zero = load_bits((const Factor*)packed.zeros + index);
     }
   }

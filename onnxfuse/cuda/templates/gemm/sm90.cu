@@ -47,8 +47,8 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsig
   UNROLLED for (int number = 0; number < CHUNK_NUMBER; ++number) {
     if (!is_mine(number, rank)) continue;
     load_staged(maps, tile.sibling, tile.column + first_column(number),
-                 tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,
-                 buffer + number * OUTPUT_CHUNK_BYTES, arrived);
+                tile.row + number / CHUNKS * 64 + thread_index() / 32 % 4 * CHUNK_ROWS, tile.batch,
+                buffer + number * OUTPUT_CHUNK_BYTES, arrived);
   }
 }
 
@@ -57,19 +57,11 @@ DEVICE void stage(const TensorMaps& maps, const Tile& tile, unsigned rank, unsig
 constexpr int GROUPS = (TILE_N < CHUNK ? TILE_N : CHUNK) / 8;
 
 // Of a thread's rows, each of which counts or does not: none of its cells asks. WHOLE_COLUMNS: no tile sticks out.
-struct TileExtremes {
-  SeenExtremes<EXTREMES> of[BLOCKS_M][2];
-};
+struct TileExtremes { SeenExtremes<EXTREMES> of[BLOCKS_M][2]; };
 
-struct RowsHeld {
-  RowHeld of[BLOCKS_M];
-};
-struct ColumnsHeld {
-  ColumnHeld<2> of[GROUPS];
-};
-struct ChunkHeld {
-  CellHeld<2> cells[GROUPS][2];
-};
+struct RowsHeld { RowHeld of[BLOCKS_M]; };
+struct ColumnsHeld { ColumnHeld<2> of[GROUPS]; };
+struct ChunkHeld { CellHeld<2> cells[GROUPS][2]; };
 
 DEVICE Place place_in(const Tile& tile, const Parameters& p) {
   const int lane = thread_index() % 32, warp = thread_index() / 32 % 4;
@@ -84,20 +76,19 @@ DEVICE void load_all_rows(RowsHeld& held, const Pointers& operands, const Place&
 
 // A chunk's columns are loaded while the one before is finished, the first one's before the products.
 template <int NUMBER> DEVICE void load_columns(ColumnsHeld& held, const Pointers& operands, const Place& at) {
-  UNROLLED for (int group = 0; group < GROUPS; ++group)
-    held.of[group] = load_column<2>(operands, at, first_column(NUMBER) + group * 8);
+  UNROLLED for (int group = 0; group < GROUPS; ++group) held.of[group] =
+      load_column<2>(operands, at, first_column(NUMBER) + group * 8);
 }
 
 template <int NUMBER> DEVICE void load_chunk(ChunkHeld& held, const Pointers& operands, const Place& at) {
   constexpr int DOWN = NUMBER / CHUNKS * 64, RIGHT = first_column(NUMBER);
-  UNROLLED for (int group = 0; group < GROUPS; ++group)
-    UNROLLED for (int half = 0; half < 2; ++half)
+  UNROLLED for (int group = 0; group < GROUPS; ++group) UNROLLED for (int half = 0; half < 2; ++half)
       held.cells[group][half] = load_cell<2>(operands, at, DOWN + half * 8, RIGHT + group * 8);
 }
 
-template <int NUMBER>
-DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const ColumnsHeld& columns,
-                         const ChunkHeld& chunk, const Place& at, TileExtremes& extremes, unsigned buffer) {
+template <int NUMBER> DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows,
+                                               const ColumnsHeld& columns, const ChunkHeld& chunk, const Place& at,
+                                               TileExtremes& extremes, unsigned buffer) {
   constexpr int BLOCK = NUMBER / CHUNKS, FIRST = first_column(NUMBER) / 8;
   const int lane = thread_index() % 32;
   UNROLLED for (int group = 0; group < GROUPS; ++group) {
@@ -107,13 +98,13 @@ DEVICE void finish_chunk(const Accumulators& sums, const RowsHeld& rows, const C
       read_staged(cell, buffer, lane / 4, half, group, lane % 4);
       UNROLLED for (int next = 0; next < 2; ++next) {
         float product[ACCUMULATED];
-        UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-          product[g] = sums.of[BLOCK][g * (TILE_N / 2) + (FIRST + group) * 4 + half * 2 + next];
+        UNROLLED for (int g = 0; g < ACCUMULATED; ++g) product[g] =
+            sums.of[BLOCK][g * (TILE_N / 2) + (FIRST + group) * 4 + half * 2 + next];
         result[half][next] = apply(element(product, columns.of[group], cell, rows.of[BLOCK], half, next));
       }
       const Index column = at.column + (FIRST + group) * 8;
-      UNROLLED for (int next = 0; next < 2; ++next)
-        extremes.of[BLOCK][half].take(ranged(result[half][next]), WHOLE_COLUMNS || column + next < at.n);
+      UNROLLED for (int next = 0; next < 2; ++next) extremes.of[BLOCK][half].take(
+          ranged(result[half][next]), WHOLE_COLUMNS || column + next < at.n);
     }
     UNROLLED for (int half = 0; half < 2; ++half) fill_chunk(buffer, result[half], lane / 4, half, group, lane % 4);
   }
@@ -175,7 +166,7 @@ DEVICE void finish_from(Accumulators& sums, const RowsHeld& rows, const ColumnsH
 }
 
 DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned rank, const Operands& operands,
-                        const Results& to, const Parameters& p) {
+                    const Results& to, const Parameters& p) {
   const int warp = thread_index() / 32, member = warp / 4 % WARPGROUPS, team = this_team();
   const unsigned buffer = shared.outputs + warp * BUFFERS * OUTPUT_CHUNK_BYTES, arrived = shared.staged + warp * 8;
   const Steps steps(rank, p);
@@ -218,8 +209,7 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
     parity ^= 1;
     TileExtremes of_tile;
     finish_from<0>(sums, rows, columns, {mine, to, maps, tile, at, p, shared, of_tile, rank, buffer});
-    UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
-      UNROLLED for (int half = 0; half < 2; ++half)
+    UNROLLED for (int block = 0; block < BLOCKS_M; ++block) UNROLLED for (int half = 0; half < 2; ++half)
         extremes.combine(of_tile.of[block][half], at.row + block * 64 + half * 8 < at.m);
   }
   extremes.leave_of_warp(to.scratch, block_index() * CONSUMER_WARPS + warp);

@@ -1,18 +1,18 @@
 // The parts of the kernel of sm90.cu: its tiles, its shared memory, what the producer loads and the consumers multiply.
 
 constexpr int BLOCKS_M = TILE_M / 64 / WARPGROUPS;  // warpgroup products below each other
-constexpr int WIDTH = ACCUMULATED * TILE_N;      // of a warpgroup product: the tiles of a gate lie side by side
-constexpr int ROW_BYTES = 128;                   // of a factor's tile: TILE_K terms
+constexpr int WIDTH = ACCUMULATED * TILE_N;         // of a warpgroup product: the tiles of a gate lie side by side
+constexpr int ROW_BYTES = 128;                      // of a factor's tile: TILE_K terms
 constexpr int A_BYTES = (LEFT_ROWS * ROW_BYTES + 1023) / 1024 * 1024;  // rows that there are not are read from B
 constexpr int B_BYTES = TILE_N * ROW_BYTES;
 constexpr int FACTORS_BYTES = A_BYTES + ACCUMULATED * B_BYTES;
 constexpr int STAGE_BYTES = FACTORS_BYTES + BESIDE * A_BYTES + (PRECISE ? ACCUMULATED * B_BYTES : 0);
-constexpr int CHUNK = 64;                        // columns that a warp stores at once; of 32 the rest lie outside the output
+constexpr int CHUNK = 64;  // columns that a warp stores at once; of 32 the rest lie outside the output
 constexpr int CHUNK_ROWS = 16;
 constexpr int OUTPUT_CHUNK_BYTES = CHUNK_ROWS * CHUNK * OUTPUT_BYTES;  // of all outputs together
-constexpr int CHUNKS = (TILE_N + CHUNK - 1) / CHUNK;     // beside each other; the last one ends where the tile does
-constexpr int CHUNK_NUMBER = CHUNKS * BLOCKS_M;          // of a warp's share of a tile
-constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;       // of a warp, for chunks
+constexpr int CHUNKS = (TILE_N + CHUNK - 1) / CHUNK;  // beside each other; the last one ends where the tile does
+constexpr int CHUNK_NUMBER = CHUNKS * BLOCKS_M;       // of a warp's share of a tile
+constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;    // of a warp, for chunks
 constexpr int CONSUMERS = TEAMS * WARPGROUPS;
 constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
 // Of a producer's thread, and of one that computes the left factor, or splits the right one.
@@ -21,17 +21,18 @@ constexpr int COMPUTER_REGISTERS = PRECISE ? 64 : 96;
 constexpr int CONSUMER_REGISTERS =
     consumer_registers(THREADS, 1, CONSUMERS, PRODUCER_REGISTERS + COMPUTERS * COMPUTER_REGISTERS);
 constexpr int CHUNK_SUMS_BYTES = CHUNK_ROWS * CHUNK * ACCUMULATED * 4;
-constexpr int PART_BYTES = (CHUNK_NUMBER + SPLIT - 1) / SPLIT * CHUNK_SUMS_BYTES;  // a warp's sums of what one block finishes
-constexpr int PANEL = 8;                         // cluster tiles below each other before the next column: stays in L2
+constexpr int PART_BYTES =
+    (CHUNK_NUMBER + SPLIT - 1) / SPLIT * CHUNK_SUMS_BYTES;  // a warp's sums of what one block finishes
+constexpr int PANEL = 8;  // cluster tiles below each other before the next column: stays in L2
 static_assert(SPLIT == 1 || (CLUSTER == 1 && TEAMS == 1), "who waits for the sums of all blocks");
 static_assert(SPLIT <= 2 || TILE_N % CHUNK == 0, "in which order sums are added where chunks lie over each other");
 
 struct Parameters : Source, Stores, Groups, Products {
   Sides<SIBLINGS, EVEN> sides;
-  Index m, steps;             // steps: TILE_K terms each
-  Index rows;                 // cluster tiles below each other
+  Index m, steps;  // steps: TILE_K terms each
+  Index rows;      // cluster tiles below each other
   Index k;
-  Index lines;                // rows of the innermost matrix of the output
+  Index lines;  // rows of the innermost matrix of the output
 };
 
 // ---- the tiles of a persistent block
@@ -111,10 +112,11 @@ DEVICE void produce(const SharedMemory& shared, const TensorMaps& maps, unsigned
     for (Index step = 0; step < steps.count; ++step) {
       pipeline.producer_acquire(state);
       const unsigned full = pipeline.full(state), a = shared.a(state);
-      pipeline.producer_expect(state, (FETCHED_LEFT * LEFT_ROWS + (PACKED ? 0 : ACCUMULATED * TILE_N)) * FETCHED_SLICES * 32);
+      pipeline.producer_expect(state,
+                               (FETCHED_LEFT * LEFT_ROWS + (PACKED ? 0 : ACCUMULATED * TILE_N)) * FETCHED_SLICES * 32);
       load_left(maps, terms, a, a + FACTORS_BYTES, A_BYTES, full);
-      UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-        load_right(maps, terms, shared.b(state) + g * B_BYTES, tile.sibling + g, tile.column, CLUSTER > 1 ? rank : 0, full);
+      UNROLLED for (int g = 0; g < ACCUMULATED; ++g) load_right(
+          maps, terms, shared.b(state) + g * B_BYTES, tile.sibling + g, tile.column, CLUSTER > 1 ? rank : 0, full);
       terms.next();
       state.advance();
     }
@@ -125,8 +127,8 @@ DEVICE void produce(const SharedMemory& shared, const TensorMaps& maps, unsigned
 // sm90_packed.cuh.
 template <class Prologue>
 DEVICE void compute_factor(const SharedMemory& shared, const Operands& operands, unsigned rank, const Parameters& p);
-template <>
-DEVICE void compute_factor<GivenFactor>(const SharedMemory&, const Operands&, unsigned, const Parameters&) {}
+template <> DEVICE void compute_factor<GivenFactor>(const SharedMemory&, const Operands&, unsigned, const Parameters&) {
+}
 
 // Where it is on its way through the steps of all tiles of its block.
 struct Course {
@@ -156,9 +158,7 @@ DEVICE void commit_computed(const SharedMemory& shared, const State& state) {
 
 // ---- the consumers. Two teams multiply in turns (ping-pong)
 
-struct Accumulators {
-  float of[BLOCKS_M][WIDTH / 2];
-};
+struct Accumulators { float of[BLOCKS_M][WIDTH / 2]; };
 
 DEVICE int this_team() { return thread_index() / (WARPGROUP * WARPGROUPS); }
 DEVICE void wait_for_turn() {
@@ -170,15 +170,16 @@ DEVICE void pass_turn() {
 
 template <int COUNT> DEVICE void multiply_slices(Accumulators& sums, unsigned a, unsigned b, bool begun) {
   UNROLLED for (int k = 0; k < COUNT; ++k) {
-    const unsigned long long right = B_TRANSPOSED ? descriptor(b + k * 32, 16, 1024) : descriptor(b + k * 2048, 8192, 1024);
+    const unsigned long long right =
+        B_TRANSPOSED ? descriptor(b + k * 32, 16, 1024) : descriptor(b + k * 2048, 8192, 1024);
     UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
-      wgmma(sums.of[block], descriptor(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);
+        wgmma(sums.of[block], descriptor(a + block * 8192 + k * 32, 16, 1024), right, begun || k > 0);
   }
 }
 
 // The products of this warpgroup's rows, the `member`th of its team, of one step; those of the step before are done then.
-template <int COUNT>
-DEVICE void multiply_step(Accumulators& sums, const SharedMemory& shared, State& state, State& before, int member, bool begun) {
+template <int COUNT> DEVICE void multiply_step(Accumulators& sums, const SharedMemory& shared, State& state,
+                                               State& before, int member, bool begun) {
   const unsigned a = shared.a(state);
   shared.pipeline.consumer_wait(state);
   wgmma_fence();

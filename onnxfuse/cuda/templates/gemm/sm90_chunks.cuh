@@ -38,7 +38,7 @@ DEVICE void send(const Accumulators& sums, const SharedMemory& shared, unsigned 
     if (owner == rank) continue;
     const unsigned to = remote_address(part_of(shared, number, rank - (rank > owner)), owner);
     UNROLLED for (int group = 0; group < ACCUMULATED * CHUNK / 8; ++group)
-      store_remote(to + group * 512, &sums.of[number / CHUNKS][first_sum(number, group)]);
+        store_remote(to + group * 512, &sums.of[number / CHUNKS][first_sum(number, group)]);
   }
 }
 

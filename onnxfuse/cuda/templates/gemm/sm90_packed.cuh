@@ -48,7 +48,8 @@ struct Runs {
       const unsigned long long scale = (block + (unsigned long long)turn * LINES * blocks + block_of(term)) * 2;
       copy_word(beside, matrix.scales, scale, there);
       if constexpr (RightFactor::ZEROS == Zeros::PACKED)
-        copy_word(beside + 4, matrix.zeros, RightFactor::zero_byte(column + turn * LINES, block_of(term), blocks), there);
+        copy_word(beside + 4, matrix.zeros, RightFactor::zero_byte(column + turn * LINES, block_of(term), blocks),
+                  there);
       if constexpr (RightFactor::ZEROS == Zeros::REAL) copy_word(beside + 4, matrix.zeros, scale, there);
     }
   }
@@ -75,13 +76,14 @@ struct Copied {
     unsigned beside[2];
     load_shared(beside, run_at(tile, turn, NUMBER_PIECES));
     scale = beside[0] >> runs.scale_bit(turn, term) & 0xffffu;
-    if constexpr (RightFactor::ZEROS == Zeros::PACKED) zero = beside[1] >> runs.zero_bit(turn, term) & RightFactor::MASK;
+    if constexpr (RightFactor::ZEROS == Zeros::PACKED)
+      zero = beside[1] >> runs.zero_bit(turn, term) & RightFactor::MASK;
     else zero = beside[1] >> runs.scale_bit(turn, term) & 0xffffu;
   }
   DEVICE void compute(unsigned tile, int turn) const {
     unsigned word[RUN_PIECES][4];
     UNROLLED for (int piece = 0; piece < RUN_PIECES; ++piece)
-      elements_of(word[piece], number + piece * NUMBER_PIECES, scale, zero);
+        elements_of(word[piece], number + piece * NUMBER_PIECES, scale, zero);
     UNROLLED for (int piece = 0; piece < RUN_PIECES; ++piece) store_shared(run_at(tile, turn, piece), word[piece]);
   }
 };
@@ -91,16 +93,13 @@ constexpr int AT_ONCE = RIGHT_TURNS % 2 == 0 ? 2 : 1;
 DEVICE void compute_tile(unsigned tile, const Runs& runs, Index term) {
   UNROLLED for (int first = 0; first < RIGHT_TURNS; first += AT_ONCE) {
     Copied copied[AT_ONCE];
-    UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-      if (is_inside(first + i)) copied[i].load(tile, first + i, runs, term);
-    UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-      if (is_inside(first + i)) copied[i].compute(tile, first + i);
+    UNROLLED for (int i = 0; i < AT_ONCE; ++i) if (is_inside(first + i)) copied[i].load(tile, first + i, runs, term);
+    UNROLLED for (int i = 0; i < AT_ONCE; ++i) if (is_inside(first + i)) copied[i].compute(tile, first + i);
   }
 }
 
-template <>
-DEVICE void compute_factor<UnpackedFactor>(const SharedMemory& shared, const Operands& operands, unsigned rank,
-                                           const Parameters& p) {
+template <> DEVICE void compute_factor<UnpackedFactor>(const SharedMemory& shared, const Operands& operands,
+                                                       unsigned rank, const Parameters& p) {
   const Steps steps(rank, p);
   Course here(rank, p), ahead = here;
   Runs computed(here.tile, p), copied = computed;
@@ -109,8 +108,8 @@ DEVICE void compute_factor<UnpackedFactor>(const SharedMemory& shared, const Ope
     if (ahead.goes_on(p)) {
       shared.pipeline.producer_acquire(ahead.state);
       UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-        copied.copy(shared.b(ahead.state) + g * B_BYTES, right_factor(operands, ahead.tile.sibling + g),
-                    (steps.first + ahead.step) * TILE_K + own);
+          copied.copy(shared.b(ahead.state) + g * B_BYTES, right_factor(operands, ahead.tile.sibling + g),
+                      (steps.first + ahead.step) * TILE_K + own);
       ahead.next(steps, rank, p);
       if (ahead.step == 0) copied = Runs(ahead.tile, p);
     }
@@ -120,7 +119,7 @@ DEVICE void compute_factor<UnpackedFactor>(const SharedMemory& shared, const Ope
   while (here.goes_on(p)) {
     wait_for_copies<COPIES - 1>();
     UNROLLED for (int g = 0; g < ACCUMULATED; ++g)
-      compute_tile(shared.b(here.state) + g * B_BYTES, computed, (steps.first + here.step) * TILE_K + own);
+        compute_tile(shared.b(here.state) + g * B_BYTES, computed, (steps.first + here.step) * TILE_K + own);
     commit_computed(shared, here.state);
     here.next(steps, rank, p);
     if (here.step == 0) computed = Runs(here.tile, p);

@@ -6,8 +6,8 @@
 
 static_assert(CLUSTER == 1 && B_TRANSPOSED, "the plan knows");
 
-constexpr int PARTS = WIDTH / FEW;               // of a tile's columns
-constexpr int UNITS = SLICES * BLOCKS_M * PARTS; // products of a stage, of three instructions each
+constexpr int PARTS = WIDTH / FEW;                // of a tile's columns
+constexpr int UNITS = SLICES * BLOCKS_M * PARTS;  // products of a stage, of three instructions each
 static_assert(WIDTH % FEW == 0 && UNITS % 2 == 0, "two sums by turns");
 
 // The same of any number: the greatest ones are cut, and of an infinity and NaN the low part is what they are. Such a sum is
@@ -47,8 +47,8 @@ DEVICE void split_right(unsigned b) {
   }
 }
 
-template <>
-DEVICE void compute_factor<SplitFactor>(const SharedMemory& shared, const Operands&, unsigned rank, const Parameters& p) {
+template <> DEVICE void compute_factor<SplitFactor>(const SharedMemory& shared, const Operands&, unsigned rank,
+                                                    const Parameters& p) {
   State state;
   for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
     const Steps steps(rank, p);
@@ -72,9 +72,7 @@ struct Left {
   }
 };
 
-struct Few {
-  float of[FEW / 2];
-};
+struct Few { float of[FEW / 2]; };
 
 // Where a unit's sums belong: some columns of a block of 64 rows. Slices are the outermost.
 DEVICE constexpr int block_of(int unit) { return unit / PARTS % BLOCKS_M; }
@@ -86,10 +84,10 @@ DEVICE void add_up(Accumulators& sums, const Few& few, int unit) {
 }
 
 // The products of this warpgroup's rows, the `member`th of its team.
-template <>
-DEVICE void multiply<SplitFactor>(Accumulators& sums, const SharedMemory& shared, State& state, int member, Index steps) {
-  UNROLLED for (int block = 0; block < BLOCKS_M; ++block)
-    UNROLLED for (int i = 0; i < WIDTH / 2; ++i) sums.of[block][i] = 0.0f;
+template <> DEVICE void multiply<SplitFactor>(Accumulators& sums, const SharedMemory& shared, State& state, int member,
+                                              Index steps) {
+  UNROLLED for (int block = 0; block < BLOCKS_M; ++block) UNROLLED for (int i = 0; i < WIDTH / 2; ++i)
+      sums.of[block][i] = 0.0f;
   wait_for_turn();
   for (Index step = 0; step < steps; ++step) {
     const unsigned a = shared.a(state) + member * BLOCKS_M * 8192;
@@ -101,7 +99,7 @@ DEVICE void multiply<SplitFactor>(Accumulators& sums, const SharedMemory& shared
     UNROLLED for (int unit = 0; unit < UNITS; ++unit) {
       const Left& mine = left[unit / PARTS % 2];
       const int right = part_of(unit) * FEW * ROW_BYTES + slice_of(unit) * 32;
-      float(&sum)[FEW / 2] = few[unit % 2].of;
+      float (&sum)[FEW / 2] = few[unit % 2].of;
       wgmma_fence();
       wgmma(sum, mine.low, descriptor(high + right, 16, 1024), false);
       wgmma(sum, mine.high, descriptor(low + right, 16, 1024), true);

@@ -24,10 +24,11 @@ template <class From> struct Ahead {
     columns = from.columns(left.term + step * TILE_K + thread_index() % 8 * From::W, there);
   }
   DEVICE void load_rows(const From& from, const LeftRows& left, Index step) {
-    const Index term = left.term + step * TILE_K + thread_index() % 8 * From::W, row = left.row + thread_index() % 128 / 8;
+    const Index term = left.term + step * TILE_K + thread_index() % 8 * From::W,
+                row = left.row + thread_index() % 128 / 8;
     there = term < left.k ? (int)(left.k - term) : 0;
-    UNROLLED for (int turn = 0; turn < TURNS; ++turn)
-      rows[turn] = from.rows(row + turn * 16, row + turn * 16 < left.m, term, there);
+    UNROLLED for (int turn = 0; turn < TURNS; ++turn) rows[turn] =
+        from.rows(row + turn * 16, row + turn * 16 < left.m, term, there);
   }
   DEVICE void compute(unsigned a) const {
     const int down = thread_index() % 128 / 8;
@@ -87,8 +88,7 @@ template <class From> DEVICE void find_pieces(Piece<From>* to, const From& from,
   }
 }
 
-template <class Run>
-DEVICE void copy_pieces(unsigned a, const Run& run, Index term, Index row, const Parameters& p) {
+template <class Run> DEVICE void copy_pieces(unsigned a, const Run& run, Index term, Index row, const Parameters& p) {
   const int down = thread_index() % 128 / 8;
   const unsigned place = a + first_piece();
   row += down;
@@ -114,7 +114,7 @@ DEVICE void compute_joined(const SharedMemory& shared, const Operands& operands,
     commit_copies();
   };
   _Pragma("unroll 1") for (int stage = 0; stage < COPIES; ++stage)
-    copy([&](Index step) { return left.from.run(step * TILE_K + thread_index() % 8 * From::W); });
+      copy([&](Index step) { return left.from.run(step * TILE_K + thread_index() % 8 * From::W); });
   find_pieces(pieces<From>(shared), left.from, p);
   named_barrier_sync<WARPGROUP>(3);
   Ahead<From> vectors;

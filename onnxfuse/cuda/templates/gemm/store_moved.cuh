@@ -5,8 +5,7 @@
 constexpr int WORD_BYTES = sizeof(Word);
 constexpr int PART = 128 / WORD_BYTES;  // columns in a row of 128 bytes; a chunk has WORD_BYTES / 2 such parts
 
-DEVICE void store_pieces(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
-                       unsigned buffer) {
+DEVICE void store_pieces(Word* to, const Layout& layout, Index column, Index row, Index m, Index n, unsigned buffer) {
   const int lane = thread_index() % 32, piece = lane % 8;
   UNROLLED for (int part = 0; part < WORD_BYTES / 2; ++part) {
     const Index right = column + part * PART + piece * (16 / WORD_BYTES);
@@ -30,16 +29,16 @@ DEVICE void store_columns(Word* to, const Layout& layout, Index column, Index ro
     const Index right = column + part * PART + lane * BESIDE;
     UNROLLED for (int line = 0; line < 16; line += DOWN) {
       unsigned held[DOWN];
-      UNROLLED for (int i = 0; i < DOWN; ++i)
-        held[i] = load_shared(buffer + part * 2048 + swizzled(line + i, lane / 4) + lane % 4 * 4);
+      UNROLLED for (int i = 0; i < DOWN; ++i) held[i] =
+          load_shared(buffer + part * 2048 + swizzled(line + i, lane / 4) + lane % 4 * 4);
       if (row + line < m && right < n) {
         const Index down = layout.rows.at(row + line);
         UNROLLED for (int next = 0; next < BESIDE; ++next) {
           Chunk<16> one;
-          UNROLLED for (int i = 0; i < 4; ++i)
-            one.word[i] = BESIDE == 1 ? held[i]
-                          : next == 0 ? (held[i * DOWN / 4] & 0xffffu) | held[i * DOWN / 4 + BESIDE - 1] << 16
-                                      : held[i * DOWN / 4] >> 16 | (held[i * DOWN / 4 + BESIDE - 1] & 0xffff0000u);
+          UNROLLED for (int i = 0; i < 4; ++i) one.word[i] =
+              BESIDE == 1 ? held[i]
+              : next == 0 ? (held[i * DOWN / 4] & 0xffffu) | held[i * DOWN / 4 + BESIDE - 1] << 16
+                          : held[i * DOWN / 4] >> 16 | (held[i * DOWN / 4 + BESIDE - 1] & 0xffff0000u);
           write((Chunk<16>*)(to + down + layout.columns.at(right + next)), one);
         }
       }
@@ -47,8 +46,7 @@ DEVICE void store_columns(Word* to, const Layout& layout, Index column, Index ro
   }
 }
 
-DEVICE void store_words(Word* to, const Layout& layout, Index column, Index row, Index m, Index n,
-                      unsigned buffer) {
+DEVICE void store_words(Word* to, const Layout& layout, Index column, Index row, Index m, Index n, unsigned buffer) {
   const int lane = thread_index() % 32, line = lane % 16;
   if (row + line >= m) return;
   to += layout.rows.at(row + line);
@@ -64,8 +62,8 @@ DEVICE void store_words(Word* to, const Layout& layout, Index column, Index row,
   }
 }
 
-DEVICE void store_moved(const Results& results, const Stores& stores, int sibling, Index column, Index row, Index m, Index n,
-                      unsigned buffer) {
+DEVICE void store_moved(const Results& results, const Stores& stores, int sibling, Index column, Index row, Index m,
+                        Index n, unsigned buffer) {
   const Layout& layout = stores.layouts[sibling];
   Word* to = output_of(results, sibling);
   if (layout.together == 1) store_pieces(to, layout, column, row, m, n, buffer);

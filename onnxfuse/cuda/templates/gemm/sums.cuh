@@ -13,11 +13,12 @@ template <int GROUPS, int ROWS, int COLUMNS> struct SharedSums {
     return shared_floats + ((group * ACCUMULATED + product) * ROWS + row) * PITCH;
   }
   // Half of a lane's cells in TILES fragments of 16 by 8 next to each other, which begin at this row and column.
-  template <int TILES> static DEVICE void store(int group, int product, int first, int column, const float (&sums)[TILES][4], int half) {
+  template <int TILES>
+  static DEVICE void store(int group, int product, int first, int column, const float (&sums)[TILES][4], int half) {
     const int lane = thread_index() % 32;
     float* to = row(group, product, first + half * 8 + lane / 4) + column + lane % 4 * 2;
-    UNROLLED for (int j = 0; j < TILES; ++j)
-      *reinterpret_cast<Chunk<8>*>(to + j * 8) = {bits_of_float(sums[j][half * 2]), bits_of_float(sums[j][half * 2 + 1])};
+    UNROLLED for (int j = 0; j < TILES; ++j) * reinterpret_cast<Chunk<8>*>(to + j * 8) = {
+        bits_of_float(sums[j][half * 2]), bits_of_float(sums[j][half * 2 + 1])};
   }
   // WIDTH neighbours of a row, of all groups together.
   static DEVICE void load(float (&sum)[ACCUMULATED][WIDTH], int first, int column) {
@@ -27,14 +28,15 @@ template <int GROUPS, int ROWS, int COLUMNS> struct SharedSums {
         Held held;
         const auto* from = reinterpret_cast<const Chunk<Held::CHUNK>*>(row(group, g, first) + column);
         UNROLLED for (int i = 0; i < Held::CHUNKS; ++i) held.chunk[i] = from[i];
-        UNROLLED for (int i = 0; i < WIDTH; ++i) 
-          sum[g][i] = group == 0 ? held.get(i) : add_sums(sum[g][i], held.get(i), (Factor*)nullptr);
+        UNROLLED for (int i = 0; i < WIDTH; ++i) sum[g][i] =
+            group == 0 ? held.get(i) : add_sums(sum[g][i], held.get(i), (Factor*)nullptr);
       }
     }
   }
   // The body of WIDTH neighbours, from what it reads beside the products.
-  static DEVICE void finish(const Results& to, const Stores& stores, int sibling, const Place& at, int first, int column,
-                            const ColumnHeld<WIDTH>& columns, const CellHeld<WIDTH>& cells, const RowHeld& rows) {
+  static DEVICE void finish(const Results& to, const Stores& stores, int sibling, const Place& at, int first,
+                            int column, const ColumnHeld<WIDTH>& columns, const CellHeld<WIDTH>& cells,
+                            const RowHeld& rows) {
     float sum[ACCUMULATED][WIDTH];
     load(sum, first, column);
     Result result[WIDTH];

@@ -3,9 +3,9 @@
 // sees there, channels innermost.
 
 struct Source {
-  Index depth, height, width;         // of an image
-  Index channels, pixel;              // of a group, of all of them
-  Index inward, down, across;         // places of the window in an image
+  Index depth, height, width;  // of an image
+  Index channels, pixel;       // of a group, of all of them
+  Index inward, down, across;  // places of the window in an image
   Index stride_inward, stride_down, stride_across;
   Index pad_front, pad_above, pad_left;
   Index dilation_inward, dilation_down, dilation_across;

@@ -25,9 +25,7 @@ template <int RANK> DEVICE Index position(const Index* c, const Index* extents) 
   return found;
 }
 
-template <int RANK> struct Coordinates {
-  Index c[RANK];
-};
+template <int RANK> struct Coordinates { Index c[RANK]; };
 
 DEVICE Index first() { return (Index)block_index() * THREADS + thread_index(); }
 DEVICE Index stride() { return (Index)(last_block() + 1) * THREADS; }

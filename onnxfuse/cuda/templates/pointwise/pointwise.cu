@@ -7,14 +7,16 @@
 // that keeps enough bytes in flight to cover the latency of memory. Each element is loaded before it is stored, by
 // the same thread, so an output may lie exactly over an input of the same shape and type.
 
-template <int W> DEVICE void store_results(const Pointers& to, const Held<W>& held, const Place& at, const Parameters& p) {
+template <int W>
+DEVICE void store_results(const Pointers& to, const Held<W>& held, const Place& at, const Parameters& p) {
   Result result[W];
   UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(held, w));
   store_all<W>(to, result, at, p);
 }
 
 // UNROLL vectors, THREADS apart. WHOLE: all of them are there.
-template <bool WHOLE> DEVICE void work_on_tile(Index first, Index vectors, const Pointers& pointers, const Parameters& p) {
+template <bool WHOLE>
+DEVICE void work_on_tile(Index first, Index vectors, const Pointers& pointers, const Parameters& p) {
   Held<WIDTH> held[UNROLL];
   UNROLLED for (int u = 0; u < UNROLL; ++u) {
     const Index vector = first + u * THREADS;

@@ -12,8 +12,8 @@
 
 struct Parameters {
   Index count;
-  Divisor<Index> extent[RANK];          // outermost first
-  Index stride[STRIDED_SLOTS][RANK];    // of every operand that is neither linear nor uniform; 0 = broadcast
+  Divisor<Index> extent[RANK];        // outermost first
+  Index stride[STRIDED_SLOTS][RANK];  // of every operand that is neither linear nor uniform; 0 = broadcast
 };
 
 // The elements of a vector that come before the next inner row begins.
@@ -28,7 +28,9 @@ DEVICE Index offset_after_seam(const Place& at, const Index* stride, const Param
   return next.offset(stride);
 }
 
-template <int W, class T> DEVICE Pack<T, W> load_linear(const T* from, const Place& at) { return load<W>(from + at.linear); }
+template <int W, class T> DEVICE Pack<T, W> load_linear(const T* from, const Place& at) {
+  return load<W>(from + at.linear);
+}
 template <int W, class T> DEVICE Splat<T> load_uniform(const T* from, const Place&) { return load_splat(from); }
 template <int W, class T> DEVICE Splat<T> load_strided_splat(const T* from, const Place& at, const Index* stride) {
   return load_splat(from + at.offset(stride));
@@ -41,8 +43,7 @@ template <int W, class T>
 DEVICE Pack<T, W> load_seam(const T* from, const Place& at, const Index* stride, const Parameters& p) {
   const Index before = before_seam(at, p), here = at.offset(stride), there = offset_after_seam(at, stride, p) - before;
   Pack<T, W> pack = {};
-  UNROLLED for (int w = 0; w < W; ++w)
-    pack.set_bits(w, load_bits(from + (Index)((w < before ? here : there) + w)));
+  UNROLLED for (int w = 0; w < W; ++w) pack.set_bits(w, load_bits(from + (Index)((w < before ? here : there) + w)));
   return pack;
 }
 template <int W, class T>
@@ -68,9 +69,8 @@ template <int W, class T>
 DEVICE void store_linear(T* to, const typename Stored<T>::Value (&value)[W], const Place& at) {
   store_values<W>(to + at.linear, value);
 }
-template <int W, class T>
-DEVICE void store_first(T* to, const typename Stored<T>::Value (&value)[W], Place at, const Index* stride,
-                        const Parameters& p) {
+template <int W, class T> DEVICE void store_first(T* to, const typename Stored<T>::Value (&value)[W], Place at,
+                                                  const Index* stride, const Parameters& p) {
   UNROLLED for (int w = 0; w < W; ++w) {
     const typename Stored<T>::Value one[1] = {value[w]};
     if (at.first(stride)) store_values<1>(to + at.offset(stride), one);

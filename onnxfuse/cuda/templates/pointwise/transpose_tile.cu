@@ -30,9 +30,7 @@ DEVICE Place place_in_tile(Index outer, Index row, Index column, const Parameter
 
 constexpr int HELD_COLUMNS = COLUMNS + (SHIFTED ? WIDTH : 0);  // the tile's first column is the last COLUMNS of them
 template <class T> constexpr int PITCH = ROWS + (sizeof(T) < 4 ? 4 / int(sizeof(T)) : 1);
-template <class T> struct alignas(16) Tile {
-  typename Raw<sizeof(T)>::Word bits[HELD_COLUMNS * PITCH<T>];
-};
+template <class T> struct alignas(16) Tile { typename Raw<sizeof(T)>::Word bits[HELD_COLUMNS * PITCH<T>]; };
 
 // G elements along ROW go to shared memory, a word at a time where they fill words.
 template <int G, class T> DEVICE void put(Tile<T>& tile, int row, int column, const Pack<T, G>& piece) {
@@ -71,7 +69,8 @@ struct Block {
 };
 
 // All loads of a thread are issued before the first one is waited for.
-template <class R, int G, class T> DEVICE void fill(Tile<T>& tile, const T* from, const Block& block, const Parameters& p) {
+template <class R, int G, class T>
+DEVICE void fill(Tile<T>& tile, const T* from, const Block& block, const Parameters& p) {
   constexpr int PIECES = ROWS / G * HELD_COLUMNS, EACH = (PIECES + THREADS - 1) / THREADS;
   Pack<T, G> held[EACH];
   UNROLLED for (int i = 0; i < EACH; ++i) {
@@ -109,8 +108,7 @@ DEVICE void fill_shifted(Tile<T>& tile, const T* from, Index count, const Block&
     if (begin + G <= count) {
       held[i] = load<G>(from + begin);
     } else {
-      UNROLLED for (int w = 0; w < G; ++w)
-        if (begin + w < count) held[i].set_bits(w, load_bits(from + begin + w));
+      UNROLLED for (int w = 0; w < G; ++w) if (begin + w < count) held[i].set_bits(w, load_bits(from + begin + w));
     }
   }
   UNROLLED for (int i = 0; i < EACH; ++i) {
@@ -145,8 +143,8 @@ DEVICE void fill_flat(Tile<T>& tile, const T* from, const Block& block, const Pa
   UNROLLED for (int i = 0; i < EACH; ++i) {
     const int first = (thread_index() + i * THREADS) * G;
     if (first >= ROWS * COLUMNS) continue;
-    UNROLLED for (int w = 0; w < G; ++w)
-      tile.bits[(first + w) / ROWS * PITCH<T> + (first + w) % ROWS] = held[i].bits(w);
+    UNROLLED for (int w = 0; w < G; ++w) tile.bits[(first + w) / ROWS * PITCH<T> + (first + w) % ROWS] =
+        held[i].bits(w);
   }
 }
 
@@ -154,17 +152,14 @@ DEVICE void fill_flat(Tile<T>& tile, const T* from, const Block& block, const Pa
 template <int W, class T> DEVICE Pack<T, W> load_written(const T* from, const Place& at, const Parameters& p) {
   if (at.linear + W <= p.count) return load<W>(from + at.linear);
   Pack<T, W> pack = {};
-  UNROLLED for (int w = 0; w < W; ++w)
-    if (at.linear + w < p.count) pack.set_bits(w, load_bits(from + at.linear + w));
+  UNROLLED for (int w = 0; w < W; ++w) if (at.linear + w < p.count) pack.set_bits(w, load_bits(from + at.linear + w));
   return pack;
 }
-template <class R, int W, class F>
-DEVICE auto load_owned(const F& from, Place at, unsigned own, const Parameters& p) {
+template <class R, int W, class F> DEVICE auto load_owned(const F& from, Place at, unsigned own, const Parameters& p) {
   Pack<decltype(element_of(input<R>(from, at, p))), W> pack = {};
   UNROLLED for (int w = 0; w < W; ++w) {
     Index position;
-    if ((own >> w & 1) && R::find(at, p, position))
-      pack.set_bits(w, load_bits(input<R>(from, at, p) + position));
+    if ((own >> w & 1) && R::find(at, p, position)) pack.set_bits(w, load_bits(input<R>(from, at, p) + position));
     at.template advance<1>(p);
   }
   return pack;

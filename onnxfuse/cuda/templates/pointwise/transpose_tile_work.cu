@@ -2,8 +2,8 @@
 
 constexpr unsigned ALL_ELEMENTS = (1u << WIDTH) - 1;
 
-template <int W> DEVICE void compute(const Pointers& pointers, const Tiles& tiles, const Block& block, int row, int column,
-                                     const Parameters& p) {
+template <int W> DEVICE void compute(const Pointers& pointers, const Tiles& tiles, const Block& block, int row,
+                                     int column, const Parameters& p) {
   const Place at = block.at(row, column, p);
   Held<W> held;
   load_all<W>(held, pointers, tiles, row, column, at, ALL_ELEMENTS, p);

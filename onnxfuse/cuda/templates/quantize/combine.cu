@@ -1,9 +1,7 @@
 // parts[p.count + block] = the extremes of p.count parts, those that a block reads: so many parts would take each block of
 // the launch that quantizes longer than its elements.
 
-struct Parameters {
-  Index count;
-};
+struct Parameters { Index count; };
 
 DEVICE void combine(Extremes* parts, const Parameters& p) {
   Extremes mine = no_extremes();

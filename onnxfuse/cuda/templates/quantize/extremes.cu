@@ -3,9 +3,7 @@
 //
 // x of p.count float32, in vectors of WIDTH; a part for each block.
 
-struct Parameters {
-  Index count;
-};
+struct Parameters { Index count; };
 
 DEVICE void extremes(const float* x, Extremes* parts, const Parameters& p) {
   const Index vectors = p.count / WIDTH, stride = (Index)(last_block() + 1) * THREADS;

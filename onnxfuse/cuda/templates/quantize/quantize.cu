@@ -3,9 +3,7 @@
 // x of p.count float32, in vectors of WIDTH; the extremes in p.parts parts from p.first on, which each block combines while
 // its elements are on their way. Outputs: elements as many as x, and scalars, which one thread writes.
 
-struct Parameters {
-  Index count, first, parts;
-};
+struct Parameters { Index count, first, parts; };
 
 // What all elements have in common.
 struct Known {
@@ -19,8 +17,8 @@ DEVICE Known known(const Extremes* parts, Index count) {
   Extremes mine = no_extremes();
   for (Index begin = thread_index(); begin < count; begin += AT_ONCE * THREADS) {
     Extremes held[AT_ONCE];
-    UNROLLED for (int i = 0; i < AT_ONCE; ++i)
-      held[i] = begin + i * THREADS < count ? read(parts + begin + i * THREADS) : no_extremes();
+    UNROLLED for (int i = 0; i < AT_ONCE; ++i) held[i] =
+        begin + i * THREADS < count ? read(parts + begin + i * THREADS) : no_extremes();
     UNROLLED for (int i = 0; i < AT_ONCE; ++i) mine.combine(held[i]);
   }
   const Extremes of = extremes_of_block<WARPS>(mine);
@@ -30,8 +28,8 @@ DEVICE Known known(const Extremes* parts, Index count) {
   return all.mine()[0];
 }
 
-template <int W> DEVICE void quantize_elements(Result (&result)[W], const Pack<float, W>& held, const Extremes& of,
-                                               const Scalars& by) {
+template <int W>
+DEVICE void quantize_elements(Result (&result)[W], const Pack<float, W>& held, const Extremes& of, const Scalars& by) {
   UNROLLED for (int w = 0; w < W; ++w) result[w] = apply(element(held.get(w), of, by));
 }
 

@@ -25,20 +25,19 @@ constexpr int BEHIND = SLICES - HELD;
 constexpr int SEQUENCES = ROWS / 8;
 // Sums of a tile side by side: a product need not wait for that of the one before it. As many as the registers hold.
 constexpr int CHAINS = SEQUENCES == 1 && TILES == 2 && BEHIND == 0 ? 4 : 2;
-constexpr int STATE = ROWS * WIDTH / 8;  // pieces of 16 bytes
+constexpr int STATE = ROWS * WIDTH / 8;           // pieces of 16 bytes
 constexpr int SENT = ROWS * CLUSTER * CELLS * 2;  // bytes that come to a block from one position to the next
 constexpr int STORED = WARPS * TILES * BEHIND * 32;
 static_assert(SLICES % 2 == 0 && HELD % 2 == 0 && TILES % 2 == 0, "two at a time");
-static_assert(WIDTH >= SLICES * 16 && WIDTH >= CLUSTER * CELLS && WIDTH % 8 == 0, "h has a place for each term and cell");
+static_assert(WIDTH >= SLICES * 16 && WIDTH >= CLUSTER * CELLS && WIDTH % 8 == 0,
+              "h has a place for each term and cell");
 static_assert(THREADS == WARPS * 32 && SHARED_BYTES == (2 * STATE + STORED) * 16, "the plan counts as the kernel does");
 
 using Mma = MmaSync<Factor>;
 using Memory = Shared<Chunk<16>, 2 * STATE + STORED>;
 DYNAMIC_SHARED(char, memory, sizeof(Memory));
 
-struct Parameters {
-  unsigned steps, batch;
-};
+struct Parameters { unsigned steps, batch; };
 
 DEVICE unsigned short bits_of(const Factor* from) { return load_bits(from); }
 DEVICE float value_of(const Factor* from) { return decode(load_bits(from), (Factor*)nullptr); }
@@ -72,8 +71,8 @@ DEVICE unsigned two_weights(const Factor* r, const Part& part, int tile, int row
   return bits_of(from) | (term + 1 < HIDDEN ? (unsigned)bits_of(from + 1) << 16 : 0u);
 }
 DEVICE void load_weights(unsigned (&to)[4], const Factor* r, const Part& part, int tile, int slice) {
-  UNROLLED for (int i = 0; i < 4; ++i)
-    to[i] = two_weights(r, part, tile, part.lane / 4 + i % 2 * 8, slice * 16 + part.lane % 4 * 2 + i / 2 * 8);
+  UNROLLED for (int i = 0; i < 4; ++i) to[i] =
+      two_weights(r, part, tile, part.lane / 4 + i % 2 * 8, slice * 16 + part.lane % 4 * 2 + i / 2 * 8);
 }
 
 // Where the piece of a sequence with `cell` and its seven neighbours lies in h.
@@ -96,10 +95,10 @@ struct Given {
   DEVICE void load(const float* products, const Part& part, const Parameters& p, unsigned at) {
     UNROLLED for (int n = 0; n < SEQUENCES; ++n) {
       const unsigned b = part.sequence(n);
-      const float* from = products + ((unsigned long long)at * p.batch + b) * (WAYS * GATES * HIDDEN) + part.way * (GATES * HIDDEN);
-      UNROLLED for (int i = 0; i < TILES; ++i)
-        UNROLLED for (int g = 0; g < GATES; ++g)
-          of[i][n][g] = b < p.batch && part.cell(i) < HIDDEN ? read(from + g * HIDDEN + part.cell(i)) : 0.0f;
+      const float* from =
+          products + ((unsigned long long)at * p.batch + b) * (WAYS * GATES * HIDDEN) + part.way * (GATES * HIDDEN);
+      UNROLLED for (int i = 0; i < TILES; ++i) UNROLLED for (int g = 0; g < GATES; ++g) of[i][n][g] =
+          b < p.batch && part.cell(i) < HIDDEN ? read(from + g * HIDDEN + part.cell(i)) : 0.0f;
     }
   }
 };
@@ -122,26 +121,25 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
   }
   float bias_of_x[TILES][GATES] = {}, bias_of_r[TILES][SLOTS] = {};
   UNROLLED for (int i = 0; i < TILES; ++i)
-    UNROLLED for (int g = 0; g < GATES; ++g)
-      if (t.bias && part.cell(i) < HIDDEN) {
-        const Factor* from = t.bias + (part.way * 2 * GATES + g) * HIDDEN + part.cell(i);
-        bias_of_x[i][g] = value_of(from);
-        bias_of_r[i][g] = value_of(from + GATES * HIDDEN);
-      }
+      UNROLLED for (int g = 0; g < GATES; ++g) if (t.bias && part.cell(i) < HIDDEN) {
+    const Factor* from = t.bias + (part.way * 2 * GATES + g) * HIDDEN + part.cell(i);
+    bias_of_x[i][g] = value_of(from);
+    bias_of_r[i][g] = value_of(from + GATES * HIDDEN);
+  }
   const auto state = [&](unsigned b, int cell) { return ((unsigned long long)part.way * p.batch + b) * HIDDEN + cell; };
   float h[TILES][SEQUENCES] = {}, c[TILES][SEQUENCES] = {};
   UNROLLED for (int i = 0; i < TILES; ++i)
-    UNROLLED for (int n = 0; n < SEQUENCES; ++n)
-      if (const unsigned b = part.sequence(n); b < p.batch && part.cell(i) < HIDDEN) {
-        if (t.h) h[i][n] = value_of(t.h + state(b, part.cell(i)));
-        if (t.c) c[i][n] = value_of(t.c + state(b, part.cell(i)));
-      }
+      UNROLLED for (int n = 0; n < SEQUENCES; ++n) if (const unsigned b = part.sequence(n);
+                                                       b < p.batch && part.cell(i) < HIDDEN) {
+    if (t.h) h[i][n] = value_of(t.h + state(b, part.cell(i)));
+    if (t.c) c[i][n] = value_of(t.c + state(b, part.cell(i)));
+  }
   for (int i = thread_index(); i < STATE; i += THREADS) {
     const int first = i / 8 % (WIDTH / 8) * 8;
     const unsigned b = part.row + i / 8 / (WIDTH / 8) * 8 + i % 8;
     unsigned word[4] = {};
-    UNROLLED for (int e = 0; e < 8; ++e)
-      if (t.h && b < p.batch && first + e < HIDDEN) word[e / 2] |= (unsigned)bits_of(t.h + state(b, first + e)) << e % 2 * 16;
+    UNROLLED for (int e = 0; e < 8; ++e) if (t.h && b < p.batch && first + e < HIDDEN) word[e / 2] |=
+        (unsigned)bits_of(t.h + state(b, first + e)) << e % 2 * 16;
     mine[i] = {word[0], word[1], word[2], word[3]};
     mine[STATE + i] = {};
   }
@@ -171,18 +169,18 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
       UNROLLED for (int pair = 0; pair < SLICES / 2; ++pair) {
         unsigned terms[4];
         load_matrices<false>(terms, now + piece_of(n * 8 + lane % 8, pair * 32 + lane / 8 * 8) * 16);
-        UNROLLED for (int half = 0; half < 2; ++half)
-          UNROLLED for (int i = 0; i < TILES; ++i) {
-            const int slice = pair * 2 + half;
-            if (slice < HELD) {
-              Mma::multiply(sums[i][slice % CHAINS], held[i][slice < HELD ? slice : 0], terms[half * 2], terms[half * 2 + 1]);
-            } else {
-              unsigned weights[4];
-              const int at = ((part.warp * TILES + i) * BEHIND + slice - HELD) * 32 + lane;
-              load_shared(weights, shared_address(mine + 2 * STATE + at));
-              Mma::multiply(sums[i][slice % CHAINS], weights, terms[half * 2], terms[half * 2 + 1]);
-            }
+        UNROLLED for (int half = 0; half < 2; ++half) UNROLLED for (int i = 0; i < TILES; ++i) {
+          const int slice = pair * 2 + half;
+          if (slice < HELD) {
+            Mma::multiply(sums[i][slice % CHAINS], held[i][slice < HELD ? slice : 0], terms[half * 2],
+                          terms[half * 2 + 1]);
+          } else {
+            unsigned weights[4];
+            const int at = ((part.warp * TILES + i) * BEHIND + slice - HELD) * 32 + lane;
+            load_shared(weights, shared_address(mine + 2 * STATE + at));
+            Mma::multiply(sums[i][slice % CHAINS], weights, terms[half * 2], terms[half * 2 + 1]);
           }
+        }
       }
       // ---- the cells
       UNROLLED for (int i = 0; i < TILES; ++i) {
@@ -206,21 +204,22 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
         const Chunk<16> eight = gathered(result[i][n] | result[i + 1][n] << 16);
         const int to = next + piece_of(sequence, part.first(i));
         if constexpr (CLUSTER > 1) {
-          UNROLLED for (int rank = 0; rank < CLUSTER; rank += 4)
-            if (rank + lane / 8 < CLUSTER) shared.send(rank + lane / 8, to, eight, arrivals, other);
+          UNROLLED for (int rank = 0; rank < CLUSTER; rank += 4) if (rank + lane / 8 < CLUSTER)
+              shared.send(rank + lane / 8, to, eight, arrivals, other);
         } else if (lane < 8) {
           mine[to] = eight;
         }
       }
     }
-    if (CLUSTER > 1 && thread_index() == 0) arrivals.mine()[step % 2].announce(SENT);  // for the position after the next
+    if (CLUSTER > 1 && thread_index() == 0)
+      arrivals.mine()[step % 2].announce(SENT);  // for the position after the next
     if (t.y)
       UNROLLED for (int n = 0; n < SEQUENCES; ++n)
-        UNROLLED for (int i = 0; i < TILES; ++i)
-          if (const unsigned b = part.sequence(n); b < p.batch && part.cell(i) < HIDDEN)
-            write(reinterpret_cast<unsigned short*>(t.y) +
-                      (((unsigned long long)place(step) * WAYS + part.way) * p.batch + b) * HIDDEN + part.cell(i),
-                  (unsigned short)result[i][n]);
+          UNROLLED for (int i = 0; i < TILES; ++i) if (const unsigned b = part.sequence(n);
+                                                       b < p.batch && part.cell(i) < HIDDEN)
+              write(reinterpret_cast<unsigned short*>(t.y) +
+                        (((unsigned long long)place(step) * WAYS + part.way) * p.batch + b) * HIDDEN + part.cell(i),
+                    (unsigned short)result[i][n]);
     if (step + 1 < p.steps) given.load(t.products, part, p, place(step + 1));
     if constexpr (CLUSTER > 1) {
       arrivals.mine()[other].wait_for(step / 2);
@@ -231,9 +230,11 @@ DEVICE void recurrent(const Pointers& t, const Parameters& p) {
   }
 
   UNROLLED for (int i = 0; i < TILES; ++i)
-    UNROLLED for (int n = 0; n < SEQUENCES; ++n)
-      if (const unsigned b = part.sequence(n); b < p.batch && part.cell(i) < HIDDEN) {
-        if (t.last_h) write(reinterpret_cast<unsigned short*>(t.last_h) + state(b, part.cell(i)), encode(h[i][n], (Factor*)nullptr));
-        if (t.last_c) write(reinterpret_cast<unsigned short*>(t.last_c) + state(b, part.cell(i)), encode(c[i][n], (Factor*)nullptr));
-      }
+      UNROLLED for (int n = 0; n < SEQUENCES; ++n) if (const unsigned b = part.sequence(n);
+                                                       b < p.batch && part.cell(i) < HIDDEN) {
+    if (t.last_h)
+      write(reinterpret_cast<unsigned short*>(t.last_h) + state(b, part.cell(i)), encode(h[i][n], (Factor*)nullptr));
+    if (t.last_c)
+      write(reinterpret_cast<unsigned short*>(t.last_c) + state(b, part.cell(i)), encode(c[i][n], (Factor*)nullptr));
+  }
 }

@@ -2,8 +2,8 @@
 
 // Where a thread stands: its vectors of the reduced axis are `first`, `first + step`, ...
 struct Stand {
-  Index place;   // of its block's columns among those of all blocks
-  Index part;    // SPLIT: of the reduced axis
+  Index place;  // of its block's columns among those of all blocks
+  Index part;   // SPLIT: of the reduced axis
   Index first;
   Index column;  // of its vector
   bool live;     // The extent is a multiple of WIDTH: a vector is there as a whole or not at all.
@@ -40,8 +40,8 @@ DEVICE void give_early(const Held& held, const Pointers& base, const Outer& oute
 
 // What the blocks that share these columns have found goes to memory, and the last one to come takes it all, always in
 // the same order. Return whether this is that one; it then has the totals.
-template <class Partial> DEVICE bool across_blocks(Partial* totals, const Pointers& base, const Stand& stand,
-                                                   const Parameters& p) {
+template <class Partial>
+DEVICE bool across_blocks(Partial* totals, const Pointers& base, const Stand& stand, const Parameters& p) {
   constexpr int COLUMNS = ACROSS * WIDTH, TEAMS = THREADS > COLUMNS ? THREADS / COLUMNS : 1;
   constexpr int AT_ONCE = 16;  // loads that wait together
   SHARED Shared<Partial, TEAMS * COLUMNS> of_team;
@@ -98,8 +98,8 @@ template <class Partial> DEVICE bool across_rows(Partial (&partial)[WIDTH], Redu
   SHARED Shared<Reduced, COLUMNS> finished;
   // Lanes side by side, so that threads side by side write to different banks.
   if (thread_index() % SIDE < ACROSS) {
-    UNROLLED for (int w = 0; w < WIDTH; ++w)
-      of_group.mine()[thread_index() / SIDE * COLUMNS + w * ACROSS + thread] = partial[w];
+    UNROLLED for (int w = 0; w < WIDTH; ++w) of_group.mine()[thread_index() / SIDE * COLUMNS + w * ACROSS + thread] =
+        partial[w];
   }
   wait_for_block();
   for (int c = thread_index(); c < COLUMNS; c += THREADS) {
@@ -130,12 +130,12 @@ DEVICE void accumulate(Partial (&partial)[WIDTH], const Held& held, const Reduce
 }
 
 // AHEAD vectors of a thread that walks. WHOLE: all of them are there.
-template <bool WHOLE, bool GIVES, class Partial>
-DEVICE void visit(Partial (&partial)[WIDTH], const Pointers& base, const Outer& outer, Index r, const Stand& stand,
-                  const Reduced (&done)[WIDTH], const Parameters& p) {
+template <bool WHOLE, bool GIVES, class Partial> DEVICE void visit(Partial (&partial)[WIDTH], const Pointers& base,
+                                                                   const Outer& outer, Index r, const Stand& stand,
+                                                                   const Reduced (&done)[WIDTH], const Parameters& p) {
   Held ahead[AHEAD] = {};
-  UNROLLED for (int i = 0; i < AHEAD; ++i)
-    if (WHOLE || stand.has(r + i * step(p), p)) fetch(ahead[i], base, r + i * step(p), stand, p);
+  UNROLLED for (int i = 0; i < AHEAD; ++i) if (WHOLE || stand.has(r + i * step(p), p))
+      fetch(ahead[i], base, r + i * step(p), stand, p);
   UNROLLED for (int i = 0; i < AHEAD; ++i) {
     const Index mine = r + i * step(p);
     if (WHOLE || stand.has(mine, p)) {

@@ -14,14 +14,14 @@
 // columns, all 0 before and after a launch, then what each block has found.
 
 struct Parameters {
-  Index reduced, inner;                           // elements
-  Divisor<Index> tiles;                           // of ACROSS * WIDTH elements along inner
-  Divisor<Index> places;                          // tiles of all outer dimensions
-  Index parts, counters;                          // words of scratch before the partial results
-  Divisor<Index> outer_extent[OUTER_RANK];        // outermost first
+  Index reduced, inner;                     // elements
+  Divisor<Index> tiles;                     // of ACROSS * WIDTH elements along inner
+  Divisor<Index> places;                    // tiles of all outer dimensions
+  Index parts, counters;                    // words of scratch before the partial results
+  Divisor<Index> outer_extent[OUTER_RANK];  // outermost first
   Divisor<Index> reduced_extent[REDUCED_RANK];
   Divisor<Index> inner_extent[INNER_RANK];
-  Index outer_stride[OPERANDS][OUTER_RANK];       // 0 = broadcast
+  Index outer_stride[OPERANDS][OUTER_RANK];  // 0 = broadcast
   Index reduced_stride[OPERANDS][REDUCED_RANK];
   Index inner_stride[OPERANDS][INNER_RANK];
 };
@@ -34,12 +34,11 @@ template <class T>
 DEVICE Pack<T, WIDTH> load_gather(const T* from, Index column, const Index* stride, const Parameters& p) {
   Pack<T, WIDTH> pack = {};
   UNROLLED for (int w = 0; w < WIDTH; ++w)
-    pack.set_bits(w, load_bits(from + Inner(column + w, p.inner_extent).offset(stride)));
+      pack.set_bits(w, load_bits(from + Inner(column + w, p.inner_extent).offset(stride)));
   return pack;
 }
-template <class T>
-DEVICE void store_first(T* to, const typename Stored<T>::Value (&value)[WIDTH], Index column, const Index* stride,
-                        const Parameters& p) {
+template <class T> DEVICE void store_first(T* to, const typename Stored<T>::Value (&value)[WIDTH], Index column,
+                                           const Index* stride, const Parameters& p) {
   UNROLLED for (int w = 0; w < WIDTH; ++w) {
     const Inner at(column + w, p.inner_extent);
     const typename Stored<T>::Value one[1] = {value[w]};

@@ -12,13 +12,13 @@
 // fetches together.
 
 struct Parameters {
-  Index places;                                  // of an image
-  Index each;                                    // places of a part, but the last one
-  Divisor<Index> parts;                          // of an image; HELD: of its columns
-  Divisor<Index> outer_extent[OUTER_RANK];       // outermost first
+  Index places;                             // of an image
+  Index each;                               // places of a part, but the last one
+  Divisor<Index> parts;                     // of an image; HELD: of its columns
+  Divisor<Index> outer_extent[OUTER_RANK];  // outermost first
   Divisor<Index> place_extent[PLACE_RANK];
   Divisor<Index> column_extent[COLUMN_RANK];
-  Index outer_stride[OPERANDS][OUTER_RANK];      // 0 = broadcast
+  Index outer_stride[OPERANDS][OUTER_RANK];  // 0 = broadcast
   Index place_stride[OPERANDS][PLACE_RANK];
   Index column_stride[OPERANDS][COLUMN_RANK];
 };
@@ -108,9 +108,10 @@ struct Stand {
   }
 };
 
-template <class T> DEVICE Pack<T, WIDTH> load_gather(const T* from, Index column, const Index* stride, const Parameters& p) {
+template <class T>
+DEVICE Pack<T, WIDTH> load_gather(const T* from, Index column, const Index* stride, const Parameters& p) {
   Pack<T, WIDTH> pack = {};
   UNROLLED for (int w = 0; w < WIDTH; ++w)
-    pack.set_bits(w, load_bits(from + Coordinates<COLUMN_RANK>(column + w, p.column_extent).offset(stride)));
+      pack.set_bits(w, load_bits(from + Coordinates<COLUMN_RANK>(column + w, p.column_extent).offset(stride)));
   return pack;
 }

@@ -15,8 +15,8 @@ DEVICE void join(Reduced* finished, const Pointers& pointers, const Stand& stand
     const Joined total = joined(parts[0].mean, [&](Joined sum) {
       for (Index part = i % LANES; part < p.parts.value; part += AT_ONCE * LANES) {
         Moments found[AT_ONCE];
-        UNROLLED for (int k = 0; k < AT_ONCE; ++k)
-          found[k] = parts[part + k * LANES < p.parts.value ? part + k * LANES : 0];
+        UNROLLED for (int k = 0; k < AT_ONCE; ++k) found[k] =
+            parts[part + k * LANES < p.parts.value ? part + k * LANES : 0];
         UNROLLED for (int k = 0; k < AT_ONCE; ++k) {
           // What is not there adds nothing, without a branch.
           if (part + k * LANES >= p.parts.value) found[k] = {sum.shift, 0};

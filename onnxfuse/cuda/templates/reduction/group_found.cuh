@@ -6,9 +6,9 @@ DEVICE void fetch_place(Moving& moving, const Pointers& base, Index k, const Sta
 
 // AHEAD places of a thread that were fetched, from its number `k` on, and in the place of each the fetching of one AHEAD
 // behind it: so many are always on their way. `keep` gets each of them. WHOLE: all of them are there, and all behind.
-template <bool WHOLE, class Keep>
-DEVICE void visit(Moments (&mine)[WIDTH], Moving (&ahead)[AHEAD], const Pointers& base, const Still& still, Index k,
-                  const Stand& stand, const Parameters& p, Keep keep) {
+template <bool WHOLE, class Keep> DEVICE void visit(Moments (&mine)[WIDTH], Moving (&ahead)[AHEAD],
+                                                    const Pointers& base, const Still& still, Index k,
+                                                    const Stand& stand, const Parameters& p, Keep keep) {
   UNROLLED for (int i = 0; i < AHEAD; ++i) {
     if (WHOLE || k + i < stand.count) {
       keep(k + i, ahead[i]);
@@ -30,15 +30,16 @@ struct Found {
   DEVICE void visit_all(const Pointers& base, const Still& still, const Stand& stand, const Parameters& p, Keep keep) {
     Moments mine[WIDTH] = {};
     Moving ahead[AHEAD] = {};
-    UNROLLED for (int i = 0; i < AHEAD; ++i)
-      if (i < stand.count) fetch_place(ahead[i], base, i, stand, p);
+    UNROLLED for (int i = 0; i < AHEAD; ++i) if (i < stand.count) fetch_place(ahead[i], base, i, stand, p);
     Index k = 0;
     for (; k + 2 * AHEAD <= stand.count; k += AHEAD) visit<true>(mine, ahead, base, still, k, stand, p, keep);
     for (; k < stand.count; k += AHEAD) visit<false>(mine, ahead, base, still, k, stand, p, keep);
     // Lanes side by side, so that threads side by side write to different banks.
     UNROLLED for (int w = 0; w < WIDTH; ++w) at[stand.row * PITCH + w * ACROSS + stand.column / WIDTH] = mine[w];
   }
-  DEVICE const Moments& of(int row, int column) const { return at[row * PITCH + column % WIDTH * ACROSS + column / WIDTH]; }
+  DEVICE const Moments& of(int row, int column) const {
+    return at[row * PITCH + column % WIDTH * ACROSS + column / WIDTH];
+  }
   // Of a group, by LANES lanes of each of `teams`, of which this is the lane number `lane`.
   DEVICE Joined group(int group, int lane, int teams, Index places) const {
     return joined(places > 0 ? of(0, group * GROUP).mean : 0, [&](Joined sum) {

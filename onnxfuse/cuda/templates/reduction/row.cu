@@ -34,8 +34,9 @@ template <int P> DEVICE void reduce(const Held (&held)[ITEMS], const RowHeld& sc
       const Span span = item(i, thread, at, p);
       if (MASKED || span.present()) accumulate(partial[i % SUMS], held[i], scalars, span, done, at);
     }
-    UNROLLED for (int apart = 1; apart < SUMS; apart *= 2)
-      UNROLLED for (int i = 0; i + apart < SUMS; i += 2 * apart) partial[i].combine(partial[i + apart]);
+    UNROLLED for (int apart = 1; apart < SUMS; apart *= 2) UNROLLED for (int i = 0; i + apart < SUMS; i += 2 * apart)
+        partial[i]
+            .combine(partial[i + apart]);
     across_row<ROW_THREADS / CLUSTER>(partial[0]).finish(done, p.columns);
     reduce<P + 1>(held, scalars, thread, at, p, done);
   }
@@ -77,8 +78,7 @@ DEVICE void row_at(const Pointers& pointers, Index index, int thread, const Para
       Result result[WIDTH];
       UNROLLED for (int w = 0; w < WIDTH; ++w) result[w] = apply(element(held[i], late, scalars, w), done);
       store_all(row, result, span, at, p);
-      UNROLLED for (int w = 0; w < WIDTH; ++w)
-        extremes.take(ranged(result[w]), span.owns(w));
+      UNROLLED for (int w = 0; w < WIDTH; ++w) extremes.take(ranged(result[w]), span.owns(w));
     }
   }
   leave(extremes, pointers);
@@ -87,8 +87,8 @@ DEVICE void row_at(const Pointers& pointers, Index index, int thread, const Para
 
 DEVICE void row(const Pointers& pointers, const Parameters& p) {
   const int thread = rank_of_block() * THREADS + thread_index() % ROW_THREADS;
-  const Index index =
-      CLUSTER > 1 ? block_from_end() / CLUSTER : (Index)block_from_end() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
+  const Index index = CLUSTER > 1 ? block_from_end() / CLUSTER
+                                  : (Index)block_from_end() * (THREADS / ROW_THREADS) + thread_index() / ROW_THREADS;
   row_at(pointers, index, thread, p);
   leave_together();
 }

@@ -12,10 +12,10 @@ struct Lookup {
 struct Parameters {
   Index rows;
   Index columns;
-  Divisor<Index> outer_extent[OUTER_RANK];          // outermost first
-  Index outer_stride[OUTER_SLOTS][OUTER_RANK];      // of operands broadcast along some outer dimension; 0 = broadcast
+  Divisor<Index> outer_extent[OUTER_RANK];      // outermost first
+  Index outer_stride[OUTER_SLOTS][OUTER_RANK];  // of operands broadcast along some outer dimension; 0 = broadcast
   Divisor<Index> row_extent[ROW_RANK];
-  Index row_stride[ROW_SLOTS][ROW_RANK];            // of operands broadcast along part of a row
+  Index row_stride[ROW_SLOTS][ROW_RANK];  // of operands broadcast along part of a row
   Lookup lookup[LOOKUPS];
 };
 
@@ -100,14 +100,12 @@ template <class T>
 DEVICE Splat<T> load_spread(const T* row, const Span& span, const Index* stride, const Parameters& p) {
   return load_splat(row + RowPlace(span.position, p.row_extent).offset(stride));
 }
-template <class T>
-DEVICE void store_run(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span, const Index* stride,
-                      const Parameters& p) {
+template <class T> DEVICE void store_run(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span,
+                                         const Index* stride, const Parameters& p) {
   store_values<WIDTH>(row + RowPlace(span.position, p.row_extent).offset(stride), value);
 }
-template <class T>
-DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPlace& at, const Index* stride,
-                                  const Parameters& p) {
+template <class T> DEVICE Pack<T, WIDTH> load_gather(const T* row, const Span& span, const OuterPlace& at,
+                                                     const Index* stride, const Parameters& p) {
   Pack<T, WIDTH> pack = {};
   UNROLLED for (int w = 0; w < WIDTH; ++w) {
     // Lanes of other rows read the first column, not nothing: so operands share what finds a column's place.
@@ -127,9 +125,8 @@ DEVICE void store_columns(T* row, const typename Stored<T>::Value (&value)[WIDTH
     if (span.owns(w)) store_values<1>(row + span.offset + w, one);
   }
 }
-template <class T>
-DEVICE void store_first(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span,
-                        const OuterPlace& at, const Index* stride, const Parameters& p) {
+template <class T> DEVICE void store_first(T* row, const typename Stored<T>::Value (&value)[WIDTH], const Span& span,
+                                           const OuterPlace& at, const Index* stride, const Parameters& p) {
   UNROLLED for (int w = 0; w < WIDTH; ++w) {
     const RowPlace place(span.position + w - at.shift, p.row_extent);
     const typename Stored<T>::Value one[1] = {value[w]};
@@ -143,9 +140,9 @@ template <class T> DEVICE void store_scalar(T* row, typename Stored<T>::Value va
 
 // Reduce what the row owns of a vector. Lanes of other rows are computed with and dropped: a select is cheaper than a
 // branch, and what is computed here serves the outputs again.
-template <class Partial, class Held, class RowHeld>
-DEVICE void accumulate(Partial& partial, const Held& held, const RowHeld& scalars, const Span& span,
-                       const Reduced& done, const OuterPlace& at) {
+template <class Partial, class Held, class RowHeld> DEVICE void accumulate(Partial& partial, const Held& held,
+                                                                           const RowHeld& scalars, const Span& span,
+                                                                           const Reduced& done, const OuterPlace& at) {
   UNROLLED for (int w = 0; w < WIDTH; ++w) {
     Partial with = partial;
     with.accumulate(element(held, scalars, w), done, span.position + w - at.shift);

@@ -22,10 +22,10 @@ template <int P> DEVICE void reduce(const Pointers& row, const RowHeld& scalars,
     const Index all = steps(thread, at, p);
     for (Index step = 0; step < all; step += AHEAD) {
       Held held[AHEAD] = {};
-      UNROLLED for (int i = 0; i < AHEAD; ++i)
-        if (step + i < all) load_early(held[i], row, Span(thread, step + i, at, p), at, p);
-      UNROLLED for (int i = 0; i < AHEAD; ++i)
-        if (step + i < all) accumulate(partial, held[i], scalars, Span(thread, step + i, at, p), done, at);
+      UNROLLED for (int i = 0; i < AHEAD; ++i) if (step + i < all)
+          load_early(held[i], row, Span(thread, step + i, at, p), at, p);
+      UNROLLED for (int i = 0; i < AHEAD; ++i) if (step + i < all)
+          accumulate(partial, held[i], scalars, Span(thread, step + i, at, p), done, at);
     }
     across_row<ROW_THREADS / CLUSTER>(partial).finish(done, p.columns);
     reduce<P + 1>(row, scalars, thread, at, p, done);

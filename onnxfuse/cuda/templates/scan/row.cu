@@ -26,7 +26,8 @@ DEVICE void scan(const Pointers& pointers, const Parameters& p) {
     Held<WIDTH> ahead = {};
     if (there(start + CHUNK)) load_all<WIDTH>(ahead, pointers, place(start + CHUNK), p);
     Sum before = Sum::identity(), all = Sum::identity();
-    if (there(start)) UNROLLED for (int i = 0; i < WIDTH; ++i) all.accumulate(element(held, element_at(i)), Reduced{}, 0);
+    if (there(start))
+      UNROLLED for (int i = 0; i < WIDTH; ++i) all.accumulate(element(held, element_at(i)), Reduced{}, 0);
     scan_lanes<(ROW_THREADS < 32 ? ROW_THREADS : 32)>(before, all, thread);
     if constexpr (WARPS > 1) {
       // Written in turns: who is a chunk ahead does not write what another still reads.

@@ -1,9 +1,8 @@
 // values, indices [rows, K] of the first K of each of SPLITS parts of a row, `candidates` [rows, SPLITS, K] in order: a
 // block takes a row, a warp a part.
 
-template <class T>
-DEVICE void topk(const Pointers& pointers, T* values, long long* indices, const Candidate* candidates,
-                 const Parameters& p) {
+template <class T> DEVICE void topk(const Pointers& pointers, T* values, long long* indices,
+                                    const Candidate* candidates, const Parameters& p) {
   const Index row = block_index();
   const unsigned warp = thread_index() / 32;
   Candidate mine = nothing();

@@ -28,9 +28,7 @@ using Order = decltype(order_of(Compared()));
 template <class T> DEVICE T value_of(Order order, T) {
   return T(order ^ (T(-1) < T(0) ? Order(1) << (8 * sizeof(Order) - 1) : Order(0)));
 }
-DEVICE float value_of(Order order, float) {
-  return float_of_bits((unsigned)order ^ (order >> 31 ? 1u << 31 : ~0u));
-}
+DEVICE float value_of(Order order, float) { return float_of_bits((unsigned)order ^ (order >> 31 ? 1u << 31 : ~0u)); }
 DEVICE double value_of(Order order, double) {
   return double_of_bits((unsigned long long)order ^ ((unsigned long long)order >> 63 ? 1ull << 63 : ~0ull));
 }
@@ -68,16 +66,16 @@ DEVICE Candidate one_of_pair(const Candidate& mine, int distance, bool ahead) {
 // The candidates of a warp by lanes, the last one first.
 DEVICE Candidate sorted_backward(Candidate mine) {
   UNROLLED for (int size = 2; size <= 32; size *= 2) {
-    UNROLLED for (int distance = size / 2; distance > 0; distance /= 2)
-      mine = one_of_pair(mine, distance, ((lane() & distance) == 0) != ((lane() & size) == 0));
+    UNROLLED for (int distance = size / 2; distance > 0; distance /= 2) mine =
+        one_of_pair(mine, distance, ((lane() & distance) == 0) != ((lane() & size) == 0));
   }
   return mine;
 }
 // The first 32 of both in order; `sorted` is in order by lanes, `backward` the other way round.
 DEVICE Candidate merged(const Candidate& sorted, const Candidate& backward) {
   Candidate mine = is_ahead(backward, sorted) ? backward : sorted;
-  UNROLLED for (int distance = 16; distance > 0; distance /= 2)
-    mine = one_of_pair(mine, distance, (lane() & distance) == 0);
+  UNROLLED for (int distance = 16; distance > 0; distance /= 2) mine =
+      one_of_pair(mine, distance, (lane() & distance) == 0);
   return mine;
 }
 
@@ -170,9 +168,8 @@ template <int WARPS> DEVICE Candidate across_warps(Candidate mine) {
 }
 
 // Writes a row, by one warp. Values are computed anew from where they were found: exactly as they are in memory.
-template <class T>
-DEVICE void write_row(const Pointers& pointers, T* values, long long* indices, const Candidate& mine, Index row,
-                      const Parameters& p) {
+template <class T> DEVICE void write_row(const Pointers& pointers, T* values, long long* indices, const Candidate& mine,
+                                         Index row, const Parameters& p) {
   if (lane() >= K) return;
   Held<1> held = {};
   load_all<1>(held, pointers, Place(row * p.extent[RANK - 1].value + mine.column(), p), p);

@@ -69,9 +69,14 @@ def test_answers_share_registers(answers: int) -> None:
         assert Tape(data).answer(((size,),), made.kernels) == made.answer(((size,),))
 
 
-def test_a_program_beyond_the_limit_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planner answers then."""
+@pytest.mark.parametrize(("limit", "count"), [("MOST_REGISTERS", 5), ("MOST_INSTRUCTIONS", 6), ("MOST_WORDS", 7)])
+def test_a_program_beyond_the_limit_is_not_written(monkeypatch: pytest.MonkeyPatch, limit: str, count: int) -> None:
+    """Of registers, instructions or words; at the limit it is. The planner answers then."""
     made = recorded(lambda n: n * n % 7 + 1, [1000])
-    assert written(made) is not None
-    monkeypatch.setattr(tape, "MOST_REGISTERS", 1)
+    data = written(made)
+    assert data is not None
+    least = struct.unpack_from(HEADER.format, data)[count]
+    monkeypatch.setattr(tape, limit, least)
+    assert written(made) == data
+    monkeypatch.setattr(tape, limit, least - 1)
     assert written(made) is None

@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from onnxfuse.runtime.engine import abi
 from onnxfuse.runtime.engine.abi import FUNCTIONS
 from onnxfuse.runtime.engine.bridge import LIBRARY
@@ -55,3 +57,15 @@ def test_python_has_the_structures_of_the_header(tmp_path: Path) -> None:
     expected = [ctypes.sizeof(struct) for struct in STRUCTS.values()]
     expected += [getattr(STRUCTS[name], field).offset for name, field in fields]
     assert [int(line) for line in _lines(program)] == [*expected, abi.VERSION]
+
+
+def test_a_library_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has another number, and one that lacks a function."""
+    assert abi.opened(LIBRARY).onnxfuse_abi() == abi.VERSION
+    monkeypatch.setattr(abi, "VERSION", abi.VERSION + 1)
+    with pytest.raises(OSError, match=rf"is of version {abi.VERSION - 1}, expected {abi.VERSION}"):
+        abi.opened(LIBRARY)
+    (tmp_path / "none.c").write_text("int onnxfuse_abi(void) { return 1; }")
+    _lines("gcc", "-shared", "-fPIC", tmp_path / "none.c", "-o", tmp_path / "none.so")
+    with pytest.raises(OSError, match=r"has no onnxfuse_\w+: it is of another version of onnxfuse"):
+        abi.opened(tmp_path / "none.so")

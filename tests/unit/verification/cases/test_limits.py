@@ -30,6 +30,24 @@ def test_the_peak_counts_what_is_held_at_once() -> None:
     assert peak(WIDE, {"x": (10, 1000)}, float_bytes=8) == 3 * 10 * 1000 * 8
 
 
+def test_a_dimension_that_nobody_knows_counts_as_one() -> None:
+    """A count of what is not zero is known when it runs."""
+    model = text_model(
+        "g (float[n] x) => (int64[rank, found] y) { z = NonZero (x)  y = Neg (z) }",
+    )
+    assert peak(model, {"x": (100,)}) == 100 * 4 + 8
+    assert peak(WIDE, {}) == 3 * 1000 * 4
+
+
+def test_where_nobody_tells_the_free_memory_it_is_four_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which, as of all that is free, half is taken; a restart takes no other share."""
+    monkeypatch.setattr(limits, "memory_left", lambda: 0)
+    assert limits.Limits().memory == 2 << 30
+    monkeypatch.setattr(limits, "memory_left", lambda: 1000)
+    assert limits.Limits().memory == 500
+    assert limits.Limits(7, 600).restarted().memory == 600
+
+
 def test_without_time_one_case_is_run() -> None:
     """The verdict is about that one, and says what is left out."""
     report = verify(WIDE, WIDE, providers=CPU, seconds=1e-9)
@@ -97,8 +115,10 @@ def test_a_truth_that_turns_out_too_large_is_computed_in_float32() -> None:
 
 def test_memory_is_limited_inside_the_block_alone() -> None:
     """NumPy raises what it raises where the system has no more."""
-    with memory_limit(50_000_000), pytest.raises(MemoryError):
-        np.ones(50_000_000)
+    with memory_limit(500_000_000):
+        assert np.ones(10_000_000).nbytes == 80_000_000
+        with pytest.raises(MemoryError):
+            np.ones(80_000_000)
     assert np.ones(50_000_000).nbytes == 400_000_000
 
 

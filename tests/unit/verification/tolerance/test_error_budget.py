@@ -26,6 +26,24 @@ def test_error_may_be_twice_the_originals_plus_one_rounding_step() -> None:
     assert measure(beyond, [original], truth).where == (0,)
 
 
+@pytest.mark.parametrize(("truth", "fits"), [(65519.0, True), (65521.0, False)])
+def test_the_truth_is_infinite_from_where_the_type_rounds_to_infinity(truth: float, fits: bool) -> None:
+    """65504 is the largest number of float16, and 65520 is half way to the one that would follow."""
+    largest, infinite = np.array([65504.0, 1.0], np.float16), np.array([INF, 1.0], np.float16)
+    exact = np.array([truth, 1.0])
+    assert (_fault(largest, infinite, exact) == "") == fits
+    assert (_fault(infinite, largest, exact) == "") != fits
+
+
+@pytest.mark.parametrize(("off", "beside"), [(0.25, False), (0.26, True), (0.5, True), (1.24, True), (1.25, False)])
+def test_what_is_beside_the_truth_is_off_by_whole_steps(off: float, beside: bool) -> None:
+    """From more than half a step on, as far as the most that it may be, in both directions."""
+    grid = error_budget._Grid(step=0.5, most=2)
+    truth = np.array([1.0, 2.0])
+    for x in (truth + off, truth - off):
+        assert grid.beside(x, truth).tolist() == [beside] * 2
+
+
 def test_the_step_is_that_of_the_element() -> None:
     """One step at a small value does not grow with the largest value of the tensor."""
     truth = np.array([1024.0, 1.0])
