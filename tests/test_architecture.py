@@ -88,6 +88,9 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "steps": "region",
         "undo": "region steps",
     },
+    "graph": {
+        "facts": "",
+    },
     "measure": {
         "timing": "",
         "profile": "timing",
@@ -337,7 +340,7 @@ TOGETHER = {
     "fusion/steps/merge.py": "which nodes of a body its op's name leaves out",
     "fusion/steps/transposed_io.py": "the two nodes that a kernel reads and writes through",
     "graph/constant_folding.py": "selections from a shape, and lookups in tables, each by what it computes",
-    "graph/mask_facts.py": "nodes of positions, each by what it computes",
+    "graph/facts/masks.py": "nodes of positions, each by what it computes",
     "passes/control_flow/constant_sequences.py": "nodes that make and change sequences, each by what it does",
     "verification/inputs/branches.py": "operators whose operand decides a branch, beside the comparisons",
     "verification/inputs/input_roles.py": "arithmetic that keeps elements aligned, beside views and casts",

@@ -11,8 +11,8 @@ import numpy as np
 from onnxfuse import ops
 from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.constant_folding import retarget
+from onnxfuse.graph.facts.masks import constant_axes, unsqueezed_axes
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, substitute
 from onnxfuse.ops import Trait
 from onnxfuse.shapes.extents import reshape_target

@@ -15,9 +15,9 @@ from onnx import helper
 from onnxfuse import ops
 from onnxfuse.graph.constant_folding import read_extent
 from onnxfuse.graph.evaluate import REFUSALS, evaluate
+from onnxfuse.graph.facts.indices import WHOLE
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.graph.index_facts import WHOLE
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.ops import Trait
 

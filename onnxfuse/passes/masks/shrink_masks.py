@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from onnx import NodeProto, TensorProto
 
 from onnxfuse import ops
+from onnxfuse.graph.facts.masks import everywhere
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.graph.mask_facts import everywhere
 from onnxfuse.graph.rewriter import Rewriter, copied
 from onnxfuse.ops import Trait
 from onnxfuse.ops.inputs import TruthValues

@@ -14,10 +14,10 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse import ops
+from onnxfuse.graph.facts.indices import LARGEST, WHOLE, growth
+from onnxfuse.graph.facts.masks import extent_of, unsqueezed_axes
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.graph.index_facts import LARGEST, WHOLE, growth
-from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.ops import Trait
 from onnxfuse.shapes.types import Dim

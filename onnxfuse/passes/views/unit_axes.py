@@ -9,10 +9,10 @@ axis of the other, unsqueezed, transposed and merged.
 from onnxfuse import ops
 from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.constant_folding import is_reshape
+from onnxfuse.graph.facts.indices import WHOLE
+from onnxfuse.graph.facts.masks import constant_axes, unsqueezed_axes
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
-from onnxfuse.graph.index_facts import WHOLE
-from onnxfuse.graph.mask_facts import constant_axes, unsqueezed_axes
 from onnxfuse.graph.rewriter import Rewriter, forward
 from onnxfuse.ops import Trait
 from onnxfuse.shapes.extents import reshape_target

@@ -13,10 +13,10 @@ from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.constant_folding import FEW
+from onnxfuse.graph.facts.indices import in_order
+from onnxfuse.graph.facts.masks import Seen, covers, diagonal, everywhere, is_finite
+from onnxfuse.graph.facts.whole_numbers import is_whole
 from onnxfuse.graph.graph import Graph
-from onnxfuse.graph.index_facts import in_order
-from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, is_finite
-from onnxfuse.graph.whole_numbers import is_whole
 from onnxfuse.model import schema
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Bound, Match, array_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse.graph.whole_numbers import is_whole
+from onnxfuse.graph.facts.whole_numbers import is_whole
 from tests.support.small import graph_of, parse
 
 MODEL = """g (uint8[N,2] q, float[N,2] x, float[N,2] s) => (float[N,2] y)

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 
 from onnxfuse import ops
+from onnxfuse.graph.facts.masks import extent_of, unsqueezed_axes
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.graph.mask_facts import extent_of, unsqueezed_axes
 from onnxfuse.ops import Trait
 from onnxfuse.shapes.extents import computed
 from onnxfuse.shapes.types import Dim, Shape, is_unknown

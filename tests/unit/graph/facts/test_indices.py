@@ -2,8 +2,8 @@
 
 import pytest
 
+from onnxfuse.graph.facts.indices import in_order
 from onnxfuse.graph.graph import Graph
-from onnxfuse.graph.index_facts import in_order
 from onnxfuse.shapes.inference import infer
 from tests.support.small import parse
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from onnxfuse.graph.facts.masks import Seen, covers, diagonal, everywhere, extent_of, is_finite
 from onnxfuse.graph.graph import Graph
-from onnxfuse.graph.mask_facts import Seen, covers, diagonal, everywhere, extent_of, is_finite
 from onnxfuse.shapes.inference import infer
 from onnxfuse.symbolic.parsing import parsed
 from tests.support.small import parse

@@ -1,0 +1,1 @@
+"""What is known of the elements of values: indices, masks, whole numbers."""
