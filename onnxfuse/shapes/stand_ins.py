@@ -6,7 +6,7 @@ Which nodes these are, an operator's entry in `ops` says.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from onnxfuse import ops
 from onnxfuse.model.nested import bodies, captured, nodes_of
@@ -38,7 +38,8 @@ class StandIns:
     def __init__(
         self, graph: GraphProto, opset: int, *, of_onnx: bool = False, sliced: Mapping[str, Sequence[int]] | None = None
     ) -> None:
-        """Insert the substitutes in `graph` and its nested bodies; `of_onnx`: also for operators of ONNX itself.
+        """Insert the substitutes in `graph` and its nested bodies; `of_onnx`: for operators of the default domain alone,
+        those that ONNX Runtime knows there and ONNX does not included.
 
         `sliced`: axes of Slice outputs whose extents must not be inferred.
         """
@@ -99,7 +100,7 @@ class StandIns:
         if (
             entry is None
             or entry.alike is None
-            or (self.of_onnx and (node.domain or not defs.has(node.op_type, self.opset)))
+            or (self.of_onnx and node.domain)
             or not node.input
             or not node.input[0]
         ):
