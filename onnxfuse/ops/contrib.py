@@ -141,7 +141,12 @@ MicrosoftRotaryEmbedding = Operator(
     definition=attention.rotary_embedding,
 )
 BiasSplitGelu = Operator(
-    "BiasSplitGelu", Trait.ORT_FUSION, domain=MICROSOFT, inputs=data("X", "bias"), definition=product.bias_split_gelu
+    "BiasSplitGelu",
+    Trait.ORT_FUSION,
+    domain=MICROSOFT,
+    inputs=data("X", "bias"),
+    alike=alike.halved,
+    definition=product.bias_split_gelu,
 )
 MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
 QMoE = Operator("QMoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
@@ -192,7 +197,7 @@ MicrosoftAttention = Operator(
         **data("past", "attention_bias"),
         "past_sequence_length": StartIndex("past", 3, "input", 1),
     },
-    alike=alike.last_axis_open,
+    alike=alike.packed_attention,
     definition=attention.packed_attention,
 )
 MultiHeadAttention = Operator(

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.graph.graph import Graph
 from onnxfuse.graph.graph_pass import Named, Pass, changed, observing, summary_of
 from onnxfuse.graph.verification import InvalidGraphError, verify_graph
 from onnxfuse.model.fused import FusedOp
+from onnxfuse.passes.definitions.expand import Originals
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
@@ -32,7 +33,7 @@ class State:
     """Fused ops made so far, by name."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """The nodes of the file, as "Op name", by name."""
-    written: dict[tuple[str, str], NodeProto] = field(default_factory=dict)
+    written: Originals = field(default_factory=dict)
     """Nodes that were written as what their operators are defined by, by operator and
     first output."""
 

@@ -38,8 +38,9 @@ class StandIns:
     def __init__(
         self, graph: GraphProto, opset: int, *, of_onnx: bool = False, sliced: Mapping[str, Sequence[int]] | None = None
     ) -> None:
-        """Insert the substitutes in `graph` and its nested bodies; `of_onnx`: for operators of the default domain alone,
-        those that ONNX Runtime knows there and ONNX does not included.
+        """Insert the substitutes in `graph` and its nested bodies; with `of_onnx` for the default domain alone.
+
+        There ONNX Runtime knows some that ONNX does not.
 
         `sliced`: axes of Slice outputs whose extents must not be inferred.
         """

@@ -12,6 +12,8 @@ from onnxfuse.ops.shapes.windows import pool_windows
 
 BROADCASTS_SINCE = 7
 """First operator set with numpy-style broadcasting of two operands."""
+SPLIT_SAYS_HOW_MANY = 18
+"""First operator set in which a Split into equal parts says how many."""
 
 
 class Made(Protocol):
@@ -169,6 +171,38 @@ def multi_head_attention(made: Made, node: NodeProto, known: Attributes) -> Iter
         yield from last_axis_open(made, node, known)
     else:
         yield from of_rank(0, 3)(made, node, known)
+    yield from _grown(made, node, ((1, 6), (2, 7)), number(known, "num_heads"))
+
+
+def packed_attention(made: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
+    """The result has the rows of the input; keys and values are one cache, [2, batch, heads, sequence, size]."""
+    yield from last_axis_open(made, node, known)
+    if _has(node.output, 1) and _has(node.input, 4):
+        more = made.weight(2, None, number(known, "num_heads"), None, None)
+        yield helper.make_node("Concat", [node.input[4], more], [node.output[1]], axis=3)
+
+
+def halved(made: Made, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """The last axis of three is half as long."""
+    yield from _split(made, node.input[0], [node.output[0], made.fresh()])
+
+
+def _split(made: Made, value: str, parts: Sequence[str]) -> Iterator[NodeProto]:
+    """Yield equal parts of the last of three axes."""
+    count = {"num_outputs": len(parts)} if made.opset >= SPLIT_SAYS_HOW_MANY else {}
+    yield helper.make_node("Split", [value], parts, axis=2, **count)
+
+
+def _has(values: Sequence[str], position: int) -> bool:
+    return len(values) > position and bool(values[position])
+
+
+def _grown(made: Made, node: NodeProto, caches: Sequence[tuple[int, int]], heads: int | None) -> Iterator[NodeProto]:
+    """Yield caches [batch, heads, sequence, size] with more positions than before: (output, input)."""
+    for output, past in caches:
+        if _has(node.output, output) and _has(node.input, past):
+            more = made.weight(None, heads, None, None)
+            yield helper.make_node("Concat", [node.input[past], more], [node.output[output]], axis=2)
 
 
 def last_axis_open(made: Made, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
@@ -177,19 +211,29 @@ def last_axis_open(made: Made, node: NodeProto, _: Attributes) -> Iterator[NodeP
 
 
 def grouped_attention(made: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:
-    """The result has the shape of the queries; caches have capacity for more positions."""
-    if len(node.input) > 1 and node.input[1]:
+    """The result has the shape of the queries, which may be packed with keys and values; caches have capacity for more
+    positions."""
+    heads, of_keys = number(known, "num_heads"), number(known, "kv_num_heads")
+    if _has(node.input, 1):
         yield helper.make_node("Identity", node.input[:1], node.output[:1])
+    elif heads and of_keys:
+        parts = [made.fresh() for _ in range(heads + 2 * of_keys)]
+        yield from _split(made, node.input[0], parts)
+        yield helper.make_node("Concat", parts[:heads], node.output[:1], axis=2)
     else:
         yield from last_axis_open(made, node, known)
-    for output, past in ((1, 3), (2, 4)):
-        if len(node.output) > output and node.output[output] and len(node.input) > past and node.input[past]:
-            more = made.weight(None, number(known, "kv_num_heads"), None, None)
-            yield helper.make_node("Concat", [node.input[past], more], [node.output[output]], axis=2)
+    yield from _grown(made, node, ((1, 3), (2, 4)), of_keys)
 
 
-def looked_up(_: Made, node: NodeProto, __: Attributes) -> Iterator[NodeProto]:
-    yield helper.make_node("Gather", [node.input[2], node.input[0]], node.output[:1], axis=0)
+def looked_up(made: Made, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
+    """Rows of a table, normalized; a number for each row of the batch; the rows before they are normalized."""
+    for output in (0, 2):
+        if _has(node.output, output):
+            yield helper.make_node("Gather", [node.input[2], node.input[0]], [node.output[output]], axis=0)
+    if _has(node.output, 1):
+        first = made.weight(dtype=TensorProto.INT64)
+        yield helper.make_node("Gather", [node.input[0], first], [of_rows := made.fresh()], axis=1)
+        yield helper.make_node("Cast", [of_rows], [node.output[1]], to=TensorProto.INT32)
 
 
 def of_its_name(_: Made, node: NodeProto, known: Attributes) -> Iterator[NodeProto]:

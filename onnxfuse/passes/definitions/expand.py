@@ -5,38 +5,56 @@ match what these compute, as exporters write it out. Where nothing fuses this, t
 ONNX Runtime's kernel of it is faster than the nodes by themselves.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.defined import write_definition
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.ops import Trait
-
-Originals = Mapping[tuple[str, str], NodeProto]
-"""Nodes that were written as others, by operator and first output: one may be written in terms of the next."""
+from onnxfuse.shapes.types import ValueType
 
 
-def expand(graph: Graph, written: MutableMapping[tuple[str, str], NodeProto]) -> bool:
+@dataclass(frozen=True)
+class Original:
+    """A node that was written as others."""
+
+    proto: NodeProto
+    weights: Mapping[str, TensorProto]
+    """Constants that it reads: nodes written in its place may read parts of them alone."""
+
+
+Originals = dict[tuple[str, str], Original]
+"""By operator and first output: one may be written in terms of the next."""
+
+
+def expand(graph: Graph, written: Originals) -> bool:
     """Write the nodes of `graph` whose operators have a definition, and record the originals."""
     changed, constants = False, dict[bytes, str]()
     for node in [n for n in graph.nodes if n.entry is not None and n.entry.definition is not None]:
         key = node.op, next(o for o in node.outputs if o)
-        if written.get(key, node.proto) == node.proto and write_definition(graph, node, constants):
-            written[key] = node.proto
+        if key in written and written[key].proto != node.proto:
+            continue  # of another body
+        weights = {v: graph.initializers[v] for v in node.inputs if v in graph.initializers}
+        if write_definition(graph, node, constants):
+            written[key] = Original(node.proto, weights)
             changed = True
     return changed
 
 
-def restore(graph: Graph, written: Originals) -> bool:
+def restore(graph: Graph, written: Mapping[tuple[str, str], Original]) -> bool:
     """Put the originals back of which nodes are left that no kernel took; return whether there were any."""
     changed = False
-    for proto in reversed([*written.values()]):
-        original = Node(proto)
-        makers = _makers(graph, original)
+    for one in reversed([*written.values()]):
+        original = Node(one.proto)
+        makers = _makers(graph, original) if all(_exists(graph, v, one.weights) for v in original.reads) else []
         if makers and _is_left(graph, original, makers):
+            for name, weight in one.weights.items():
+                graph.initializers.setdefault(name, weight)
+                graph.types.setdefault(name, ValueType(weight.data_type, tuple(weight.dims)))
             graph.replace(makers, [original])
             graph.eliminate_dead_code()
             changed = True
@@ -55,14 +73,17 @@ def _makers(graph: Graph, original: Node) -> list[Node]:
     own = {*original.outputs}
     if any(o and o not in own and graph.is_read_outside(o, ()) for maker in makers for o in maker.outputs):
         return []
-    there = all(_exists(graph, value) for value in original.reads)
-    return [*makers] if there and all(m.domain != DOMAIN for m in makers) else []
+    return [*makers] if all(m.domain != DOMAIN for m in makers) else []
 
 
-def _exists(graph: Graph, value: str) -> bool:
+def _exists(graph: Graph, value: str, weights: Mapping[str, TensorProto]) -> bool:
+    """Return whether a value is still what an original read, or can be again."""
+    if value in weights:
+        there = graph.initializers.get(value)
+        return there is None or there == weights[value]
     if graph.producer(value) is not None or value in graph.initializers or value in graph.inputs:
         return True
-    return graph.parent is not None and _exists(graph.parent, value)
+    return graph.parent is not None and _exists(graph.parent, value, weights)
 
 
 def _is_left(graph: Graph, original: Node, makers: list[Node]) -> bool:
