@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from onnx import TensorProto
-
 from onnxfuse.ops.definitions.writer import Defined
 
 CONVOLVED = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -71,7 +69,7 @@ def _activated(node: Defined, x: str, numbers: Sequence[float]) -> Sequence[str]
             return (node.to.add(name, x, alpha=alpha),)
         case "HardSigmoid", [float(alpha), float(beta)]:
             return (node.to.add(name, x, alpha=alpha, beta=beta),)
-        case "Clip", [float(low), float(high)] if dtype == TensorProto.FLOAT:
+        case "Clip", [float(low), float(high)] if dtype:
             return (node.to.add("Min", node.to.add("Max", x, node.scalar(low, dtype)), node.scalar(high, dtype)),)
         case _:
             return None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, defs, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -23,6 +23,7 @@ from onnxfuse.ops import ENTRIES, Trait, named
 from onnxfuse.verification.reference import (
     attention,
     control_flow,
+    defined,
     operators,
     packed,
     recurrent,
@@ -66,6 +67,7 @@ class Float64(ReferenceEvaluator):
             *packed.OPERATORS,
             *sequences.OF_MAPS,
             *by_meaning,
+            *defined.operators(type(self)),
             *self.own,
             *(options.get("new_ops") or []),
         ]
@@ -187,8 +189,10 @@ OPERATORS: tuple[type[OpRun], ...] = (
     *control_flow.OPERATORS,
     *sequences.OPERATORS,
 )  # fmt: skip
-BY_MEANING = tuple(entry for entry in ENTRIES.values() if entry.domain and (entry.meaning or entry.rows))
-"""Operators outside ONNX's domain, which onnx has no reference for: computed by the meanings of their entries."""
+BY_MEANING = tuple(
+    entry for entry in ENTRIES.values() if (entry.domain or not defs.has(entry)) and (entry.meaning or entry.rows)
+)
+"""Operators that ONNX does not define, and has no reference for: computed by the meanings of their entries."""
 
 for _operator in OPERATORS:
     _operator.op_domain = ""
