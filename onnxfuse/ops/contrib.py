@@ -5,7 +5,7 @@ domain before ONNX did.
 from onnx import TensorProto
 
 from onnxfuse.ops import flops, scalar
-from onnxfuse.ops.definitions import attention, norms
+from onnxfuse.ops.definitions import activations, attention, norms
 from onnxfuse.ops.definitions import products as product
 from onnxfuse.ops.families import moving, pointwise
 from onnxfuse.ops.inputs import (
@@ -98,7 +98,13 @@ def _skipped(node: ScalarNode, bias: Scalar | None) -> Scalar:
 
 
 BiasGelu = pointwise(
-    "BiasGelu", lambda node: scalar.gelu(_biased(node)), Trait.KEEPS_TYPE, Trait.ORT_FUSION, flops=6, domain=MICROSOFT
+    "BiasGelu",
+    lambda node: scalar.gelu(_biased(node)),
+    Trait.KEEPS_TYPE,
+    Trait.ORT_FUSION,
+    flops=6,
+    domain=MICROSOFT,
+    definition=activations.gelu,
 )
 FastGelu = pointwise(
     "FastGelu",
@@ -107,9 +113,19 @@ FastGelu = pointwise(
     Trait.ORT_FUSION,
     flops=8,
     domain=MICROSOFT,
+    definition=activations.fast_gelu,
 )
-MicrosoftGelu = pointwise("Gelu", lambda node: scalar.gelu(node.real(0)), Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
-QuickGelu = pointwise("QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT)
+MicrosoftGelu = pointwise(
+    "Gelu",
+    lambda node: scalar.gelu(node.real(0)),
+    Trait.KEEPS_TYPE,
+    flops=5,
+    domain=MICROSOFT,
+    definition=activations.gelu,
+)
+QuickGelu = pointwise(
+    "QuickGelu", _quick_gelu, Trait.KEEPS_TYPE, flops=5, domain=MICROSOFT, definition=activations.quick_gelu
+)
 ScaledSiLU = pointwise("ScaledSiLU", _scaled_silu, Trait.KEEPS_TYPE, flops=6, domain=MICROSOFT)
 
 SimplifiedLayerNormalization = Operator(
@@ -146,13 +162,13 @@ BiasSplitGelu = Operator(
     domain=MICROSOFT,
     inputs=data("X", "bias"),
     alike=alike.halved,
-    definition=product.bias_split_gelu,
+    definition=activations.bias_split_gelu,
 )
 MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
 QMoE = Operator("QMoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
 BiasDropout = Operator("BiasDropout", Trait.KEEPS_TYPE, Trait.ORT_FUSION, domain=MICROSOFT)
 GroupNorm = Operator("GroupNorm", Trait.KEEPS_TYPE, domain=MICROSOFT)
-BiasAdd = Operator("BiasAdd", Trait.KEEPS_TYPE, domain=MICROSOFT)
+BiasAdd = Operator("BiasAdd", Trait.KEEPS_TYPE, domain=MICROSOFT, definition=activations.bias_add)
 Inverse = Operator("Inverse", Trait.KEEPS_TYPE, domain=MICROSOFT)
 
 Imputer = Operator("Imputer", Trait.KEEPS_TYPE, domain="ai.onnx.ml")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypedDict, Unpack
 
 from onnxfuse.ops import flops as count
+from onnxfuse.ops.definitions.writer import Definition
 from onnxfuse.ops.inputs import CONDITION, DATA, Role, data
 from onnxfuse.ops.registry import Meaning, Operator, Over, Trait
 from onnxfuse.ops.scalar import NUMBERS, Function, Kind, Scalar
@@ -22,6 +23,7 @@ class EntryFields(TypedDict, total=False):
     alike: Alike
     value: ValueFunction
     neutral: float | None
+    definition: Definition
 
 
 def pointwise(name: str, meaning: Meaning, *traits: Trait, flops: int = 1, **more: Unpack[EntryFields]) -> Operator:

@@ -1,4 +1,4 @@
-"""Products and convolutions with what stands around them: transposes, factors, activations, gates."""
+"""Products and convolutions with what stands around them: transposes, factors, activations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,6 @@ from onnxfuse.ops.definitions.writer import Defined
 
 CONVOLVED = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 MULTIPLIED = ("alpha", "beta", "transA", "transB")
-SINCE_GELU = 20
-"""Operator set from which on ONNX has Gelu."""
 
 
 def fused_matmul(node: Defined) -> Sequence[str] | None:
@@ -73,21 +71,3 @@ def _activated(node: Defined, x: str, numbers: Sequence[float]) -> Sequence[str]
             return (node.to.add("Min", node.to.add("Max", x, node.scalar(low, dtype)), node.scalar(high, dtype)),)
         case _:
             return None
-
-
-def bias_split_gelu(node: Defined) -> Sequence[str] | None:
-    """Half of x + bias times the Gelu of the other half."""
-    x, bias, to = node.read(0), node.read(1), node.to
-    half, dtype = node.extent(bias, 0), to.dtype(node.read(0))
-    if half is None or not dtype:
-        return None
-    left, right = to.several(2, "Split", to.add("Add", x, bias), split=[half // 2] * 2, axis=-1)
-    return (to.add("Mul", left, _gelu(node, right, dtype)),)
-
-
-def _gelu(node: Defined, x: str, dtype: int) -> str:
-    to = node.to
-    if to.opset >= SINCE_GELU:
-        return to.add("Gelu", x)
-    error = to.add("Erf", to.add("Div", x, node.scalar(2.0**0.5, dtype)))
-    return to.add("Mul", to.add("Mul", x, to.add("Add", error, node.scalar(1.0, dtype))), node.scalar(0.5, dtype))

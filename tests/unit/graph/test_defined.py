@@ -145,7 +145,22 @@ STANDARD = {
       y, nk, nv = Attention <q_num_heads = 2, kv_num_heads = 1> (q, k, v, m, pk, pv)
     }""",
 }  # fmt: skip
-FAMILIES = ((NORMS, (13, 17, 23)), (PRODUCTS, (13, 18)), (ATTENTION, (13, 18)), (ROTARY, (13, 18)), (STANDARD, (23,)))
+ACTIVATIONS = {
+    "gelu": f"""g (float[N,S,8] x) => (float[N,S,8] y) <{ROW}> {{ y = com.microsoft.BiasGelu (x, scale) }}""",
+    "alone": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.Gelu (x) }""",
+    "fast": f"""g (float[N,S,8] x) => (float[N,S,8] y) <{ROW}> {{ y = com.microsoft.FastGelu (x, scale) }}""",
+    "fast alone": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.FastGelu (x) }""",
+    "quick": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.QuickGelu (x) }""",
+    "quick, of 1": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.QuickGelu <alpha = 1.0> (x) }""",
+}
+FAMILIES = (
+    (ACTIVATIONS, (17, 20)),
+    (NORMS, (13, 17, 23)),
+    (PRODUCTS, (13, 18)),
+    (ATTENTION, (13, 18)),
+    (ROTARY, (13, 18)),
+    (STANDARD, (23,)),
+)
 CASES = [
     pytest.param(text, opset, id=f"{name}-{opset}")
     for family, opsets in FAMILIES
@@ -161,7 +176,7 @@ def written(model: ModelProto) -> tuple[ModelProto, list[str]]:
     found = list[str]()
     for _ in range(3):  # one may be defined by another
         graph, constants = graph_of(copy), dict[bytes, str]()
-        found += [n.op for n in list(graph.nodes) if write_definition(graph, n, constants)]
+        found += [f"{n.domain} {n.op}" for n in list(graph.nodes) if write_definition(graph, n, constants)]
         graph.commit()
     return copy, found
 
@@ -187,7 +202,7 @@ def test_it_computes_what_the_kernel_does(text: str, opset: int) -> None:
     model = parse(HEADER.format(opset=opset) + text)
     made, found = written(model)
     assert found
-    assert not {n.op_type for n in made.graph.node} & {*found} - {"Attention"}
+    assert not {f"{n.domain} {n.op_type}" for n in made.graph.node} & {*found} - {" Attention"}
     inputs = inputs_of(model)
     for before, after in zip(run(model, inputs), run(made, inputs), strict=True):
         np.testing.assert_allclose(after, before, rtol=0, atol=3e-5 * max(1.0, np.abs(before).max()))
@@ -235,5 +250,5 @@ def test_half_a_gelu_times_the_other_half() -> None:
     x = inputs_of(model)["x"]
     left, right = np.split(x + np.array([1, -1, 2, 0.5, 0, 1, -2, 0.25], np.float32), 2, -1)
     gelu = right * (1 + np.vectorize(erf)(right / 2**0.5)) / 2
-    assert found == ["BiasSplitGelu"]
+    assert found == ["com.microsoft BiasSplitGelu"]
     np.testing.assert_allclose(run(made, {"x": x})[0], left * gelu, rtol=0, atol=1e-5)
