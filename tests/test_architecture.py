@@ -96,11 +96,13 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
     },
     "ops": {
         "shapes": "",
+        "definitions": "",
     },
     "passes": {
         "masks": "",
         "quantization": "",
         "control_flow": "",
+        "definitions": "",
         "fold": "",
         "layout": "",
         "shapes": "",

@@ -7,10 +7,14 @@ from typing import Any, Protocol
 import numpy as np
 from onnx import TensorProto, helper
 
-Shape = Sequence[int | str | None] | None
-"""Extents of a value: a number, a name, or None if it is open; None if the rank is unknown."""
+from onnxfuse.symbolic.integer import Int
 
-HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+Shape = Sequence[int | Int | None] | None
+"""Extents of a value, None where one is open; None if the rank is unknown."""
+
+LARGEST: Mapping[int, float] = {TensorProto.FLOAT16: 65504.0, TensorProto.BFLOAT16: 3.3895313892515355e38}
+"""The largest numbers of the narrow types."""
+HALVES = tuple(LARGEST)
 
 
 class Writer(Protocol):
@@ -95,7 +99,7 @@ class Defined:
     def scalar(self, number: float, dtype: int) -> str:
         """Add a scalar constant, clipped to the range of its type."""
         element = helper.tensor_dtype_to_np_dtype(dtype)
-        largest = {TensorProto.FLOAT16: 65504.0, TensorProto.BFLOAT16: 3.3895313892515355e38}.get(dtype, np.inf)
+        largest = LARGEST.get(dtype, np.inf)
         return self.to.constant(np.asarray(np.clip(number, -largest, largest), element))
 
     def length(self, value: str, axis: int) -> str:

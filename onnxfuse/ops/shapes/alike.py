@@ -189,8 +189,8 @@ def halved(made: Made, node: NodeProto, _: Attributes) -> Iterator[NodeProto]:
 
 def _split(made: Made, value: str, parts: Sequence[str]) -> Iterator[NodeProto]:
     """Yield equal parts of the last of three axes."""
-    count = {"num_outputs": len(parts)} if made.opset >= SPLIT_SAYS_HOW_MANY else {}
-    yield helper.make_node("Split", [value], parts, axis=2, **count)
+    attributes: Attributes = {"axis": 2} | ({"num_outputs": len(parts)} if made.opset >= SPLIT_SAYS_HOW_MANY else {})
+    yield helper.make_node("Split", [value], parts, **attributes)
 
 
 def _has(values: Sequence[str], position: int) -> bool:

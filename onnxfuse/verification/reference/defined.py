@@ -33,13 +33,16 @@ def _operator(entry: Operator, evaluator: Evaluator) -> type[OpRun]:
 
         def run(
             self, *inputs: Array | None, linked_attributes: Mapping[str, Any] | None = None, **_unused: Any
-        ) -> tuple[Array, ...]:
-            """Return the outputs. Raises NotImplementedError for a node that the definition does not know."""
+        ) -> tuple[Array | None, ...]:
+            """Return the outputs, None for those without a name.
+
+            Raises NotImplementedError for a node that the definition does not know.
+            """
             if linked_attributes:
                 raise NotImplementedError(f"{entry} with attributes of a function")
             return _computed(self.onnx_node, inputs, self.run_params["opsets"], evaluator)
 
-        def _run(self, *inputs: Array | None) -> tuple[Array, ...]:
+        def _run(self, *inputs: Array | None) -> tuple[Array | None, ...]:
             return self.run(*inputs)
 
     return type(str(entry), (Defined,), {})
@@ -47,7 +50,7 @@ def _operator(entry: Operator, evaluator: Evaluator) -> type[OpRun]:
 
 def _computed(
     node: NodeProto, inputs: Sequence[Array | None], opsets: Mapping[str, int], evaluator: Evaluator
-) -> tuple[Array, ...]:
+) -> tuple[Array | None, ...]:
     arrays = {name: np.asarray(x) for name, x in zip(node.input, inputs, strict=True) if name and x is not None}
     model = _alone(node, arrays, opsets)
     while any(n.op_type == node.op_type and n.domain == node.domain for n in model.graph.node):
