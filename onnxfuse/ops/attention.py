@@ -12,7 +12,7 @@ Attention = Operator(
     Trait.ATTENTION,
     flops=flops.attention,
     inputs=data("Q", "K", "V", "attn_mask", "past_key", "past_value") | {"nonpad_kv_seqlen": Length("K", -2)},
-    definition=attention.cached_attention,
+    definition=attention.onnx_attention,
 )
 
 RotaryEmbedding = Operator(

@@ -71,14 +71,22 @@ def multi_head_attention(node: Defined) -> Sequence[str] | None:
     parts = _heads(node, heads)
     if parts is None:
         return None
-    to = node.to
     scale = node.number("scale") or (columns // heads) ** -0.5
+    y = _attended(node, parts, scale, dtype, _biases(node, parts, dtype))
+    return _merged(node, y), parts.k, parts.v
+
+
+def _attended(node: Defined, parts: _Heads, scale: float, dtype: int, biases: Sequence[str]) -> str:
+    """Write softmax(q k^T * scale + biases) v, [batch, heads, sequence, size]."""
+    to = node.to
     scores = to.add("Mul", to.add("MatMul", parts.q, parts.transposed), node.scalar(scale, dtype))
-    for bias in _biases(node, parts, dtype):
+    for bias in biases:
         scores = to.add("Add", scores, bias)
-    found = to.add("MatMul", to.add("Softmax", scores, axis=-1), parts.v)
-    y = to.add("Reshape", to.add("Transpose", found, perm=[*BY_HEADS]), shape=[*MERGED])
-    return y, parts.k, parts.v
+    return to.add("MatMul", to.add("Softmax", scores, axis=-1), parts.v)
+
+
+def _merged(node: Defined, y: str) -> str:
+    return node.to.add("Reshape", node.to.add("Transpose", y, perm=[*BY_HEADS]), shape=[*MERGED])
 
 
 def _masks(node: Defined) -> bool:
@@ -208,31 +216,83 @@ def _rotated(node: Defined, x: str, cos: str, sin: str) -> Sequence[str] | None:
     return (y if by_heads else to.add("Reshape", y, shape=[*MERGED]),)
 
 
-# ---- ONNX's Attention with caches
+# ---- ONNX's Attention
 
 
-def cached_attention(node: Defined) -> Sequence[str] | None:
-    """ONNX's Attention behind caches that grow: Concat, and Attention without caches."""
+@dataclass(frozen=True)
+class _Sizes:
+    """Numbers of heads, and their sizes."""
+
+    heads: int
+    of_keys: int
+    size: int
+    of_values: int
+
+    @property
+    def repeats(self) -> int:
+        """Heads of queries for each head of keys."""
+        return self.heads // self.of_keys
+
+
+def onnx_attention(node: Defined) -> Sequence[str] | None:
+    """ONNX's Attention behind caches that grow, or of grouped queries: Concat, repeated heads, and attention of these.
+
+    Of as many heads of keys as of queries the rest is Attention without caches.
+    """
     q, k, v, mask, past_key, past_value = (node.read(i) for i in range(6))
-    has_caches = past_key or node.wants(1) or node.wants(2)
-    causal = node.integer("is_causal") and past_key
-    if not has_caches or causal or not node.wants_only(0, 1, 2) or not node.reads_only(0, 1, 2, 3, 4, 5):
+    sizes, dtype = _sizes(node), node.to.dtype(q)
+    has_caches = bool(past_key) or node.wants(1) or node.wants(2)
+    if sizes is None or not dtype or not node.wants_only(0, 1, 2) or not node.reads_only(0, 1, 2, 3, 4, 5):
         return None
-    ranks, to = {node.rank(x) for x in (q, k, v)}, node.to
-    if ranks not in ({3}, {4}):
+    causal, softcap = node.integer("is_causal"), node.number("softcap")
+    if (sizes.repeats == 1 and not has_caches) or (causal and (past_key or sizes.repeats > 1)):
         return None
-    flat, counts = ranks == {3}, {x: node.integer(f"{x}_num_heads") for x in ("q", "kv")}
+    if sizes.repeats > 1 and (softcap or node.to.dtype(mask) not in (0, dtype, TensorProto.BOOL)):
+        return None
+    to, flat = node.to, node.rank(q) == 3
     if flat:
-        widths = [node.extent(x, -1) for x in (q, k, v)]
-        if None in widths or not all(counts.values()):
-            return None
-        of_each = (counts["q"], counts["kv"], counts["kv"])
-        q, k, v = (
-            _by_heads(node, x, n, int(width or 0) // n) for x, n, width in zip((q, k, v), of_each, widths, strict=True)
-        )
+        q = _by_heads(node, q, sizes.heads, sizes.size)
+        k, v = (_by_heads(node, x, sizes.of_keys, n) for x, n in ((k, sizes.size), (v, sizes.of_values)))
     if past_key:
         k, v = to.add("Concat", past_key, k, axis=2), to.add("Concat", past_value, v, axis=2)
-    kept = {name: x for name, x in node.attributes.items() if not name.endswith("_num_heads")}
-    y = to.add("Attention", q, k, v, *([mask] if mask else []), **kept)
-    y = to.add("Reshape", to.add("Transpose", y, perm=[*BY_HEADS]), shape=[*MERGED]) if flat else y
-    return y, k, v
+    if sizes.repeats == 1:
+        kept = {name: x for name, x in node.attributes.items() if not name.endswith("_num_heads")}
+        y = to.add("Attention", q, k, v, *([mask] if mask else []), **kept)
+    else:
+        keys, values = _repeated(node, k, sizes, sizes.size), _repeated(node, v, sizes, sizes.of_values)
+        parts = _Heads(q, k, to.add("Transpose", keys, perm=[0, 1, 3, 2]), values)
+        scale = node.number("scale") or sizes.size**-0.5
+        y = _attended(node, parts, scale, dtype, [_added(node, mask, dtype)] if mask else [])
+    return _merged(node, y) if flat else y, k, v
+
+
+def _sizes(node: Defined) -> _Sizes | None:
+    """Return the sizes of an Attention; None if one is unknown, or the operands have different ranks."""
+    q, k, v = (node.read(i) for i in range(3))
+    ranks = {node.rank(x) for x in (q, k, v)}
+    last = [node.extent(x, -1) for x in (q, k, v)]
+    if ranks == {3}:
+        heads, of_keys = node.integer("q_num_heads"), node.integer("kv_num_heads")
+        counts: tuple[int | None, ...] = (heads, of_keys, of_keys)
+        last = [n // count if n and count else None for n, count in zip(last, counts, strict=True)]
+    elif ranks == {4}:
+        counts = tuple(node.extent(x, 1) for x in (q, k, v))
+    else:
+        return None
+    numbers = [n for n in (*counts[:2], last[0], last[2]) if n]
+    found = _Sizes(*numbers) if len(numbers) == 4 else None
+    return found if found is not None and found.heads % found.of_keys == 0 else None
+
+
+def _repeated(node: Defined, x: str, sizes: _Sizes, size: int) -> str:
+    """Write each head as often as queries read it."""
+    to = node.to
+    group = to.add("Expand", to.add("Unsqueeze", x, axes=[2]), to.constant([1, 1, sizes.repeats, 1, 1]))
+    return to.add("Reshape", group, shape=[0, sizes.heads, -1, size])
+
+
+def _added(node: Defined, mask: str, dtype: int) -> str:
+    """Write what a mask adds to the scores; where a condition does not hold the lowest number, as ONNX Runtime does."""
+    if node.to.dtype(mask) != TensorProto.BOOL:
+        return mask
+    return node.to.add("Where", mask, node.scalar(0.0, dtype), node.scalar(LOWEST, dtype))

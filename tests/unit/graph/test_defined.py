@@ -153,6 +153,17 @@ ACTIVATIONS = {
     "quick": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.QuickGelu (x) }""",
     "quick, of 1": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.QuickGelu <alpha = 1.0> (x) }""",
 }
+STANDARD |= {
+    "grouped": """g (float[N,4,S,4] q, float[N,2,7,4] k, float[N,2,7,4] v, float[N,1,S,7] m) => (float[N,4,S,4] y) {
+      y = Attention <scale = 0.3> (q, k, v, m)
+    }""",
+    "grouped, with a condition": """g (float[N,4,S,4] q, float[N,2,S,4] k, float[N,2,S,4] v, float[S,S] m)
+    => (float[N,4,S,4] y, float[N,2,S,4] nk) {
+      zero = Constant <value = float {-1.0}> ()
+      mask = Greater (m, zero)
+      y, nk = Attention (q, k, v, mask)
+    }""",
+}
 FAMILIES = (
     (ACTIVATIONS, (17, 20)),
     (NORMS, (13, 17, 23)),
