@@ -238,7 +238,7 @@ class Operator(str):
     numbers: NumbersForm | None
     """What an operator on quantized values is on numbers; None for others, and where nobody has said it."""
     left: str
-    """Why ONNX Runtime computes what is left of an operator on quantized values, where no rule says more."""
+    """Why ONNX Runtime computes what is left of an operator, where no rule says more."""
     standard: StandardForm | None
     """What an operator of another domain is in ONNX's own; None for others, and where nobody has said it."""
     definition: Definition | None

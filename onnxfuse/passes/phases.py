@@ -117,7 +117,7 @@ def fuse(graph: Graph, state: State) -> bool:
 
 @rule_pass
 def explain_left_integers(graph: Graph, state: State) -> bool:
-    """Reports why operators on quantized values are left, where no rule says it; changes nothing."""
+    """Reports why operators are left, where their entries say it and no rule does; changes nothing."""
     report_left_integers(graph, state.report)
     return False
 

@@ -1,4 +1,4 @@
-"""Report why ONNX Runtime computes what is left of the operators on quantized values."""
+"""Report why ONNX Runtime computes what is left of operators whose entries say it."""
 
 from onnxfuse.graph.graph import Graph
 from onnxfuse.rules.match.cause import Cause
