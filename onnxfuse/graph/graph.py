@@ -126,6 +126,10 @@ class Graph:
         self.proto = proto
         self.opset = opset
         self.parent = parent
+        self.place: tuple[str | int, ...] = (
+            () if parent is None or holder is None else (*parent.place, *_place(holder, proto))
+        )
+        """Where the body is: for each node around it, outermost first, its first output and which of its bodies."""
         self.in_function: bool = parent is not None and parent.in_function
         """Whether ONNX Runtime inlines the body from a function, as of SequenceMap: nested functions are not expanded
         there.
@@ -506,6 +510,10 @@ class Graph:
         tensor = self.constant_tensor(value)
         # Strings are not numeric, and ONNX Runtime does not require them to be UTF-8.
         return None if tensor is None or tensor.data_type == TensorProto.STRING else detached.array_of(tensor)
+
+
+def _place(holder: NodeProto, body: GraphProto) -> tuple[str, int]:
+    return holder.output[0], next(i for i, one in enumerate(bodies(holder)) if one is body)
 
 
 def _numbered(base: str, count: int) -> str:

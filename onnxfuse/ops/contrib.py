@@ -40,7 +40,8 @@ __all__ = [
     "CategoryMapper", "CropAndResize", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention",
     "DynamicQuantizeLSTM",
     "DynamicQuantizeMatMul", "EmbedLayerNormalization", "ExpandDims", "FastGelu", "FeatureVectorizer", "FusedConv",
-    "FusedGemm", "FusedMatMul", "GatherBlockQuantized", "GroupNorm", "GroupQueryAttention", "Imputer", "Inverse",
+    "FusedGemm", "FusedMatMul", "GatedAdd", "GatedRMSNorm", "GatherBlockQuantized", "GroupNorm",
+    "GroupQueryAttention", "Imputer", "Inverse",
     "LabelEncoder", "LinearRegressor", "LongformerAttention", "MRotaryEmbedding", "MatMulBnb4",
     "MatMulIntegerToFloat", "MatMulNBits", "MaxpoolWithMask", "MicrosoftAttention",
     "MicrosoftGatherND", "MicrosoftGelu", "MicrosoftPad", "MicrosoftRange", "MicrosoftRotaryEmbedding",
@@ -163,6 +164,22 @@ BiasSplitGelu = Operator(
     inputs=data("X", "bias"),
     alike=alike.halved,
     definition=activations.bias_split_gelu,
+)
+GatedRMSNorm = Operator(
+    "GatedRMSNorm",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    inputs=data("X", "scale", "gate"),
+    flops=flops.per_input(8),
+    definition=norms.gated_rms_norm,
+)
+GatedAdd = Operator(
+    "GatedAdd",
+    Trait.KEEPS_TYPE,
+    domain=MICROSOFT,
+    inputs=data("X", "Y", "gate"),
+    flops=flops.per_input(2),
+    definition=norms.gated_add,
 )
 MoE = Operator("MoE", Trait.KEEPS_TYPE, domain=MICROSOFT)
 QMoE = Operator("QMoE", Trait.KEEPS_TYPE, domain=MICROSOFT)

@@ -34,8 +34,8 @@ class State:
     nodes: Mapping[str, str] = field(default_factory=dict)
     """The nodes of the file, as "Op name", by name."""
     written: Originals = field(default_factory=dict)
-    """Nodes that were written as what their operators are defined by, by operator and
-    first output."""
+    """Nodes that were written as what their operators are defined by, by graph, operator
+    and first output."""
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,8 @@ def rotary_embedding(node: Defined) -> Sequence[str] | None:
     x, positions, cos, sin = (node.read(i) for i in range(4))
     if node.rank(positions) != 2 or node.integer("interleaved") or node.integer("is_packed_batching"):
         return None
+    if node.number("scale", 1.0) != 1.0:
+        return None
     return _rotated(
         node, x, node.to.add("Gather", cos, positions, axis=0), node.to.add("Gather", sin, positions, axis=0)
     )

@@ -41,11 +41,36 @@ def simplified_layer_normalization(node: Defined) -> Sequence[str] | None:
     return (rms_normalization(node, x, x, scale, 1e-5),) if _fits(node, x, x, scale) else None
 
 
+def gated_rms_norm(node: Defined) -> Sequence[str] | None:
+    """RMSNormalization, of heads where the scale is as long as one, times an activation of a gate; all in float32."""
+    x, scale, gate, to = node.read(0), node.read(1), node.read(2), node.to
+    dtype, columns, size = to.dtype(x), node.extent(x, -1), node.extent(scale, -1)
+    activation = node.text("activation") or "silu"
+    if dtype not in FLOATS or columns is None or size is None or activation not in ("silu", "swish", "sigmoid"):
+        return None
+    by_heads = columns != size
+    if by_heads and (node.rank(x) != 3 or columns % size):
+        return None
+    wide, narrow = _computed_in(node, dtype)
+    parts = [to.add("Reshape", v, shape=[0, 0, columns // size, size]) if by_heads else v for v in (x, gate)]
+    x, gate, scale = (to.add("Cast", v, to=wide) if narrow else v for v in (*parts, scale))
+    y = to.add("Mul", _divided(node, x, wide, node.number("epsilon", 1e-5)), scale)
+    opened = to.add("Sigmoid", gate)
+    y = to.add("Mul", y, opened if activation == "sigmoid" else to.add("Mul", gate, opened))
+    y = to.add("Cast", y, to=dtype) if narrow else y
+    return (to.add("Reshape", y, shape=[0, 0, -1]) if by_heads else y,)
+
+
+def gated_add(node: Defined) -> Sequence[str] | None:
+    """x + y * gate."""
+    return (node.to.add("Add", node.read(0), node.to.add("Mul", node.read(1), node.read(2))),)
+
+
 def embed_layer_normalization(node: Defined) -> Sequence[str] | None:
     """LayerNormalization of the sum of word, position and segment embeddings; the number of words that a mask keeps;
     the sum."""
     ids, segments, words, positions, of_segments, scale, shift, mask, at = (node.read(i) for i in range(9))
-    if node.wants(1) and not mask:
+    if node.wants(1) and (not mask or node.integer("mask_index_type", 1) != 1):
         return None
     if not _fits(node, words, positions, scale):
         return None

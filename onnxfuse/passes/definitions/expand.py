@@ -27,17 +27,16 @@ class Original:
     """Constants that it reads: nodes written in its place may read parts of them alone."""
 
 
-Originals = dict[tuple[str, str], Original]
-"""By operator and first output: one may be written in terms of the next."""
+Key = tuple[tuple[str | int, ...], str, str]
+"""The place of the graph, operator and first output: one may be written in terms of the next."""
+Originals = dict[Key, Original]
 
 
 def expand(graph: Graph, written: Originals) -> bool:
     """Write the nodes of `graph` whose operators have a definition, and record the originals."""
     changed, constants = False, dict[bytes, str]()
     for node in [n for n in graph.nodes if n.entry is not None and n.entry.definition is not None]:
-        key = node.op, next(o for o in node.outputs if o)
-        if key in written and written[key].proto != node.proto:
-            continue  # of another body
+        key = graph.place, node.op, next(o for o in node.outputs if o)
         weights = {v: graph.initializers[v] for v in node.inputs if v in graph.initializers}
         if write_definition(graph, node, constants):
             written[key] = Original(node.proto, weights)
@@ -45,10 +44,10 @@ def expand(graph: Graph, written: Originals) -> bool:
     return changed
 
 
-def restore(graph: Graph, written: Mapping[tuple[str, str], Original]) -> bool:
+def restore(graph: Graph, written: Originals) -> bool:
     """Put the originals back of which nodes are left that no kernel took; return whether there were any."""
     changed = False
-    for one in reversed([*written.values()]):
+    for one in reversed([one for (place, *_), one in written.items() if place == graph.place]):
         original = Node(one.proto)
         makers = _makers(graph, original) if all(_exists(graph, v, one.weights) for v in original.reads) else []
         if makers and _is_left(graph, original, makers):

@@ -25,6 +25,15 @@ NORMS = {
     "simplified": f"""g (float[N,S,8] x) => (float[N,S,8] y) <{ROW}> {{
       y = SimplifiedLayerNormalization <axis = -1, epsilon = 0.001, stash_type = 1> (x, scale)
     }}""",
+    "gated": f"""g (float[N,S,8] x, float[N,S,8] gate) => (float[N,S,8] y) <{ROW}> {{
+      y = com.microsoft.GatedRMSNorm (x, scale, gate)
+    }}""",
+    "gated by heads": f"""g (float[N,S,16] x, float[N,S,16] gate) => (float[N,S,16] y) <{ROW}> {{
+      y = com.microsoft.GatedRMSNorm <activation = "sigmoid", epsilon = 0.01> (x, scale, gate)
+    }}""",
+    "gated sum": """g (float[N,S,8] x, float[N,S,8] r, float[N,S,1] gate) => (float[N,S,8] y) {
+      y = com.microsoft.GatedAdd (x, r, gate)
+    }""",
     "embeddings": f"""g (int32[N,S] ids, int32[N,S] kinds, int32[N,S] mask) => (float[N,S,8] y, int32[N] kept)
     <float[9,8] words = {{{numbers(72, 7)}}}, float[6,8] places = {{{numbers(48, 5)}}},
      float[16,8] of_kinds = {{{numbers(128, 3)}}}, {ROW}, {BIAS}> {{

@@ -103,3 +103,19 @@ def test_values_are_those_of_the_operators(text: str) -> None:
     inputs = signed_inputs(model)
     for before, after in zip(run(model, inputs), run(made, inputs), strict=True):
         np.testing.assert_allclose(after, before, rtol=0, atol=3e-5 * np.abs(before).max())
+
+
+def test_bodies_keep_their_own_originals() -> None:
+    """Two branches may call values alike: what one had is not put into the other."""
+    text = f"""g (float[N,S,16] x, float[N,S,16] r, bool c) => (float[N,S,16] z) <{ROW}> {{
+      z = If (c) <
+        then_branch = a () => (y) {{ y = com.microsoft.SkipLayerNormalization (x, r, s, b) }},
+        else_branch = d () => (y) {{
+          sum = Mul (x, r)
+          y = LayerNormalization (sum, s, b)
+        }}
+      >
+    }}"""
+    model = model_of(text)
+    made, _ = optimize(model, NO_RULE)
+    assert made.graph.node == model.graph.node
