@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.support.files_of_tools import NAMES, file, inputs
 from tests.support.small import NO_RULE, halved, numbers, ops, optimize, parse, run, signed_inputs
 
 HEADER = '<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>'
@@ -119,3 +120,14 @@ def test_bodies_keep_their_own_originals() -> None:
     model = model_of(text)
     made, _ = optimize(model, NO_RULE)
     assert made.graph.node == model.graph.node
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_of_tools_compute_the_same(name: str) -> None:
+    """Those of the outlines, on the CPU in float32, where onnxruntime has the operators."""
+    model = file(name)
+    made, report = optimize(model)
+    assert report.applied
+    given = inputs(model)
+    for before, after in zip(run(model, given), run(made, given), strict=True):
+        np.testing.assert_allclose(after, before, rtol=0, atol=5e-5 * np.abs(before).max())
