@@ -3,6 +3,7 @@
 import numpy as np
 import onnxruntime
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
 import onnxfuse
 from onnxfuse import runtime
@@ -24,7 +25,11 @@ def test_kernels_are_as_near_the_truth_as_onnx_runtime(name: str) -> None:
     original = halved(exact)
     given = inputs(original)
     truth = run(exact, inputs(exact))
-    theirs = onnxruntime.InferenceSession(original.SerializeToString(), providers=CUDA).run(None, given)
+    try:
+        session = onnxruntime.InferenceSession(original.SerializeToString(), providers=CUDA)
+    except NoKernel as error:
+        pytest.skip(f"ONNX Runtime has no kernel: {error}")
+    theirs = session.run(None, given)
     ours = runtime.session(onnxfuse.optimize(original), CUDA, wait_for_kernels=True)
     assert any(p.runs_as == "kernel" for p in ours.fused)
     for output, true, before, after in zip(exact.graph.output, truth, theirs, ours.run(None, given), strict=True):
