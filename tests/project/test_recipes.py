@@ -13,7 +13,9 @@ import pytest
 
 import models
 import onnxfuse
+from tests.support.files_of_tools import file
 from tests.support.page_runner import run
+from tests.support.small import halved
 
 PAGE = Path(__file__).parents[2] / "docs" / "MODELS_FROM.md"
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
@@ -62,6 +64,15 @@ def same(original: Path, fused: Path) -> bool:
         for path in (original, fused)
     ]
     return bool(np.allclose(results[0], results[1], rtol=1e-4, atol=1e-5))
+
+
+def test_a_file_of_the_builder_of_genai(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In float16; all but its attention is fused."""
+    (folder / "llama").mkdir()
+    onnx.save(halved(file("genai-decoder-layer")), folder / "llama" / "model.onnx")
+    assert section("onnxruntime-genai", folder, capsys) == 1
+    left = [n.op_type for n in onnx.load(folder / "llama" / "fused.onnx").graph.node if n.domain != "onnxfuse"]
+    assert sorted(left) == ["Cast", "Gather", "GroupQueryAttention", "Shape"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from onnxfuse.measure.profile.traffic import NodeTraffic
 from onnxfuse.measure.profile.work import TrafficEstimate
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rules.match import near_misses
-from onnxfuse.rules.match.report import Near, OptimizeReport
+from onnxfuse.rules.match.report import BY_NO_RULE, Near, OptimizeReport
 from onnxfuse.support.errors import ModelError
 
 
@@ -104,7 +104,8 @@ def _kind(nodes: list[NodeTraffic], total: int, reasons: Mapping[str, Near]) -> 
     why = ""
     if attempt is not None:
         where = "" if attempt.refusal.node == largest.name else f"stopped at {attempt.refusal.node}: "
-        why = f"{attempt.rule}: {where}{attempt.refusal.reason}"
+        rule = "" if attempt.rule == BY_NO_RULE else f"{attempt.rule}: "
+        why = f"{rule}{where}{attempt.refusal.reason}"
     return RemainingOperator(
         dict(Counter(n.op for n in sorted(nodes, key=lambda n: -_cost(n)))),
         len(nodes),

@@ -3,10 +3,7 @@
 from onnxfuse.graph.graph import Graph
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Refusal
-from onnxfuse.rules.match.report import Near, OptimizeReport, names
-
-NO_RULE = "none"
-"""In place of a rule's name: there is none for the operator, or none got anywhere."""
+from onnxfuse.rules.match.report import BY_NO_RULE, Near, OptimizeReport, names
 
 
 def report_left_integers(graph: Graph, report: OptimizeReport) -> None:
@@ -15,4 +12,6 @@ def report_left_integers(graph: Graph, report: OptimizeReport) -> None:
     for node in graph.nodes:
         (root,) = names([node])
         if node.entry is not None and node.entry.left and root not in explained:
-            report.stopped.append(Near(NO_RULE, root, Refusal(node.name, Cause("layout", seen=node.entry.left), 1, 1)))
+            report.stopped.append(
+                Near(BY_NO_RULE, root, Refusal(node.name, Cause("layout", seen=node.entry.left), 1, 1))
+            )

@@ -35,6 +35,10 @@ class Applied:
     """Whether the kernel multiplies 8-bit integers that the nodes dequantize."""
 
 
+BY_NO_RULE = "none"
+"""In place of the rule of an attempt: the operator's entry says why it stays."""
+
+
 @dataclass(frozen=True)
 class Near:
     """One near miss: the attempt of a rule that got furthest."""
