@@ -490,8 +490,6 @@ STAYS = {
     "capped scores": onnx_attention("<softcap = 5.0>"),
     "causal with a mask": onnx_attention("<is_causal = 1>", ", mask", GIVEN),
     "a softmax in another type": onnx_attention("<softmax_precision = 11>"),
-    "grouped queries": onnx_attention(few=1),
-    "grouped queries on rows": flat_attention("q_num_heads = 2, kv_num_heads = 1", width=16),
     "causal with more keys on rows": flat_attention(f"{TWO}, is_causal = 1"),
     "capped scores on rows": flat_attention(f"{TWO}, softcap = 5.0"),
     "scores that are given out": flat_attention(TWO)
@@ -507,6 +505,19 @@ def test_attention_that_the_library_does_otherwise_stays(text: str) -> None:
 
 
 # ---- grouped queries
+
+
+@pytest.mark.parametrize(
+    "text",
+    [onnx_attention(few=1), flat_attention("q_num_heads = 2, kv_num_heads = 1", width=16)],
+    ids=["heads", "rows"],
+)
+def test_grouped_queries_of_opset_23_are_read_as_repeated_heads(text: str) -> None:
+    """As exporters write them out; the kernel reads keys and values once."""
+    (name,) = fuses(text, "attention")
+    assert name.count("Expand") == 2
+    assert "Softmax" in name
+
 
 GROUPED = """g (float[N,S,32] q, float[N,S,16] k, float[N,S,16] v{given}) => (float[N,S,32] y)
 <int64[4] many = {{0, 0, 4, 8}}, int64[4] two = {{0, 0, 2, 8}}, int64[3] join = {{0, 0, -1}}, float half = {{0.5}},
