@@ -15,7 +15,7 @@ from onnxfuse.graph.defined import write_definition
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.ops import Trait
-from onnxfuse.shapes.types import ValueType
+from onnxfuse.shapes.types import ValueType, shapes_differ
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Original:
     proto: NodeProto
     weights: Mapping[str, TensorProto]
     """Constants that it reads: nodes written in its place may read parts of them alone."""
+    types: Mapping[str, ValueType]
+    """Of the values that it reads and computes, as far as they were known."""
 
 
 Key = tuple[tuple[str | int, ...], str, str]
@@ -38,8 +40,9 @@ def expand(graph: Graph, written: Originals) -> bool:
     for node in [n for n in graph.nodes if n.entry is not None and n.entry.definition is not None]:
         key = graph.place, node.op, next(o for o in node.outputs if o)
         weights = {v: graph.initializers[v] for v in node.inputs if v in graph.initializers}
+        types = {v: graph.type(v) for v in (*node.reads, *node.outputs) if v}
         if write_definition(graph, node, constants):
-            written[key] = Original(node.proto, weights)
+            written[key] = Original(node.proto, weights, types)
             changed = True
     return changed
 
@@ -49,7 +52,8 @@ def restore(graph: Graph, written: Originals) -> bool:
     changed = False
     for one in reversed([one for (place, *_), one in written.items() if place == graph.place]):
         original = Node(one.proto)
-        makers = _makers(graph, original) if all(_exists(graph, v, one.weights) for v in original.reads) else []
+        there = all(_exists(graph, v, one.weights) for v in original.reads)
+        makers = _makers(graph, original) if there and _same_types(graph, one.types) else []
         if makers and _is_left(graph, original, makers):
             for name, weight in one.weights.items():
                 graph.initializers.setdefault(name, weight)
@@ -79,10 +83,19 @@ def _exists(graph: Graph, value: str, weights: Mapping[str, TensorProto]) -> boo
     """Return whether a value is still what an original read, or can be again."""
     if value in weights:
         there = graph.initializers.get(value)
-        return there is None or there == weights[value]
+        return there is None or there is weights[value] or there == weights[value]
     if graph.producer(value) is not None or value in graph.initializers or value in graph.inputs:
         return True
     return graph.parent is not None and _exists(graph.parent, value, weights)
+
+
+def _same_types(graph: Graph, types: Mapping[str, ValueType]) -> bool:
+    """Return whether values have the types that they had: a pass that pads one gives it another name, or should."""
+    for value, before in types.items():
+        now = graph.type(value)
+        if (before.dtype and now.dtype and before.dtype != now.dtype) or shapes_differ(before.shape, now.shape):
+            return False
+    return True
 
 
 def _is_left(graph: Graph, original: Node, makers: list[Node]) -> bool:

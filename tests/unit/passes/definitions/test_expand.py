@@ -28,6 +28,12 @@ TWICE = f"""g (float[N,S,16] x, float[N,S,16] r) => (float[N,S,16] z) <{ROW}> {{
 }}"""
 
 
+CAPPED = """g (float[N,2,S,16] q, float[N,2,S,16] k, float[N,2,S,16] v, float[N,2,P,16] pk, float[N,2,P,16] pv)
+=> (float[N,2,S,16] y, float[N,2,T,16] nk, float[N,2,T,16] nv) {
+  y, nk, nv = Attention <softcap = 5.0> (q, k, v, , pk, pv)
+}"""
+
+
 def model_of(text: str, opset: int = 17) -> onnx.ModelProto:
     """Return the model of a text."""
     return parse(HEADER.format(opset=opset) + text)
@@ -64,6 +70,13 @@ def test_what_no_kernel_takes_stays(text: str) -> None:
     assert made.graph.node == model.graph.node
     assert {t.name: t for t in made.graph.initializer} == {t.name: t for t in model.graph.initializer if t.name in read}
     assert report.applied == []
+
+
+def test_caches_go_back_where_attention_stays() -> None:
+    """Capped scores are ONNX Runtime's: it reads and writes the caches, too."""
+    model = model_of(CAPPED, 23)
+    made, _ = optimize(model)
+    assert made.graph.node == model.graph.node
 
 
 def test_a_part_that_fuses_does_not_restore_the_whole() -> None:
