@@ -165,6 +165,7 @@ REWRITE = Phase(
         constant_sequences,
         normal_form("merge_transposes"),
         normal_form("cast_before_transpose"),
+        normal_form("packed_indices"),
         keep_unit_axes,
         merge_unit_axes_into_reshapes,
         constant_folding,

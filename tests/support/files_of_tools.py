@@ -20,7 +20,7 @@ def file(name: str) -> onnx.ModelProto:
     for value in [v for v in model.graph.value_info if v.name not in computed]:
         tensor = value.type.tensor_type
         shape, dtype = [d.dim_value for d in tensor.shape.dim], helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        drawn = random.normal(size=shape)
+        drawn: np.ndarray = np.asarray(random.normal(size=shape))
         if dtype.kind in "iu":
             drawn = random.integers(0, 256, shape)
         elif value.name.endswith("_scales"):

@@ -66,6 +66,8 @@ def multi_head_attention(node: Defined) -> Sequence[str] | None:
     columns, dtype = node.extent(q, -1), node.to.dtype(q)
     if not node.reads_only(0, 1, 2, 3, 4, 5, 6, 7) or not node.wants_only(0, 1, 2):
         return None
+    if bool(node.read(6)) != bool(node.read(7)):
+        return None
     if node.rank(q) != 3 or columns is None or not dtype or not heads or columns % heads or not _masks(node):
         return None
     parts = _heads(node, heads)
@@ -248,6 +250,8 @@ def onnx_attention(node: Defined) -> Sequence[str] | None:
         return None
     causal, softcap = node.integer("is_causal"), node.number("softcap")
     if (sizes.repeats == 1 and not has_caches) or (causal and (past_key or sizes.repeats > 1)):
+        return None
+    if bool(past_key) != bool(past_value):
         return None
     if sizes.repeats > 1 and (softcap or node.to.dtype(mask) not in (0, dtype, TensorProto.BOOL)):
         return None
