@@ -11,7 +11,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import LaunchPlan
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, SUPPORTED, Arch
-from onnxfuse.cuda.templates.quantize import plan as planning
+from onnxfuse.cuda.templates.quantize.costs import costs_of
 from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
 from tests.support.kernels.dynamic import VALUES, alone, attention, drawn, norm, product, reference
@@ -116,8 +116,8 @@ def test_attention(queries: int, keys: int, arch: Arch) -> None:
 
 def test_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """More parts than a block combines by itself become few by a launch of their own."""
-    known = planning.costs_of
-    monkeypatch.setattr(planning, "costs_of", lambda arch: replace(known(arch), most_parts=5, combined=3))
+    few = replace(costs_of(H200), most_parts=5, combined=3)
+    monkeypatch.setattr("onnxfuse.cuda.templates.quantize.plan.costs_of", lambda arch: few)
     op, inputs = norm(90, 64)
     assert len(quantizes(op, inputs, True).then) == 2
 

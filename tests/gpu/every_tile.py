@@ -62,7 +62,8 @@ def split() -> int:
     for tile in costs.wgmma().split:
         for text in (GELU, RESIDUAL) if tile.n % 64 == 0 else (TRANSPOSED, TRANSPOSED_GELU):
             check(text, HALF, *LONG, tile)
-    return 2 * len(costs.wgmma().split)
+        test_integers.check(*case(DYNAMIC, (UINT8, INT8), (128,), 768, 3072), tile)
+    return 3 * len(costs.wgmma().split)
 
 
 def ampere() -> int:

@@ -38,6 +38,16 @@ def test_groups_masks_and_more_queries(queries: int, group: int, bias: str) -> N
 
 
 @pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("bias", ["", "key", "query"])
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(1, 128, 128), (1, 100, 333), (2, 65, 129), (1, 17, 5000)])
+def test_float32_that_fills_the_gpu_once(batch: int, queries: int, keys: int, bias: str, aligned: bool) -> None:
+    added = {"key": (batch, 1, 1, keys), "query": (1, 12, queries, keys)}.get(bias)
+    case = Case(batch, 12, queries, keys, 64, FLOAT, bias=added)
+    assert cuda.plan(case.op(), case.shapes(), aligned, cuda.arch_of(0)).grid[0] == batch * 12 * -(-queries // 16)
+    check(case, aligned, any_length=True)
+
+
+@pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, FLOAT])
 @pytest.mark.parametrize(("past", "queries"), [(0, 1), (1023, 1), (700, 7), (4000, 16)])
 def test_caches_grow(past: int, queries: int, dtype: int, aligned: bool) -> None:

@@ -136,12 +136,13 @@ def test_every_block_quantizes_its_sums(block: Block, aligned: bool) -> None:
 
 @pytest.mark.parametrize("attributes", ["pads = [1,1,1,1]", "strides = [2,2], pads = [1,1,1,1]"])
 @pytest.mark.parametrize(
-    ("images", "filters", "channels"), [((4, 28, 28), 128, 128), ((2, 56, 57), 64, 64), ((3, 9, 8), 24, 16)]
+    ("images", "filters", "channels"),
+    [((4, 28, 28), 128, 128), ((2, 56, 57), 64, 64), ((3, 9, 8), 24, 16), ((1, 14, 14), 512, 512)],
 )
 def test_windows_over_quantized_images(
     attributes: str, images: tuple[int, int, int], filters: int, channels: int
 ) -> None:
-    """By the plan's own choice and by every tile."""
+    """By the plan's own choice, of one small image in blocks that share its terms, and by every tile."""
     fused, shapes = quantized.case(quantized.WINDOW, images, filters, (3, 3, channels), attributes=attributes)
     tiles = [GemmVariant(tile=t) for t in TILES if t.n >= 64 and t.split == 1] if filters % 16 == 0 else []
     for variant in (None, *tiles):

@@ -45,7 +45,10 @@ def test_products(rows: int, columns: int) -> None:
     assert len(plan.then) == (1 if "wgmma" in plan.kernel.text else 2)
 
 
-@pytest.mark.parametrize(("batch", "queries", "keys"), [(8, 128, 128), (1, 128, 128), (3, 1, 70), (2, 333, 50)])
+@pytest.mark.parametrize(
+    ("batch", "queries", "keys"),
+    [(8, 128, 128), (1, 128, 128), (40, 128, 128), (1, 40, 1000), (3, 1, 70), (2, 333, 50)],
+)
 def test_attention(batch: int, queries: int, keys: int) -> None:
     """Each warp leaves the extremes of its queries' results."""
     op, inputs = attention(batch, queries, keys)
