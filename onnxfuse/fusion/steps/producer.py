@@ -65,12 +65,11 @@ def _maker_of_range(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], 
 
 def _maker_of(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], joins: str, of: str) -> Node | str | None:
     """Return the fused op of template `of` that computes an input of a node of template `joins`."""
-    if is_product(node):
+    found = [m for v in node.inputs if (m := graph.producer(v)) is not None]
+    makers = [m for m in found if _is_of(m, fused_ops, of)]
+    if is_product(node) and any(m in makers or (m.entry is not None and m.entry.rows is not None) for m in found):
         return f"'{node.outputs[0]}' is a product of no kernel"
-    if not _is_of(node, fused_ops, joins):
-        return None
-    makers = [m for v in node.inputs if (m := graph.producer(v)) is not None and _is_of(m, fused_ops, of)]
-    if not makers:
+    if not makers or not _is_of(node, fused_ops, joins):
         return None
     return makers[0] if convex(graph, dict.fromkeys((makers[0], node))) else "what it computes is read on the way, too"
 

@@ -8,6 +8,6 @@ TEMPLATES = (
     Template(
         "row_product", 86, 'an op of `"row"`, and one of `"gemm"` whose left factor it computes',
         Planner(parse, output_shapes, plan, refuses, candidates=candidates, variants=(GemmVariant,)),
-        growth=frozenset({Growth.PRODUCER}), joins="gemm", of="row", rounds_to_tf32=True,
+        growth=frozenset({Growth.PRODUCER}), joins="gemm", of="row",
     ),
 )  # fmt: skip
