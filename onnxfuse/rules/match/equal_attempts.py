@@ -245,7 +245,7 @@ class _Named(NamedTuple):
 
 
 def _refusal(refusal: Refusal, around: Surroundings) -> Callable[[Surroundings], Refusal] | None:
-    nodes = {node.name: i for i, node in enumerate(around.nodes)}
+    nodes = _by_name(around)
     cause = _fields(refusal.cause, around, nodes)
     named = (refusal.node, *refusal.nodes, *refusal.around)
     if cause is None or any(n not in nodes for n in named) or any(v not in around.numbers for _, v in refusal.names):
@@ -271,6 +271,13 @@ def _refusal(refusal: Refusal, around: Surroundings) -> Callable[[Surroundings],
         )
 
     return made
+
+
+def _by_name(around: Surroundings) -> dict[str, int]:
+    """Return the nodes that were met by their names, but for names that two of them have."""
+    called: dict[str, Node] = {}
+    unclear = {n.name for n in around.nodes if called.setdefault(n.name, n) is not n}
+    return {n.name: i for i, n in enumerate(around.nodes) if n.name not in unclear}
 
 
 _QUOTED = re.compile("(.*?')(.*)(')")
