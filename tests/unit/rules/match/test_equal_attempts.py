@@ -138,7 +138,7 @@ def test_constants_are_compared_by_their_elements() -> None:
     numbers, nodes = [2.0, 2.0, 3.0], []
     for i in range(3):
         nodes.append(helper.make_node("Mul", ["x", f"c{i}"], [f"y{i}"], f"product {i}"))
-    weights = [numpy_helper.from_array(np.float32(n), f"c{i}") for i, n in enumerate(numbers)]
+    weights = [numpy_helper.from_array(np.asarray(n, np.float32), f"c{i}") for i, n in enumerate(numbers)]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
     outputs = [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, [4]) for i in range(3)]
     made = helper.make_graph(nodes, "g", inputs, outputs, weights)
