@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onnxfuse.graph.graph import Graph, Node, Queries
 from onnxfuse.rules.match.cause import Cause
@@ -238,39 +238,45 @@ class _Named(NamedTuple):
     after: str
     of_node: bool
 
-    def text(self, around: Surroundings) -> str:
-        """Return the text with the name of another place."""
+    def of(self, around: Surroundings) -> str:
+        """Return the text with the name at another place."""
         name = around.nodes[self.number].name if self.of_node else around.values[self.number]
         return f"{self.before}{name}{self.after}"
 
 
 def _refusal(refusal: Refusal, around: Surroundings) -> Callable[[Surroundings], Refusal] | None:
-    nodes = {node.name: i for i, node in enumerate(around.nodes)}
-    cause = _fields(refusal.cause, around, nodes)
+    index = _by_name(around)
+    fields = _fields(refusal.cause, around, index)
     named = (refusal.node, *refusal.nodes, *refusal.around)
-    if cause is None or any(n not in nodes for n in named) or any(v not in around.numbers for _, v in refusal.names):
+    if fields is None or any(n not in index for n in named) or any(v not in around.numbers for _, v in refusal.names):
         return None
-    node, of_match, of_rest = nodes[refusal.node], [nodes[n] for n in refusal.nodes], [nodes[n] for n in refusal.around]
-    values, fields, size = [(name, around.numbers[value]) for name, value in refusal.names], cause, refusal.size
+    node, nodes, rest = index[refusal.node], [index[n] for n in refusal.nodes], [index[n] for n in refusal.around]
+    values = [(name, around.numbers[value]) for name, value in refusal.names]
 
     def made(there: Surroundings) -> Refusal:
-        at = there.nodes
-        cause = refusal.cause
-        if fields:
-            cause = cause._replace(**{f: named.text(there) for f, named in fields.items()})
+        at, texts = there.nodes, dict[str, Any]()
+        for field_name, text in fields.items():
+            texts[field_name] = text.of(there)
         return Refusal(
             at[node].name,
-            cause,
+            refusal.cause._replace(**texts) if texts else refusal.cause,
             refusal.depth,
-            size,
-            tuple([at[i].name for i in of_match]),
-            tuple([at[i].name for i in of_rest]),
+            refusal.size,
+            tuple([at[i].name for i in nodes]),
+            tuple([at[i].name for i in rest]),
             tuple([(name, there.values[i]) for name, i in values]),
             refusal.whole,
             refusal.held,
         )
 
     return made
+
+
+def _by_name(around: Surroundings) -> dict[str, int]:
+    """Return the nodes that were met by their names, but for names that two of them have."""
+    called: dict[str, Node] = {}
+    unclear = {n.name for n in around.nodes if called.setdefault(n.name, n) is not n}
+    return {n.name: i for i, n in enumerate(around.nodes) if n.name not in unclear}
 
 
 _QUOTED = re.compile("(.*?')(.*)(')")

@@ -138,7 +138,7 @@ def test_constants_are_compared_by_their_elements() -> None:
     numbers, nodes = [2.0, 2.0, 3.0], []
     for i in range(3):
         nodes.append(helper.make_node("Mul", ["x", f"c{i}"], [f"y{i}"], f"product {i}"))
-    weights = [numpy_helper.from_array(np.float32(n), f"c{i}") for i, n in enumerate(numbers)]
+    weights = [numpy_helper.from_array(np.asarray(n, np.float32), f"c{i}") for i, n in enumerate(numbers)]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
     outputs = [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, [4]) for i in range(3)]
     made = helper.make_graph(nodes, "g", inputs, outputs, weights)
@@ -155,3 +155,13 @@ def test_constants_are_compared_by_their_elements() -> None:
     found = [at(node) for node in graph.nodes]
     assert [isinstance(one, Match) for one in found] == [True, True, False]
     assert searched == ["product 0", "product 2"]
+
+
+def test_a_name_that_two_nodes_have_is_not_carried_over() -> None:
+    """A node without a name is called by its output, which may be another one's name."""
+    model = layers(3, first="Mul")
+    model.graph.node[6].name = ""
+    model.graph.node[5].name = "m2"
+    attempted = Attempted(graph_of(model))
+    found = [attempted.at(f"a{i}") for i in (2, 1)]
+    assert [r.node for r in found if isinstance(r, Refusal)] == ["m2", "product 1"]
