@@ -59,7 +59,7 @@ def facts() -> dict[str, Any]:
                           "blocks": [{"dimensions": {"batch": 8}, "speedup": 1.5, "verdict": "1.50x over CUDA graph",
                                       "rows": ROWS, "work": WORK}], "min_speedup": 2.0, "not_met": ["min_speedup 2"],
                           "ceilings": {"bytes_per_second": 4e12, "flops_per_second": 9e14}},
-                "not_met": [], "regressed": ["fusions by linear: 12 -> 10"], "why": {},
+                "not_met": [], "regressed": ["fusions by linear: 12 -> 10"], "why": {}, "next_steps": {},
                 "changed": ["exported Tanh: 9 -> 10"],
             }
         ],
