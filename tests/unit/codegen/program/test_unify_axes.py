@@ -69,3 +69,9 @@ def test_a_value_that_meets_itself_transposed_is_refused() -> None:
     """Its two axes would be one."""
     with pytest.raises(UnsupportedError, match="an axis that meets itself elsewhere"):
         rows("t = Transpose <perm = [1,0]> (x) a = Add (t, x) y = Softmax (a)", (5, 5))
+
+
+def test_extents_that_do_not_divide_each_other_are_told() -> None:
+    """No axis can be split into both."""
+    with pytest.raises(UnsupportedError, match="axes of 6 and 4 that do not divide each other"):
+        rows("h = Constant <value_ints = [4,3]> () r = Reshape (x, h) a = Add (r, z) y = Softmax (a)", (6, 2), (4, 3))
