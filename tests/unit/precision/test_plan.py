@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto
 
 from onnxfuse.precision import plan, scopes
-from onnxfuse.precision.plan import FloatNode, converted
+from onnxfuse.precision.plan import FloatNode, converted, float_values
 
 HALF, BRAIN, FLOAT = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "local" : 1]>'
@@ -75,3 +75,9 @@ def test_nodes_take_the_lower_type_or_what_they_are_pinned_to() -> None:
     assert converted(found, {}, HALF) == {"r": HALF, "e": HALF, "y": HALF}
     assert converted(found, {"r": FLOAT}, BRAIN) == {"r": FLOAT, "e": FLOAT, "y": BRAIN}
     assert converted(found, {"e": BRAIN, "y": BRAIN}, HALF) == {"r": HALF, "e": FLOAT, "y": BRAIN}
+
+
+def test_the_floats_of_a_node_are_those_outputs_that_it_has() -> None:
+    """Integers are none, nor is an output without a name."""
+    found = nodes_of("g (float[8] x) => (int64[2] i, float[8] y) <int64[1] k = {2}> { , i = TopK (x, k) y = Neg (x) }")
+    assert {name: [*float_values(node)] for name, node in found.items()} == {"i": [], "y": ["y"]}

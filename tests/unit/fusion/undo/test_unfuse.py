@@ -79,3 +79,19 @@ def test_an_op_that_another_tool_has_changed_is_told(change: object, told: str) 
     change(fused.graph.node[0], fused.functions[0])
     with pytest.raises(ModelError, match=told):
         unfuse(fused)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_number_in_a_body_is_a_weight_again(shared: bool) -> None:
+    """Once, under its name, whether another node still reads it or not."""
+    output, node = (", float[N,4] z", "z = Pow (x, half)") if shared else ("", "")
+    text = f"""g (float[N,4] x) => (float[N,4] y{output}) <float half = {{0.5}}> {{
+      a = Mul (x, half) y = Softmax (a) {node}
+    }}"""
+    fused = onnxfuse.optimize(parse(text), only=["softmax"])
+    assert len(fused_ops(fused)) == 1
+    assert ("half" in {t.name for t in fused.graph.initializer}) == shared
+    unfuse(fused)
+    assert [t.name for t in fused.graph.initializer] == ["half"]
+    onnx.checker.check_model(fused, full_check=True)
+    assert_same_numbers(parse(text), fused)

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 import onnxfuse
+from onnxfuse import cuda
 from onnxfuse.graph.graph import bodies
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.passes.layout import layout_min_cut
+from onnxfuse.shapes.types import Shape, ValueType
 from tests.support import small
 from tests.support.small import assert_same_numbers, fuses, halved, ops, optimize, parse
 
@@ -665,3 +668,22 @@ def test_integers_that_no_kernel_takes_stay_channels_first() -> None:
     )
     made, _ = optimize(model, "nhwc", "conv_integer")
     assert made == model
+
+
+@pytest.mark.parametrize(
+    ("type_", "shape", "elements"),
+    [
+        (TensorProto.FLOAT16, (2, 3, 4, 5), 120), (TensorProto.FLOAT, (2, 3, 4, 5), 120),
+        (TensorProto.INT8, (2, 3, 4, 5), 60), (TensorProto.UINT8, ("N", 3, 4, 5), 960),
+        (TensorProto.FLOAT16, ("N", 3, "H", 5), 15_360),
+    ],
+)  # fmt: skip
+def test_a_transpose_costs_its_elements_and_a_launch(type_: int, shape: Shape, elements: int) -> None:
+    """In elements of 16 bits, read and written; what 8 bits have is half of it, and an open extent counts as 32."""
+    assert layout_min_cut._cost(ValueType(type_, shape)) == cuda.launch_bytes() // 4 + elements
+
+
+@pytest.mark.parametrize("shape", [None, (2, 1, 4, 5), (2, 3, 1, 1), (1, 1, 1, 1)])
+def test_what_would_move_nothing_costs_least(shape: Shape) -> None:
+    """A Reshape, or what nobody knows."""
+    assert layout_min_cut._cost(ValueType(TensorProto.FLOAT16, shape)) == 1

@@ -56,9 +56,10 @@ def test_both_branches_are_computed_whichever_is_taken(taken: bool) -> None:
 
 @pytest.mark.parametrize("turns", [0, 5])
 def test_of_a_loop_it_is_the_first_iteration(turns: int) -> None:
-    """Whose number is 0, and whose state is the first one."""
+    """Whose number is 0, whose state is the first one, and whose condition holds."""
     inputs = {"x": X, "k": np.array(turns), "c": np.array(True)}
     np.testing.assert_allclose(value(LOOP, "t in n", **inputs), X)
+    assert value(LOOP, "on in n", **inputs)
     np.testing.assert_allclose(value(LOOP, "out in n", **inputs), np.exp(X), rtol=1e-6)
 
 
@@ -79,7 +80,8 @@ def test_bodies_in_bodies_are_computed_too() -> None:
 
 
 def test_a_body_whose_inputs_are_not_known_is_left() -> None:
-    """A Scan of opset 8 has a batch, and lengths."""
-    model = onnx.parser.parse_model(SCAN.replace("BACKWARD", "0"))
-    model.opset_import[0].version = 8
-    assert hoist_bodies(model) == frozenset()
+    """A Scan of opset 8 has a batch, and lengths; from 9 on it has neither."""
+    for opset in (8, 9):
+        model = onnx.parser.parse_model(SCAN.replace("BACKWARD", "0"))
+        model.opset_import[0].version = opset
+        assert bool(hoist_bodies(model)) == (opset == 9)
