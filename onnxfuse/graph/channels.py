@@ -5,7 +5,7 @@ so that image kernels apply to them. Volumes are [batch, channels, depth, height
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def with_row(shape: Sequence[Item], one: Item) -> tuple[Item, ...]:
     return (*shape[:ROW], one, *shape[ROW:]) if len(shape) == 3 else tuple(shape)
 
 
-def over_rows(attributes: Mapping[str, object], rank: int | None) -> dict[str, list[int]]:
+def over_rows(attributes: Mapping[str, object], rank: int | None) -> dict[str, Any]:
     """Return a signal convolution's attributes as those of a convolution over one-row images; empty for other ranks."""
     if rank != 3:
         return {}

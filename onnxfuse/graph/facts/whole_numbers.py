@@ -39,5 +39,5 @@ def _sources(node: Node) -> list[str]:
     if Trait.CASTS in entry.traits:
         return [node.inputs[0]]
     if entry == ops.DequantizeLinear:
-        return node.inputs[:2]  # a difference of integers times a scale
+        return list(node.inputs[:2])  # a difference of integers times a scale
     return [v for i, v in enumerate(node.inputs) if entry.carries(i)] or [""]

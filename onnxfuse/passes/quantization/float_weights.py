@@ -6,8 +6,6 @@ WeightBiasQuantization, since 1.20). A weight that was quantized with one scale 
 would lose most of its bits: where the body of a fused op runs, and in nodes that are left.
 """
 
-from collections.abc import Collection
-
 from onnx import TensorProto
 
 from onnxfuse import ops
@@ -15,9 +13,6 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, rewrite_each
 from onnxfuse.ops import Trait
-
-CLIPS = frozenset({ops.Relu, ops.Clip})
-"""Operators behind a product that ONNX Runtime takes for a part of QuantizeLinear."""
 
 
 @graph_pass
@@ -36,7 +31,7 @@ def _separated(node: Node, to: Rewriter) -> bool:
 
 
 def _is_product_by_float_weight(graph: Graph, value: str) -> bool:
-    product = graph.producer(_source(graph, value, CLIPS))
+    product = graph.producer(_source(graph, value, activation=True))
     if product is not None and product.op == ops.Add and not product.domain:  # ONNX Runtime makes it the product's bias
         summed = [v for v in product.inputs if not graph.is_constant(v)]
         product = graph.producer(_source(graph, summed[0])) if len(summed) == 1 else None
@@ -49,12 +44,14 @@ def _is_product_by_float_weight(graph: Graph, value: str) -> bool:
     return source is not None and source.op == ops.DequantizeLinear and not source.domain
 
 
-def _source(graph: Graph, value: str, passed: Collection[str] = ()) -> str:
+def _source(graph: Graph, value: str, *, activation: bool = False) -> str:
     """Return the value before views and Transposes, past which ONNX Runtime moves QuantizeLinear and DequantizeLinear,
-    and before operators that are `passed`."""
+    and before an `activation`, as Relu and Clip, which it takes for a part of QuantizeLinear."""
     node = graph.producer(value)
     while node is not None and not node.domain:
-        if not (node.has(Trait.VIEW) or node.op == ops.Transpose or node.op in passed):
+        activates = activation and node.is_elementwise and not node.has(Trait.QUANTIZES)
+        activates = activates and all(map(graph.is_constant, filter(None, node.inputs[1:])))
+        if not (node.has(Trait.VIEW) or node.op == ops.Transpose or activates):
             break
         value = node.inputs[0]
         node = graph.producer(value)

@@ -7,6 +7,8 @@ written as ONNX's own where the operator set has these types (float16 numbers fr
 from 19 on, 16-bit integers from 21 on) and scales (of channels from 13 on). Elsewhere they stay.
 """
 
+from typing import Any
+
 import numpy as np
 from onnx import TensorProto, helper
 
@@ -52,7 +54,8 @@ def _write(node: Node, to: Rewriter) -> bool:
         dtypes.append(form.quantized)
     if not all(schema.takes(form.of, graph.opset, i, dtype) for i, dtype in enumerate(dtypes)):
         return False
-    layout, type_ = {name: node.written.get(name) for name in ("axis", "block_size")}, graph.type(node.outputs[0])
+    type_ = graph.type(node.outputs[0])
+    layout: dict[str, Any] = {name: node.written.get(name) for name in ("axis", "block_size")}
     if form.quantized and quantizes:  # exporters declare it as uint8
         graph.retype(node.outputs[0], ValueType(form.quantized, type_.shape))
     if quantizes or not narrow:

@@ -22,6 +22,7 @@ WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "dilated": {"pads": [2, 2, 2, 2], "dilations": [2, 2]},
     "unpadded": {},
     "padded to keep the size": {"auto_pad": "SAME_UPPER"},
+    "padded by the size": {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
 }
 WEIGHTS = {
     "int8": (np.int8, 0),
@@ -77,7 +78,7 @@ def test_a_layer(window: str, weights: str) -> None:
     found = ops(made)
     assert not {"ConvInteger", "DynamicQuantizeLinear", "Pad"} & {*found}
     inside = sum("ConvInteger" in op for op in found)
-    assert inside == (0 if window == "padded to keep the size" else 1 + (weights == "uint8 around 117"))
+    assert inside == (0 if window == "padded by the size" else 1 + (weights == "uint8 around 117"))
     for size in ((6, 7), (9, 5), *[(1, 2)] * (window == "padded")):
         assert_same(model, made, size)
 

@@ -17,8 +17,8 @@ LEFT = {
         "constant filters",
     ),
     "ConvInteger with padding by its size": (
-        "(uint8[1,16,4,4] x, uint8 z) => (int32[1,8,4,4] y)", f"<int8[8,16,1,1] w = {{{W}}}>",
-        'y = ConvInteger <auto_pad = "SAME_UPPER"> (x, w, z)', "SAME_UPPER",
+        "(uint8[1,16,H,W] x, uint8 z) => (int32[1,8,P,Q] y)", f"<int8[8,16,1,1] w = {{{W}}}>",
+        'y = ConvInteger <auto_pad = "SAME_UPPER", strides = [2,2]> (x, w, z)', "SAME_UPPER",
     ),
     "DynamicQuantizeLinear": (
         "(float x) => (uint8 y, float s, uint8 z)", "", "y, s, z = DynamicQuantizeLinear (x)", "rank(x) is 0",

@@ -93,9 +93,9 @@ def unit(name: str, types: str, form: str) -> ModelProto:
     first, second = TYPES[types]
     zeros = form != "without zero points"
     z, zw, ze, zy = (f", {v}" if zeros else "" for v in ("z", "zw", "ze", "zy"))
-    lines, constants = [f"a = DequantizeLinear (q, s{z})"], dict[str, npt.NDArray[np.generic]]()
+    lines, constants = [f"a = DequantizeLinear (q, s{z})"], dict[str, npt.ArrayLike]()
     rng, kind = np.random.default_rng(len(nodes)), np.dtype(first)
-    constants |= {"s": np.float32(0.03), "se": np.float32(0.05), "sy": np.float32(0.04)}  # type: ignore[dict-item]
+    constants |= {"s": np.float32(0.03), "se": np.float32(0.05), "sy": np.float32(0.04)}
     constants |= {v: np.asarray(n, kind) for v, n in {"z": 3, "ze": 7, "zy": 100 if first == "uint8" else -5}.items()}
     if weight is not None:
         channels = weight[axis]
