@@ -80,8 +80,8 @@ class LowerPrecision(TypedDict, total=False):
     """Conversion to lower precision."""
 
     precision: Annotated[Precision | None, one_of(Precision, SHORT_TYPES), Option(None, "Convert float32 to this type "
-        "where outputs stay within {tolerance} of a float64 reference; nodes that would exceed it stay float32, and "
-        "are listed with the reason. fp16 and bf16 are accepted, too.", "--precision", group="Precision", toml=True)]
+        "wherever outputs stay within {tolerance} of a float64 reference; nodes kept in float32 are listed with the "
+        "reason. fp16 and bf16 are accepted, too.", "--precision", group="Precision", toml=True)]
     inputs: Annotated[InputSets, Option((), "With {precision} and {guard}: real inputs; generated ones by default.",
         "--inputs", "PATH", group="Precision", needs=("precision", "guard"), in_python="Files, or arrays by name.")]
     tolerance: Annotated[OptionalFraction, _precision(None, "With {precision}: allowed relative RMS error of outputs; "

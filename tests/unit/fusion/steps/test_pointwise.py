@@ -160,7 +160,7 @@ def test_rows_of_a_table_are_looked_up_by_the_kernel() -> None:
     ("text", "left", "reason"),
     [
         ("u = Gather <axis = 1> (t, k)", ["Gather"], "this Gather is not a lookup of table rows"),
-        ("o = Constant <value_ints = [3]> () u = Gather (w, o)", ["Constant", "Gather"], "Gather that is no lookup"),
+        ("o = Constant <value_ints = [3]> () u = Gather (w, o)", ["Constant", "Gather"], "this Gather is not a lookup"),
         ("u = Gather (w, k) z = MatMul (u, u)", ["Gather", "MatMul"], "which others read"),
         ("a = Gather (w, k) b = Gather (w, i) u = Add (a, b)", ["Gather"], "is read in two ways"),
     ],

@@ -34,7 +34,7 @@ def test_a_rule_is_left_out_where_no_session_would_find_what_it_asks_for() -> No
     made = optimize(parse(CUT))
     assert {op.rule for op in fused_ops(made.model).values()} == {"softmax"}
     assert [n.op_type for n in made.model.graph.node].count("MatMul") == 2
-    assert any("the rule 'attention' left alone" in note and "dim B of kt is batch" in note for note in made.notes)
+    assert any("the rule 'attention' left unfused" in note and "dim B of kt is batch" in note for note in made.notes)
     assert not any(a.rule == "attention" for a in made.report.applied)
     assert optimize(made.model).model == made.model
 
