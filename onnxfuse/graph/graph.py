@@ -44,7 +44,7 @@ would hold the weights in memory twice.
 """
 
 
-class Queries(NamedTuple):
+class QueryRecord(NamedTuple):
     """What queries of a graph were about, by value, in their order."""
 
     values: dict[str, None]
@@ -200,9 +200,9 @@ class Graph:
 
     # ---- queries
 
-    def record(self) -> "Queries":
+    def record(self) -> "QueryRecord":
         """Return a new record of what queries are about from now on: what their answers depend on."""
-        queries = Queries({}, {}, {})
+        queries = QueryRecord({}, {}, {})
         self._queried, self._queried_readers, self._queried_data = queries
         return queries
 

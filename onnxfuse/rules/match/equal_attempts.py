@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from onnxfuse.graph.graph import Graph, Node, Queries
+from onnxfuse.graph.graph import Graph, Node, QueryRecord
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Match, Refusal
 from onnxfuse.rules.pattern.pattern import PatternNode
@@ -161,7 +161,7 @@ class EqualAttempts:
             around.end = step
         return outcome
 
-    def _recorded(self, search: Callable[[], Outcome]) -> tuple[Outcome, Queries]:
+    def _recorded(self, search: Callable[[], Outcome]) -> tuple[Outcome, QueryRecord]:
         """Return the outcome of an attempt, and what it asked."""
         queries = self.graph.record()
         try:
@@ -170,7 +170,7 @@ class EqualAttempts:
             self.graph.record()
 
     def _insert(
-        self, branches: dict[Hashable, _Question | _End], at: Hashable, around: Surroundings, queries: Queries,
+        self, branches: dict[Hashable, _Question | _End], at: Hashable, around: Surroundings, queries: QueryRecord,
         outcome: Outcome,
     ) -> _End | None:  # fmt: skip
         """Add what an attempt asked, and its outcome; return None if there is no room, or it went elsewhere."""
