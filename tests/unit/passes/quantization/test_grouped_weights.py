@@ -25,10 +25,11 @@ def product(form: str, low: int, high: int, zero: int, opset: int = 21) -> Model
     )
     rng = np.random.default_rng(0)
     scale, zeros = rng.uniform(0.1, 1, 32).astype(np.float32), np.full(32, zero, np.int8)
-    for name, array in {
+    constants: dict[str, np.ndarray] = {
         "w": rng.integers(low, high, (32, 32)).astype(np.int8), "s": scale[:, None], "z": zeros[:, None],
         "r": scale, "q": zeros,
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, array in constants.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     return model
 
