@@ -19,6 +19,9 @@ from onnxfuse.cuda.templates.reduction.row_operands import patterns, refined, wi
 from onnxfuse.cuda.templates.reduction.row_split import share_out, within_block
 from onnxfuse.symbolic.element_types import UnsupportedError
 
+INCLUDED = ("coordinates", "reduce", "extremes", "extremes_of_block")
+"""Headers that the kernel uses, wherever its text stands."""
+
 
 def plan(work: Reduced) -> LaunchPlan:
     """Return the launch plan of a program that reduces the innermost axis, and possibly others."""
@@ -45,7 +48,7 @@ def plan(work: Reduced) -> LaunchPlan:
         (
             *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
             generated(entry, facts + expressions.source(program)),
-            *(template(f"include/{name}.cuh") for name in ("coordinates", "reduce", "extremes", "extremes_of_block")),
+            *(template(f"include/{name}.cuh") for name in INCLUDED),
             template("reduction/row.cuh"),
             generated(entry, around(placed, split, wanted if extremes else None)),
             template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),
@@ -109,7 +112,7 @@ def of_block(work: Reduced, kept: int, threads: int, at_once: int) -> RowsOfBloc
     entry = request.entry
     sections = (
         generated(entry, facts + expressions.source(work.program)),
-        *(template(f"include/{name}.cuh") for name in ("coordinates", "reduce", "extremes")),
+        *(template(f"include/{name}.cuh") for name in INCLUDED),
         template("reduction/row.cuh"),
         template("reduction/row_kept.cuh"),
         generated(entry, around(placed, split, None, output)),
