@@ -134,5 +134,7 @@ def test_phases_that_undo_each_other_are_a_defect(monkeypatch: pytest.MonkeyPatc
 
     phase = Phase("grow", (grows,))
     monkeypatch.setattr(pipeline, "PIPELINE", (*PIPELINE, phase))
-    with pytest.raises(AssertionError, match="undo each other: optimizing what was optimized 50 times changes it still"):
+    with pytest.raises(
+        AssertionError, match="undo each other: optimizing what was optimized 50 times changes it still"
+    ):
         pipeline.run(parse(TEXT), [])

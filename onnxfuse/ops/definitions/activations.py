@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from onnx import TensorProto
+
 from onnxfuse.ops.definitions.writer import Defined
 
 SINCE_GELU = 20
@@ -18,7 +20,7 @@ def gelu(node: Defined) -> Sequence[str] | None:
 def fast_gelu(node: Defined) -> Sequence[str] | None:
     """Gelu by the hyperbolic tangent, of x or of x and a bias."""
     to, dtype = node.to, node.to.dtype(node.read(0))
-    if not dtype:
+    if dtype in (0, TensorProto.DOUBLE):  # of double ONNX Runtime's constants have the digits of float32
         return None
     x = _biased(node)
     if to.opset >= SINCE_GELU:

@@ -35,9 +35,16 @@ Originals = dict[Key, Original]
 
 
 def expand(graph: Graph, written: Originals) -> bool:
-    """Write the nodes of `graph` whose operators have a definition, and record the originals."""
-    changed, constants = False, dict[bytes, str]()
-    for node in [n for n in graph.nodes if n.entry is not None and n.entry.definition is not None]:
+    """Write the nodes of `graph` whose operators have a definition, and record the originals.
+
+    Nodes that compute on constants alone stay: constant folding rounds each of them once.
+    """
+    changed, constants, folded = False, dict[bytes, str](), set[str]()
+    for node in [*graph.nodes]:
+        if node.inputs and all(not v or v in folded or graph.is_constant(v) for v in node.inputs):
+            folded.update(node.outputs)
+        if node.entry is None or node.entry.definition is None or not folded.isdisjoint(node.outputs):
+            continue
         key = graph.place, node.op, next(o for o in node.outputs if o)
         weights = {v: graph.initializers[v] for v in node.inputs if v in graph.initializers}
         types = {v: graph.type(v) for v in (*node.reads, *node.outputs) if v}

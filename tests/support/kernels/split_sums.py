@@ -131,7 +131,7 @@ def staged_bytes(plan: LaunchPlan) -> list[tuple[int, int]]:
 
 
 def _told(plan: LaunchPlan) -> dict[str, str]:
-    return dict(re.findall(r"constexpr int (\w+) = ([^;]+);", plan.kernel.text))
+    return dict(re.findall(r"constexpr int (\w+) =\s+([^;]+);", plan.kernel.text))
 
 
 def _constants(plan: LaunchPlan, names: Iterable[str]) -> str:

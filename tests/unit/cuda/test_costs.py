@@ -173,9 +173,9 @@ def test_every_size_at_which_the_library_is_faster_is_asked_for() -> None:
 def test_a_condition_asks_for_a_size_by_name() -> None:
     """It is the number from then on, also in messages; a typo is answered with the nearest name."""
     assert expression.read("dim(x, 0) <= measured(product_terms)") == expression.read("dim(x, 0) <= 4096")
-    with pytest.raises(RuleError, match=r"'measured\(product_term\)' is none of .* Did you mean product_terms"):
+    with pytest.raises(RuleError, match=r"'measured\(product_term\)' is not one of .* Did you mean product_terms"):
         expression.read("dim(x, 0) <= measured(product_term)")
-    with pytest.raises(RuleError, match="is none of the sizes"):
+    with pytest.raises(RuleError, match="is not one of the measured sizes"):
         expression.read("dim(x, 0) <= measured(3)")
 
 

@@ -65,7 +65,7 @@ def test_data_that_is_missing_or_short_is_told_with_the_models_name(tmp_path: Pa
         with pytest.raises(ModelError, match=r"m\.onnx: .*weight"):
             detached.load(path)
         (tmp_path / "m.data").unlink()
-        with pytest.raises(ModelError, match=r"m\.onnx: its weights are in .*m\.data, which is not there"):
+        with pytest.raises(ModelError, match=r"m\.onnx: its weights are in .*m\.data, which does not exist"):
             detached.load(path)
         (tmp_path / "m.data").mkdir()
         with pytest.raises(ModelError, match=r"m\.onnx: its data file m\.data is not a regular file"):

@@ -74,7 +74,7 @@ def test_of_a_text_the_first_line_is_quoted(length: int, shown: str) -> None:
     """In as many letters as a message has room for; blank lines are no line."""
     found = formats.recognized(b"\n  \n  " + b"x" * length + b"\nmore")
     assert found is not None
-    assert found.what == f"a text that begins with '{shown}'"
+    assert found.what == f"text that begins with '{shown}'"
 
 
 def test_a_file_that_is_too_large_is_looked_at_first(tmp_path: Path) -> None:

@@ -330,7 +330,7 @@ def test_the_size_of_a_weight_is_told_by_its_shape(shape: tuple[int, ...]) -> No
 def test_a_name_that_onnx_runtime_does_not_take_is_told(tmp_path: Path) -> None:
     """It opens files by names in UTF-8."""
     assert io.name_in_utf8(tmp_path / "é.onnx") == f"{tmp_path}/é.onnx"
-    with pytest.raises(ModelError, match="the name is not UTF-8, and ONNX Runtime opens no such file"):
+    with pytest.raises(ModelError, match="the name is not UTF-8, and ONNX Runtime cannot open such a file"):
         io.name_in_utf8(tmp_path / "\udce9.onnx")
 
 

@@ -18,7 +18,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 from onnxfuse import ops
 from onnxfuse.ops import Operator, Trait
 from onnxfuse.ops.inputs import TruthValues
-from onnxfuse.ops.registry import MICROSOFT, registry
+from onnxfuse.ops.registry import MICROSOFT, TENSORRT, registry
 
 KNOWN = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain})
 
@@ -93,7 +93,8 @@ def names_of(schema: onnx.defs.OpSchema) -> list[str]:
     return [p.name for p in schema.inputs]
 
 
-WITH_INPUTS = [one for one in ops.ENTRIES.values() if one.inputs]
+WITH_INPUTS = [one for one in ops.ENTRIES.values() if one.inputs and one.domain != TENSORRT]
+"""TensorRT publishes no schemas."""
 OF_ONNX = [one for one in WITH_INPUTS if one.domain != MICROSOFT]
 
 

@@ -80,7 +80,7 @@ def test_a_weight_of_the_wrong_size_is_told(dtype: type) -> None:
     made.graph.initializer.append(weight)
     validate(made)
     made.graph.initializer[0].raw_data += b"\0"
-    with pytest.raises(ModelError, match=r"weight 'w' holds \d+ bytes, its shape \[4\] wants \d+"):
+    with pytest.raises(ModelError, match=r"weight 'w' holds \d+ bytes, but its shape \[4\] needs \d+"):
         validate(made)
 
 

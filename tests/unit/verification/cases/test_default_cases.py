@@ -87,7 +87,7 @@ def test_a_model_that_runs_on_none_is_told(option: str, hint: str) -> None:
         "g (float[batch, 4] x) => (float[a, b] y) { y = Reshape (x, to) }", to=np.array([7, 5, 11], np.int64)
     )
     with pytest.raises(
-        UsageError, match=rf"^{option}: the original runs on none of the made-up inputs: .*Reshape"
+        UsageError, match=rf"^{option}: the original runs on none of the generated inputs: .*Reshape"
     ) as e:
         default_cases(never, None, CPU, option)
     assert f"with {hint}." in e.value.hint

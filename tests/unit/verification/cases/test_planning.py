@@ -70,7 +70,7 @@ def test_the_original_is_asked_and_that_is_told() -> None:
     told = list[tuple[str, int, int]]()
     runs = acceptance_test(sessions.low_memory_session(WHOLE, CPU), lambda *step: told.append(step))
     assert [runs(case("normal", rows)) for rows in (3, 4)] == [True, False]
-    assert told == [(f"which inputs does the original take: x={rows}x4", 0, 1) for rows in (3, 4)]
+    assert told == [(f"inputs that the original accepts: x={rows}x4", 0, 1) for rows in (3, 4)]
 
 
 def windows() -> onnx.ModelProto:
