@@ -35,6 +35,15 @@ def case(body: str, dtype: int, rows: tuple[int, ...], n: int, k: int) -> tuple[
     return fused, [(*rows, k), (*rows, k), (k,), *(of[o] for o in others)]
 
 
+def drawn(fused: FusedOp, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
+    """Return drawn inputs of a case. Sums are of the size of the factors, so that the product of a gate's two stays
+    within float16."""
+    rng, terms = np.random.default_rng(0), shapes[2][0]
+    found = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
+    weights = [name in ("w", "v") for name in fused.body.input]
+    return [x / x.dtype.type(terms**0.5) if w else x for x, w in zip(found, weights, strict=True)]
+
+
 def few_bits(dtype: int, rows: tuple[int, ...], n: int, packing: Packing) -> tuple[FusedOp, list[np.ndarray]]:
     """Return the fused op of a norm and a gate of two products by weights in few bits, and drawn inputs."""
     product, given = packed.case("swiglu", dtype, rows, n, packing)

@@ -7,7 +7,7 @@ import pytest
 
 from bench.cases import ops
 from bench.cases.ops import BRAIN, HALF
-from bench.cases.row_products import BODIES, case, few_bits
+from bench.cases.row_products import BODIES, case, drawn, few_bits
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, Arch
@@ -30,11 +30,6 @@ def runs(fused: FusedOp, inputs: list[np.ndarray], launches: int, arch: Arch = H
     assert 1 + len(plan.then) == launches
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs], aligned)
     ops.within_budget(fused, inputs, got)
-
-
-def drawn(fused: FusedOp, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
 
 
 @pytest.mark.usefixtures("several_rows")

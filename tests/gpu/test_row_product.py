@@ -7,7 +7,7 @@ import pytest
 
 from bench.cases import ops
 from bench.cases.ops import BRAIN, HALF
-from bench.cases.row_products import BODIES, case, few_bits
+from bench.cases.row_products import BODIES, case, drawn, few_bits
 from onnxfuse import cuda
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.model.fused import FusedOp
@@ -53,8 +53,7 @@ def check(fused: FusedOp, inputs: list[np.ndarray], launches: int, *, aligned: b
 @pytest.mark.parametrize(("n", "k"), [(40, 264), (2048, 2048), (11264, 2048)])
 def test_every_body(body: str, rows: tuple[int, ...], launches: int, n: int, k: int) -> None:
     fused, shapes = case(body, BRAIN if rows == (2, 3) else HALF, rows, n, k)
-    rng = np.random.default_rng(0)
-    check(fused, [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)], launches)
+    check(fused, drawn(fused, shapes), launches)
 
 
 @pytest.mark.usefixtures("several_rows")
