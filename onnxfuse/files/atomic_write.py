@@ -84,7 +84,7 @@ def replacing(path: Path, *, at_once: bool = False) -> Iterator[BinaryIO]:
         file, name = stack.enter_context(temporary(path))
         yield file
         file.flush()
-        pending = None if at_once else _pending.get()
+        pending = None if at_once else _pending_here()
         if pending is None:
             replace_file(name, path)
         else:
@@ -99,8 +99,17 @@ def _put_later(stack: contextlib.ExitStack, name: Path, path: Path) -> Iterator[
             replace_file(name, path)
 
 
-_pending: ContextVar[contextlib.ExitStack | None] = ContextVar("pending", default=None)
-"""Deferred replacements of the current block."""
+_pending: ContextVar[tuple[int, contextlib.ExitStack] | None] = ContextVar("pending", default=None)
+"""The process that entered the current block, and the block's deferred replacements."""
+
+
+def _pending_here() -> contextlib.ExitStack | None:
+    """Return the deferred replacements of the current block of this process.
+
+    A child that was forked within a block replaces its files itself: the block of its parent does not know of them.
+    """
+    found = _pending.get()
+    return found[1] if found is not None and found[0] == os.getpid() else None
 
 
 @contextlib.contextmanager
@@ -110,9 +119,9 @@ def together() -> Iterator[None]:
     They are complete by then, so that a full disk is detected before the first replacement. Data written to a device or
     a pipe cannot be undone. A nested block is deferred to the end of the outer one.
     """
-    outer = _pending.get()
+    outer = _pending_here()
     with contextlib.ExitStack() as stack:
-        token = _pending.set(stack)
+        token = _pending.set((os.getpid(), stack))
         try:
             yield
         finally:
@@ -128,7 +137,7 @@ def at_failure(undo: Callable[[], None]) -> None:
         if kind is not None:
             undo()
 
-    pending = _pending.get()
+    pending = _pending_here()
     if pending is not None:
         pending.push(leave)
 

@@ -404,3 +404,18 @@ def test_a_target_that_can_be_no_file_is_told_before_anything_is_computed(tmp_pa
         atomic_write.writable(tmp_path / "none" / "out.onnx")
     with pytest.raises(ModelError, match="File name too long"):
         atomic_write.writable(tmp_path / ("x" * 300))
+
+
+def test_a_forked_child_replaces_its_files_itself(tmp_path: Path) -> None:
+    """As the one that looks for a fault does for its command: the block of its parent knows nothing of them."""
+    with atomic_write.together():
+        child = os.fork()
+        if not child:
+            with atomic_write.together():
+                io.write_text(tmp_path / "found", "text")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        io.write_text(tmp_path / "later", "text")
+        assert "later" not in names(tmp_path)
+    assert names(tmp_path) == ["found", "later"]
+    assert (tmp_path / "found").read_text() == "text"
