@@ -263,7 +263,7 @@ def beyond_tolerance(old_model: ModelLock, verified: Mapping[str, Any], name: st
         return ()
     return tuple(
         Change(name, f"difference of output {row['output']}", f"at most {old_model.tolerances[row['output']]:g}",
-               f"{float(row['max_abs']):g}", True)
+               f"{float(row['max_abs']):.3g}", True)
         for row in verified["outputs"]
         if row["output"] in old_model.tolerances and not float(row["max_abs"]) <= old_model.tolerances[row["output"]]
     )  # fmt: skip

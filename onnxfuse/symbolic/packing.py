@@ -64,13 +64,19 @@ class Packing:
 
     def pack(self, numbers: Array) -> Array:
         """Return the bytes of unsigned numbers [n, k]: [n, blocks, block_bytes]."""
+        self._check(numbers)
         packed = _pack(numbers.reshape(len(numbers), self.blocks, self.block), self.bits)
         return packed.reshape(len(numbers), self.blocks, self.block_bytes)
 
     def pack_zero_points(self, numbers: Array) -> Array:
         """Return the bytes of zero points [n, blocks]: [n, zero_bytes]."""
+        self._check(numbers)
         room = self.zero_bytes * 8 // self.bits - self.blocks
         return _pack(np.pad(numbers, ((0, 0), (0, room))), self.bits)
+
+    def _check(self, numbers: Array) -> None:
+        if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < 1 << self.bits:
+            raise ValueError(f"numbers from {numbers.min()} to {numbers.max()} do not fit {self.bits} bits")
 
     def unpack(self, packed: Array, scales: Array, zeros: Array | None, to: npt.DTypeLike) -> Array:
         """Return the weight [n, k] in the type `to`, computed in it from the packed one, its scales and zero points."""

@@ -12,7 +12,9 @@ from onnxfuse.cuda import LaunchPlan
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, SUPPORTED, Arch
 from onnxfuse.cuda.templates.quantize.costs import costs_of
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from tests.emulator import emulate
 from tests.support.kernels.dynamic import VALUES, alone, attention, drawn, norm, product, reference
 
@@ -134,3 +136,20 @@ def test_a_block_of_rows_leaves_one_part(rows: int, columns: int) -> None:
     plan = quantizes(op, inputs, True)
     assert plan.grid[0] == np.frombuffer(plan.then[-1].parameters, np.uint32)[2]
     assert plan.grid[0] < rows or columns > 64
+
+
+@pytest.mark.parametrize("arch", [H200, A100], ids=lambda arch: arch.name)
+def test_no_launch_of_a_norm_in_two_is_lost(arch: Arch) -> None:
+    """Sums of groups, the norm by them, the range, and the elements in 8 bits."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+      g (float[N,64,64,320] x) => (float[N,64,64,320] n, uint8[N,64,64,320] y, float s, uint8 z)
+      <float[320] scale, float[320] bias> {
+        f = Transpose <perm = [0,3,1,2]> (x) m = GroupNormalization <num_groups = 32> (f, scale, bias)
+        n = Transpose <perm = [0,2,3,1]> (m) y, s, z = DynamicQuantizeLinear (n)
+      }""")
+    for name in ("scale", "bias"):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(320, np.float32), name))
+    pipeline.run(model, rule_file.by_default(rule_file.shipped()))
+    (op,) = fused_ops(model).values()
+    plan = cuda.plan(op, ((8, 64, 64, 320), (320,), (320,)), True, arch)
+    assert len(plan.then) == 3

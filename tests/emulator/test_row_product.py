@@ -7,7 +7,7 @@ import pytest
 
 from bench.cases import ops
 from bench.cases.ops import BRAIN, HALF
-from bench.cases.row_products import BODIES, case, drawn, few_bits
+from bench.cases.row_products import BODIES, RMS, case, drawn, few_bits
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import A100, H200, Arch
@@ -77,3 +77,23 @@ def test_as_many_rows_as_were_measured_to_pay() -> None:
     for rows, launches in ((1, 1), (2, 2)):
         fused, shapes = case("beside", HALF, (rows,), 2048, 2048)
         assert 1 + len(cuda.plan(fused, tuple(shapes), True, H200).then) == launches
+
+
+@pytest.mark.usefixtures("several_rows")
+@pytest.mark.parametrize("rest", ["y = Add (m, s)", "y = Add (m, h)", "t = Sigmoid (m) y = Mul (t, h)"])
+def test_what_else_reads_the_rows_waits_for_them(rest: str) -> None:
+    """One block alone writes them: the epilogues of the others would read what was there before."""
+    text = f"(x, r, g, w) => (s, h, y) {{ s = Add (x, r) {RMS.replace('HALF', str(HALF))} m = MatMul (h, w) {rest} }}"
+    fused, shapes = ops.op(text, (HALF,) * 4, (HALF,) * 3, "row_product"), [(1, 264), (1, 264), (264,), (264, 264)]
+    runs(replace(fused, constants=frozenset({2, 3})), drawn(fused, shapes), 2)
+
+
+@pytest.mark.usefixtures("several_rows")
+def test_part_of_the_rows_is_no_left_factor_of_theirs() -> None:
+    """A block would keep whole rows in the memory of a part."""
+    bounds = "i = Constant <value = int64[1] {0}> () j = Constant <value = int64[1] {128}> ()"
+    part = f"{bounds} l = Constant <value = int64[1] {{-1}}> () c2 = Slice (h, i, j, l)"
+    norm = f"s = Add (x, r) {RMS.replace('HALF', str(HALF))}"
+    text = f"(x, r, g, w) => (s, h, y) {{ {norm} {part} y = MatMul (c2, w) }}"
+    fused, shapes = ops.op(text, (HALF,) * 4, (HALF,) * 3, "row_product"), [(1, 264), (1, 264), (264,), (128, 264)]
+    runs(replace(fused, constants=frozenset({2, 3})), drawn(fused, shapes), 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 from typing import cast
 
@@ -145,6 +145,12 @@ class LaunchPlan:
     def configuration(self) -> tuple[object, ...]:
         """The kernel, its launch configuration and its parameters: equal for variants that launch the same."""
         return self.kernel, self.grid, self.block, self.shared_bytes, self.parameters
+
+
+def in_sequence(*plans: LaunchPlan) -> LaunchPlan:
+    """Return the plan of the launches of some plans, one after the other."""
+    first, *others = (launch for plan in plans for launch in (replace(plan, then=()), *plan.then))
+    return replace(first, then=tuple(others))
 
 
 def difference(plan: LaunchPlan, expected: LaunchPlan) -> str:

@@ -25,7 +25,7 @@ def packed_attention(node: Defined) -> Sequence[str] | None:
     columns = node.extent(weight, 1)
     if node.rank(x) != 3 or columns is None or node.integer("do_rotary") or not node.reads_only(0, 1, 2, 3, 4, 5):
         return None
-    if mask and node.rank(mask) not in (1, 2, 3):
+    if not _masks(node, mask):
         return None
     sizes = [int(n) for n in node.attributes.get("qkv_hidden_sizes", ())] or [columns // 3] * 3
     to = node.to
@@ -68,7 +68,14 @@ def multi_head_attention(node: Defined) -> Sequence[str] | None:
         return None
     if bool(node.read(6)) != bool(node.read(7)):
         return None
-    if node.rank(q) != 3 or columns is None or not dtype or not heads or columns % heads or not _masks(node):
+    if (
+        node.rank(q) != 3
+        or columns is None
+        or not dtype
+        or not heads
+        or columns % heads
+        or not _masks(node, node.read(4))
+    ):
         return None
     parts = _heads(node, heads)
     if parts is None:
@@ -91,12 +98,11 @@ def _merged(node: Defined, y: str) -> str:
     return node.to.add("Reshape", node.to.add("Transpose", y, perm=[*BY_HEADS]), shape=[*MERGED])
 
 
-def _masks(node: Defined) -> bool:
+def _masks(node: Defined, mask: str) -> bool:
     """Return whether the mask of keys is a number for each key, for each query and key, or the length of each row."""
-    q, mask = node.read(0), node.read(4)
     rank = node.rank(mask) if mask else 2
     if rank == 1:  # of three forms the one with a length for each row
-        rows, lengths = node.to.shape(q), node.to.shape(mask)
+        rows, lengths = node.to.shape(node.read(0)), node.to.shape(mask)
         return rows is not None and lengths is not None and rows[0] is not None and rows[0] == lengths[0]
     return rank in (2, 3)
 

@@ -22,10 +22,11 @@ def keep_float_weights(graph: Graph) -> bool:
 
 
 def _separated(node: Node, to: Rewriter) -> bool:
-    value = node.inputs[0]
-    if not _is_product_by_float_weight(to.graph, value):
+    value, maker = node.inputs[0], to.graph.producer(node.inputs[0])
+    separated = maker is not None and maker.op == ops.Sum and len(maker.inputs) == 1
+    if separated or not _is_product_by_float_weight(to.graph, value):
         return False
-    # The sum of one value is the value: no optimizer of ONNX Runtime removes it, and no kernel computes it.
+    # The sum of one value is the value: no optimizer of ONNX Runtime removes it.
     to.copy(node, {0: to.add(ops.Sum, value, hint=f"{value}.float", type_=to.graph.type(value))})
     return True
 

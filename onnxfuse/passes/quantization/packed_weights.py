@@ -130,10 +130,11 @@ def _packed(graph: Graph, weight: _Weight, dtype: int) -> _Packed | None:
     node = weight.node
     value, scale, *zero = (graph.constant(v) for v in node.inputs if v)
     stored = graph.type(node.inputs[0]).dtype
-    if value is None or scale is None or (zero and zero[0] is None):
+    if value is None or value.size == 0 or scale is None or (zero and zero[0] is None):
         return None
     element = helper.tensor_dtype_to_np_dtype(dtype)
-    bits, offset = _bits_and_offset(stored, value, *(z for z in zero if z is not None))
+    zeros_of = [z for z in zero if z is not None] or [np.zeros(1, np.int8)]  # it is 0 where there is none
+    bits, offset = _bits_and_offset(stored, value, *zeros_of)
     packing = _packing(weight, value.shape, scale, bits)
     if packing is None or not np.array_equal(scale.astype(element).astype(scale.dtype), scale):
         return None

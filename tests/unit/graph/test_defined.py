@@ -237,6 +237,9 @@ def test_it_computes_what_the_kernel_does(text: str, opset: int) -> None:
         """g (float[N,S,8] q, float[N,7,8] k, float[N,7,8] v, int32[L] m) => (float[N,S,8] y) {
           y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, , m)
         }""",
+        """g (float[2,S,8] x, int32[4] m) => (float[2,S,8] y) <float[8,24] w, float[24] b> {
+          y = com.microsoft.Attention <num_heads = 2> (x, w, b, m)
+        }""",
         """g (float[N,S,2,3,4] q) => (float[N,S,8] y) {
           y = com.microsoft.MultiHeadAttention <num_heads = 2> (q)
         }""",
@@ -250,7 +253,15 @@ def test_it_computes_what_the_kernel_does(text: str, opset: int) -> None:
           y = com.microsoft.FusedMatMul <transBatchA = 1> (a, b)
         }""",
     ],
-    ids=["statistics", "lengths of another count", "packed heads", "one position", "interleaved", "turned batches"],
+    ids=[
+        "statistics",
+        "lengths of another count",
+        "ends and starts",
+        "packed heads",
+        "one position",
+        "interleaved",
+        "turned batches",
+    ],
 )
 def test_what_a_definition_does_not_know_stays(text: str) -> None:
     """Forms of the inputs, attributes and outputs that it does not write."""

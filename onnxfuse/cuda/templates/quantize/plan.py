@@ -156,8 +156,10 @@ def _joined(work: QuantizeSource, first: tuple[LaunchPlan, ...], outputs: tuple[
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << ((begin + parts) * EXTREMES_BYTES - 1).bit_length()
     using = [replace(one, scratch_bytes=scratch, passing=True, extremes=None) for one in using]
-    launches = [replace(one, output_shapes=outputs) for one in (*others, *using)]
-    return replace(launches[0], then=tuple(launches[1:]))
+    launches = launch_plan.in_sequence(*others, *using)
+    return replace(
+        launches, output_shapes=outputs, then=tuple(replace(one, output_shapes=outputs) for one in launches.then)
+    )
 
 
 def _launch(

@@ -6,12 +6,14 @@ more rows two launches, of the two kernels.
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from onnxfuse.codegen.operators import read
 from onnxfuse.codegen.operators.read import SubOp
 from onnxfuse.codegen.program.program import BodyProgram, Contraction
 from onnxfuse.codegen.program.slices import between
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
@@ -94,15 +96,26 @@ def plan(
     body = parse(op)
     made = schedule.output_shapes(body.rows, input_shapes)
     outputs, shapes = output_shapes(op, input_shapes), (*input_shapes, *made)
-    try:
-        together = gemm.of_few_rows(body.product, shapes, aligned, arch, variant, _left_rows(body, shapes, arch))
-    except UnsupportedError:  # rows that a block cannot hold, which a kernel of their own can
-        together = None
+    together = None
+    if _keeps_all(body):
+        with suppress(UnsupportedError):  # rows that a block cannot hold, which a kernel of their own can
+            together = gemm.of_few_rows(body.product, shapes, aligned, arch, variant, _left_rows(body, shapes, arch))
     if together is not None:
         return replace(together, output_shapes=outputs)
     first = schedule.plan(body.rows, input_shapes, aligned, arch)
     second = gemm.plan(body.product, shapes, aligned, arch, variant)
-    return replace(first, output_shapes=outputs, then=(replace(second, output_shapes=outputs),))
+    launches = launch_plan.in_sequence(first, second)
+    return replace(
+        launches, output_shapes=outputs, then=tuple(replace(one, output_shapes=outputs) for one in launches.then)
+    )
+
+
+def _keeps_all(body: RowProductBody) -> bool:
+    """Return whether a block that computes the rows has all that its products read of them: whole rows of the left
+    factor. Other outputs of the rows one block alone writes, for which the others cannot wait."""
+    parts, count = anatomy(body.product), len(body.rows.inputs)
+    whole = all(p.terms is None for p in parts.products)
+    return whole and all(i < count for epilogue in parts.epilogues for i in epilogue.operands)
 
 
 def _left_rows(body: RowProductBody, shapes: tuple[Shape, ...], arch: Arch) -> Callable[[int, int], LeftRows]:

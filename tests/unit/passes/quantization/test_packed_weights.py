@@ -164,3 +164,21 @@ def test_scales_in_one_line_get_a_row_for_each_column() -> None:
     assert [[*t.dims] for t in model.graph.initializer if t.name == read] == [[24, 2]]
     x = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
     np.testing.assert_array_equal(computed(model, x), computed(before, x))
+
+
+@pytest.mark.parametrize(("low", "high", "bits"), [(2, 17, 8), (-20, -7, 8), (1, 7, 4), (-7, -1, 4), (3, 15, 4)])
+def test_without_a_zero_point_it_is_zero(low: int, high: int, bits: int) -> None:
+    """It takes its place among the numbers of 4 bits, though none of them is 0."""
+    rng = np.random.default_rng(0)
+    model = parse("g (float[M,64] x) => (float[M,24] y) { d = DequantizeLinear <axis = 1> (w, s) y = MatMul (x, d) }")
+    for name, array in (
+        ("w", rng.integers(low, high + 1, (64, 24)).astype(np.int8)),
+        ("s", np.full(24, 0.5, np.float32)),
+    ):
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    made = onnx.ModelProto.FromString(model.SerializeToString())
+    pipeline.run(made, [])
+    assert ops(made) == ["MatMulNBits"]
+    assert next(a.i for a in made.graph.node[0].attribute if a.name == "bits") == bits
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    np.testing.assert_allclose(computed(made, x), computed(model, x), rtol=0, atol=1e-3)
