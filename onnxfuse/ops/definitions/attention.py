@@ -164,7 +164,7 @@ def _kept(node: Defined, mask: str, parts: _Heads) -> str:
         positions = _positions(node, None, _count(node, parts.v, 2))
         lengths = to.add("Cast", to.add("Unsqueeze", mask, axes=[1]), to=TensorProto.INT64)
         return to.add("Unsqueeze", to.add("Less", positions, lengths), axes=[1, 2])
-    kept = to.add("Cast", mask, to=TensorProto.BOOL)
+    kept = to.add("Greater", mask, to.constant(np.zeros((), np.int32)))  # negative numbers mask, too
     return to.add("Unsqueeze", kept, axes=[1, 2] if rank == 2 else [1])
 
 

@@ -39,6 +39,8 @@ def _transposed(node: Defined, value: str) -> str | None:
 def fused_gemm(node: Defined) -> Sequence[str] | None:
     """An activation of a Gemm."""
     numbers = [float(node.attributes[k]) for k in ("activation_alpha", "activation_beta") if k in node.attributes]
+    if "activation_beta" in node.attributes and len(numbers) == 1:  # it is not said what alpha is then
+        return None
     y = node.to.add("Gemm", *filter(None, node.inputs), **_those(node, MULTIPLIED))
     return _activated(node, y, numbers)
 

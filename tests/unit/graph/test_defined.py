@@ -271,6 +271,19 @@ def test_what_a_definition_does_not_know_stays(text: str) -> None:
     assert [n.op_type for n in made.graph.node] == [n.op_type for n in model.graph.node]
 
 
+def test_negative_numbers_mask_keys() -> None:
+    model = parse(
+        HEADER.format(opset=17)
+        + """g (float[2,5,8] q, float[2,7,8] k, float[2,7,8] v, int32[2,7] m) => (float[2,5,8] y) {
+          y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, , m)
+        }"""
+    )
+    made, found = written(model)
+    assert found == ["com.microsoft MultiHeadAttention"]
+    feeds = inputs_of(model) | {"m": np.array([[1, -1, 0, 2, 1, -3, 1], [0, 1, 1, -1, 1, 1, 1]], np.int32)}
+    np.testing.assert_allclose(run(made, feeds)[0], run(model, feeds)[0], rtol=0, atol=1e-5)
+
+
 def test_half_a_gelu_times_the_other_half() -> None:
     """BiasSplitGelu has a kernel on CUDA alone."""
     text = """g (float[N,S,8] x) => (float[N,S,4] y) <float[8] b = {1,-1,2,0.5,0,1,-2,0.25}> {
