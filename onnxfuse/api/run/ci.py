@@ -196,7 +196,8 @@ class CiResult(Screen):
         meeting = agreeing(good, "meets", "meet", of=self.outcomes)
         verdict = "failed" if self.exit_code else "ok"
         yield Line(
-            f"[bold {COLORS[verdict]}]{verdict}[/]: {good} of {plural(self.outcomes, 'model')} {meeting} {config}",
+            f"[bold {COLORS[verdict]}]{verdict}[/]: {good} of {plural(self.outcomes, 'model')} {meeting} {config}"
+            + (f", but not {lock}" if self.exit_code and good == len(self.outcomes) else ""),
             fold=True,
         )
         printed = plain_table("model", "nodes", "fusions", "verify", "speed-up", "verdict")

@@ -148,9 +148,9 @@ class NodeNames:
 def took_nodes(report: OptimizeReport, request: RequestedNodes) -> list[str]:
     """Return which rules took the nodes, and with which others."""
     applied = [a for a in report.applied if any(name_of(n) in request.nodes for n in a.nodes)]
-    kinds = Counter((a.rule, operators(a.nodes)) for a in applied)
+    kinds = Counter((a.rule, "alone" if len(a.nodes) == 1 else f"with {operators(a.nodes)}") for a in applied)
     return [
-        f"{rule} took it with {others}" if n == 1 else f"{rule} took {n} of them with {others}"
+        f"{rule} took it {others}" if n == 1 else f"{rule} took {n} of them {others}"
         for (rule, others), n in kinds.items()
     ]
 
