@@ -147,9 +147,10 @@ class LaunchPlan:
         return self.kernel, self.grid, self.block, self.shared_bytes, self.parameters
 
 
-def in_sequence(*plans: LaunchPlan) -> LaunchPlan:
-    """Return the plan of the launches of some plans, one after the other."""
-    first, *others = (launch for plan in plans for launch in (replace(plan, then=()), *plan.then))
+def in_sequence(plans: Iterable[LaunchPlan], output_shapes: tuple[Shape, ...]) -> LaunchPlan:
+    """Return the plan of an op with outputs of these shapes, by the launches of some plans one after the other."""
+    launches = (launch for plan in plans for launch in (plan, *plan.then))
+    first, *others = (replace(launch, output_shapes=output_shapes, then=()) for launch in launches)
     return replace(first, then=tuple(others))
 
 

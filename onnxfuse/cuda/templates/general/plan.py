@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from onnx import TensorProto
 
@@ -84,7 +83,7 @@ def plan(
         )
         for step in range(last + 1)
     ]  # fmt: skip
-    return replace(launches[0], then=tuple(launches[1:]))
+    return launch_plan.in_sequence(launches, outputs)
 
 
 def _blocks(counts: Iterable[int], arch: Arch) -> int:

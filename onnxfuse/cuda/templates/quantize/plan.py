@@ -156,10 +156,7 @@ def _joined(work: QuantizeSource, first: tuple[LaunchPlan, ...], outputs: tuple[
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << ((begin + parts) * EXTREMES_BYTES - 1).bit_length()
     using = [replace(one, scratch_bytes=scratch, passing=True, extremes=None) for one in using]
-    launches = launch_plan.in_sequence(*others, *using)
-    return replace(
-        launches, output_shapes=outputs, then=tuple(replace(one, output_shapes=outputs) for one in launches.then)
-    )
+    return launch_plan.in_sequence((*others, *using), outputs)
 
 
 def _launch(

@@ -104,10 +104,7 @@ def plan(
         return replace(together, output_shapes=outputs)
     first = schedule.plan(body.rows, input_shapes, aligned, arch)
     second = gemm.plan(body.product, shapes, aligned, arch, variant)
-    launches = launch_plan.in_sequence(first, second)
-    return replace(
-        launches, output_shapes=outputs, then=tuple(replace(one, output_shapes=outputs) for one in launches.then)
-    )
+    return launch_plan.in_sequence((first, second), outputs)
 
 
 def _keeps_all(body: RowProductBody) -> bool:
