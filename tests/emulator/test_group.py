@@ -18,7 +18,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan, SmallCosts
 from onnxfuse.cuda.templates.reduction import group
 from onnxfuse.model.fused import FusedOp
 from tests.emulator import emulate
-from tests.emulator.test_reductions import KINDS, values
+from tests.emulator.test_reduction import KINDS, values
 from tests.emulator.test_whole_kernels import check
 from tests.support.kernels import programs
 

@@ -11,7 +11,7 @@ from tests.gpu.test_kernels import DeviceBuffer, cupy, pytestmark
 from tests.support.fused_models import chain
 from tests.support.kernels import generals
 from tests.support.kernels.generals import ATTENTIONS, Shapes
-from tests.unit.runtime.sessions.test_session_on_cuda import CUDA, chain_error
+from tests.unit.runtime.sessions.test_inference import CUDA, chain_error
 
 __all__ = ["pytestmark"]
 

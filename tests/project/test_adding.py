@@ -86,7 +86,12 @@ def test_a_gpu_is_a_row_and_a_file_of_costs(tmp_path: Path) -> None:
     arch = tmp_path / "onnxfuse/cuda/planning/arch.py"
     edit(arch, "\nSUPPORTED = (", f"\n{row}\nSUPPORTED = (")
     edit(arch, "RTX5090, ORIN)", "RTX5090, ORIN, GB300)")
-    tests = ("tests/unit/cuda/test_costs.py", "tests/unit/fusion/region/test_proof.py", "-k", "supported or cost")
+    tests = (
+        "tests/unit/cuda/costs/test_tables.py",
+        "tests/unit/fusion/region/test_proof.py",
+        "-k",
+        "supported or cost",
+    )
     assert "failed" in told_by_tests(tmp_path, *tests)
     (tmp_path / "onnxfuse/cuda/costs/sm_103.toml").write_text(costs)
     assert re.search(r"^\d+ passed", told_by_tests(tmp_path, *tests), re.MULTILINE)
@@ -169,7 +174,7 @@ def test_an_option_is_its_declaration_and_its_use(tmp_path: Path) -> None:
     edit(tmp_path / "onnxfuse/cli/commands/inspect.py", "    return 0\n", textwrap.indent(used, "    "))
     run_in_copy(tmp_path, OPTION)
     run_in_copy(tmp_path, LISTED)
-    told = told_by_tests(tmp_path, "tests/cli/test_options.py", "-k", "declaration or flag_twice")
+    told = told_by_tests(tmp_path, "tests/unit/options", "-k", "declaration or flag_twice")
     assert re.search(r"^\d+ passed", told, re.MULTILINE)
 
 

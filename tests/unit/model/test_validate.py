@@ -6,7 +6,6 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import onnx
 import pytest
@@ -17,7 +16,6 @@ from onnxfuse.files import io
 from onnxfuse.model.validate import MOST_DEPTH, validate
 from onnxfuse.shapes import onnx_inference
 from onnxfuse.shapes.size_bounds import result_elements
-from onnxfuse.support.bounded_text import MOST_BRACKETS, parse_function, read_json
 from onnxfuse.support.errors import ModelError
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
@@ -253,79 +251,11 @@ def test_integers_that_double_are_ended() -> None:
     assert seconds() - start < 10
 
 
-def test_a_child_that_fails_goes_no_further(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It is a copy of this process: what it raises is nothing that our callers may catch, and write down, twice."""
-
-    def breaks(*_: object) -> int:
-        raise BrokenPipeError  # what reads its answer has given up
-
-    monkeypatch.setattr(onnx_inference, "_child", breaks)
-    seen = tmp_path / "seen"
-    try:
-        assert onnx_inference._in_child(b"", strict=True, nodes=1, following=False) == b""
-    finally:
-        with seen.open("a") as file:
-            file.write("once")
-    assert seen.read_text() == "once"
-
-
 def test_what_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an Einsum that is none ONNX's inference never comes back."""
     monkeypatch.setattr(onnx_inference, "SECONDS", 0.5)
     with pytest.raises(ModelError, match=r"cannot be inferred: .* took more than 1 s"):
         onnxfuse.optimize(model('g (float[a,b] x) => (float[c] y) { y = Einsum <equation = "ij0"> (x) }'))
-
-
-@pytest.mark.parametrize("op", ["Mul", "Add", "Concat <axis = 0>"])
-@pytest.mark.parametrize("dims", ["A,B", "3,5", "A,5"])
-def test_extents_that_double_are_open(op: str, dims: str) -> None:
-    """Forty products of a shape with itself are a name of 2^40 letters, or a number of as many bits: no extent.
-
-    Each of the six inferences follows for a second at most, also as the copy of a process with memory to spare.
-    """
-    steps = " ".join(f"c{n + 1} = {op} (c{n}, c{n})" for n in range(25))
-    start = seconds()
-    onnxfuse.optimize(model(f"g (float[{dims}] x) => (int64[n] y) {{ c0 = Shape (x) {steps} y = Neg (c25) }}"))
-    assert seconds() - start < 6 * (onnx_inference.FOLLOWING_SECONDS + 0.5)
-
-
-TILED = (
-    "z = Constant <value_int = 0> () e = Constant <value_int = 12> () d = Constant <value_int = 1> () "
-    "many = Constant <value_ints = [1000000]> () zero = Constant <value_ints = [0]> () "
-    "one = Constant <value_ints = [1]> () r = Range (z, e, d) f = Cast <to = 1> (r) t = Tile (f, many) "
-)
-LONG = {
-    "a graph": f"g (float[a,b] x) => (float[1] y) {{ {TILED} y = Slice (t, zero, one, zero) }}",
-    "a branch": f"g (bool c) => (float[1] y) {{ y = If (c) <then_branch = q () => (float[1] u) "
-                f"{{ {TILED} u = Slice (t, zero, one, zero) }}, else_branch = r () => (float[1] v) "
-                f"{{ {TILED} v = Slice (t, zero, one, zero) }}> }}",
-    "an input": "g (float[12000000] x) => (float[1] y) <int64[1] zero = {0}, int64[1] one = {1}> "
-                "{ s = Slice (x, zero, one, zero) y = Relu (s) }",
-    "a computed length": "g (float[4000,3000] x) => (int64 y) <int64 z = {0}, int64 o = {1}, int64 three = {3}> "
-                         "{ s = Shape (x) a = Gather (s, z) b = Gather (s, o) n = Mul (a, b) r = Range (z, n, o) "
-                         "y = Gather (r, three) }",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("place", LONG)
-def test_a_long_vector_is_not_followed(place: str) -> None:
-    """Twelve million numbers that are read one by one are no shape, though inference would follow each of them."""
-    start = seconds()
-    assert onnxfuse.optimize(model(LONG[place])).ByteSize() < 10_000
-    assert seconds() - start < 6 * (onnx_inference.FOLLOWING_SECONDS + 0.5)
-
-
-def test_lengths_need_no_following() -> None:
-    """Where too many integers would be followed, what is beside them is inferred from types alone."""
-    made = model(
-        f"g (float[a,b] x) => (float[1] y, float[2,m] w) <float[b,4] k, int64[2] rows = {{2,-1}}> {{ {TILED} "
-        "y = Slice (t, zero, one, zero) p = MatMul (x, k) w = Reshape (p, rows) u = Add (t, t) }"
-    )
-    inferred = onnx_inference.infer_shapes(made)
-    dims = {
-        v.name: [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim] for v in inferred.graph.value_info
-    }
-    assert (dims["t"], dims["u"], dims["p"]) == ([12_000_000], [12_000_000], ["a", 4])
 
 
 ODD_EXTENTS = {
@@ -352,29 +282,6 @@ def test_an_extent_has_a_name_of_some_length() -> None:
         onnxfuse.optimize(made)
 
 
-def test_the_child_says_what_this_process_says() -> None:
-    """What may multiply and does not is inferred the same, and what is not valid is told the same."""
-    text = "g (float[a,b] x) => (int64[n] y) <int64 z = {0}, int64 o = {1}> { s = Shape (x) h = Gather (s, o) "
-    made = model(text + "r = Range (z, h, o) y = Add (r, o) }")
-    assert onnx_inference.may_multiply(made)
-    assert onnx_inference.infer_shapes(made) == onnx.shape_inference.infer_shapes(made, data_prop=True)
-    wrong = model(text + "r = Range (z, h, o) y = Add (r, o) }")
-    del wrong.opset_import[:]
-    with pytest.raises(ModelError, match="the model is not valid"):
-        onnx_inference.infer_shapes(wrong)
-
-
-def test_ordinary_models_need_no_child() -> None:
-    """Slices to the end, shapes put together, weights: all are inferred in this process."""
-    made = model(
-        "g (float[N,S,8] x) => (float[N,S,2,4] y) <int64[1] start = {0}, int64[1] end = {9223372036854775807}, "
-        "int64[1] axis = {1}, int64[2] heads = {2,4}, int64[1] zero = {0}, int64[1] two = {2}> { s = Shape (x) "
-        "lead = Slice (s, zero, two, zero) t = Concat <axis = 0> (lead, heads) c = Slice (x, start, end, axis) "
-        "y = Reshape (c, t) }"
-    )
-    assert not onnx_inference.may_multiply(made)
-
-
 @pytest.mark.parametrize(
     ("text", "elements"),
     [
@@ -392,13 +299,3 @@ def test_sizes_are_told_before_they_are_computed(text: str, elements: int | None
               "k": np.array(2)}  # fmt: skip
     node = onnx.parser.parse_node(text) if "Loop" not in text else helper.make_node("Loop", ["a", "b"], ["y"])
     assert result_elements(node, values) == elements
-
-
-def test_text_that_nests_is_not_read() -> None:
-    """ONNX's parser would end the process, Python's raise an error of its own."""
-    branch = "g () => (y) { y = If (a) <then_branch = "
-    deep = '<domain: "d", opset_import: ["" : 17]> f (a) => (b) { b = If <then_branch = ' + branch * 100_000
-    with pytest.raises(ModelError, match=f"at most {MOST_BRACKETS}"):
-        parse_function(deep)
-    with pytest.raises(ValueError, match="nests too deeply"):
-        read_json("[" * 100_000)

@@ -16,7 +16,6 @@ from onnxfuse.files import io
 from onnxfuse.model import precision_record
 from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.precision import ROUNDS, Lowering, convert
-from onnxfuse.precision.trial import Trial
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
 from onnxfuse.support.errors import ModelError, UsageError
@@ -25,6 +24,7 @@ from tests.cli.conftest import Command, folder, onnxfuse_command  # noqa: F401 -
 from tests.support.precision import model_of, normalized
 
 CPU = ["CPUExecutionProvider"]
+
 BIG = """g (float[2,8] x) => (float[2,8] y) <float big = {100000}> {
     [up] a = Mul(x, big) [root] b = Abs(a) [down] c = Div(b, big) [out] y = Sqrt(c)
 }"""
@@ -108,27 +108,6 @@ def test_where_nothing_could_be_converted_that_is_said(big: Path, onnxfuse_comma
     assert "--time" in result.err
 
 
-def test_a_search_that_ended_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More time may convert more of it; where nothing that holds was found, that is the reason."""
-    nodes = "".join(f"x{n + 1} = Sin(x{n}) " for n in range(16))
-    model = model_of(f"g (float[2,8] x) => (float[2,8] y) {{ x0 = Tanh(x) {nodes} y = Tanh(x16) }}")
-    asked = Options(precision=lowering("float16", tolerance=2e-4))
-
-    def ended_after(trials: int) -> None:
-        late = property(lambda trial: trial.__dict__.__setitem__("cut", trial.count >= trials) or trial.cut)
-        monkeypatch.setattr(Trial, "over", late)
-
-    ended_after(2)
-    made = optimize(model, asked)
-    assert made.lowered is not None
-    assert made.lowered.out_of_time
-    assert "allow more with --time" in made.lowered.hint
-    ended_after(0)
-    with pytest.raises(ModelError, match="does not meet the contract") as caught:
-        optimize(model, asked)
-    assert "allow more with --time" in caught.value.hint
-
-
 ROUNDINGS = "g (float[2,8] x) => (float[2,8] y) {{ x0 = Neg(x) {} y = Sin(x30) }}".format(
     "".join(f"a{n} = Tanh(x{n}) x{n + 1} = Add(x, a{n}) " for n in range(30))
 )
@@ -161,33 +140,6 @@ def test_what_is_made_of_the_converted_model_holds_the_contract_too(times: int) 
     assert len(calls) == times + 1
     assert calls == sorted(calls, reverse=True)
     assert made.error <= made.tolerance
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_where_no_node_stands_out_the_search_is_short(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixty roundings that add up: what has room is converted, without a trial of each node; the file says more."""
-    trials: list[Trial] = []
-    start = Trial.__post_init__
-
-    def counted(trial: Trial) -> None:
-        trials.append(trial)
-        start(trial)
-
-    monkeypatch.setattr(Trial, "__post_init__", counted)
-    model = model_of(ROUNDINGS)
-    loose = optimize(model, Options(precision=lowering("float16", tolerance=0.5))).lowered
-    assert loose is not None
-    assert not loose.kept
-    made = optimize(model, Options(precision=lowering("float16", tolerance=share * loose.error))).lowered
-    assert made is not None
-    assert made.error <= share * loose.error
-    assert 2 <= len(made.kept) < made.nodes
-    assert trials[-1].count <= 45
-    assert not made.out_of_time
-    assert f"with --tolerance {made.plain_error:.2g} none of them would have to stay float32" in made.hint
-    again = optimize(model, Options(precision=lowering("float16", tolerance=made.plain_error))).lowered
-    assert again is not None
-    assert not again.kept
 
 
 @pytest.mark.parametrize("word", ["root", "a", "Abs", "r?ot"])
@@ -297,14 +249,6 @@ def test_external_data_is_converted(tmp_path: Path) -> None:
     made = onnxfuse.optimize(tmp_path / "m.onnx", precision="float16")
     assert io.size(made) < 0.6 * weight.nbytes
     assert onnxfuse.verify(tmp_path / "m.onnx", made, providers=CPU, isolate=False).ok
-
-
-def test_metadata_that_is_not_ours_is_told() -> None:
-    """A tool may have changed it."""
-    model = model_of(BIG)
-    model.metadata_props.add(key=precision_record.METADATA, value='{"precision": "float8"}')
-    with pytest.raises(ModelError, match="is not as onnxfuse writes it"):
-        precision_record.read(model)
 
 
 def test_ci_holds_what_stays(big: Path, onnxfuse_command: Command) -> None:  # noqa: F811 - a fixture

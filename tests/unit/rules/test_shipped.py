@@ -141,7 +141,7 @@ def test_every_rule_shows_where_it_applies(one: rule_file.Rule) -> None:
     """A rule file holds an example that fuses and one that must not, and says in one line what is saved.
 
     What joins the ops of other rules, or stands between them, does nothing by itself: steps/test_concat.py and
-    test_lone.py of tests/unit/fusion show it among them.
+    steps/test_start.py of tests/unit/fusion show it among them.
     """
     needs_others = one.fuse is not None and one.fuse.needs_others
     assert bool([e for e in one.examples if e.after]) != needs_others

@@ -1,7 +1,6 @@
 """Extents are carried through the arithmetic that exporters write on shapes."""
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,12 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
-import models
 import onnxfuse
 from onnxfuse.ops.shapes.extents import is_known, unknown
 from onnxfuse.ops.shapes.moved import reshaped
-from onnxfuse.shapes import inference, output_shapes, types
-from onnxfuse.shapes.extents import broadcast
+from onnxfuse.shapes import inference, types
 from onnxfuse.shapes.types import DeclaredExtent
 from onnxfuse.symbolic.element_types import UnsupportedError
 from tests.support.extents import extents, written
@@ -57,15 +54,6 @@ def test_names_cancel(
             assert not is_known(reshaped(of, target, zero_copies=False)[-1])
     else:
         assert reshaped(of, target, zero_copies=False)[-1] == extents(rest)[0]
-
-
-def test_an_extent_broadcasts_against_one_alone() -> None:
-    """Of two names either may be 1."""
-    assert broadcast([extents("b", 1, 5), extents("s", 5)]) == extents("b", "s", 5)
-    assert broadcast([extents("b", 5), extents("s", 1)]) == extents(None, 5)
-    assert broadcast([extents("b", 5), extents("b", "s")]) == extents("b", 5)
-    assert broadcast([extents("b", 5), None]) is None
-    assert broadcast([extents("s", "min(t,9)"), extents("min(512,s)", "t")]) == extents("s", "t")
 
 
 HEADS = """g (float[b,s,64] x, float[b,s,64] z) => (float[b,s,64] y)
@@ -408,18 +396,3 @@ def test_a_quotient_of_floats_is_not_rounded() -> None:
     assert types.is_unknown(*extents(found["z"][0]))
     assert found["w"] == ("(s%2+2*(s//2))",)
     assert (found["v"], found["u"]) == (("2*ceil(s/2)",), ("(s//2)",))
-
-
-def test_equal_nodes_of_equal_inputs_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layers of a BERT differ in the names of values alone: most nodes have the results of an earlier one."""
-    computed = list[str]()
-
-    def results(asked: output_shapes.KnownNode, shape_of: Callable[[output_shapes.KnownNode], Any]) -> Any:
-        computed.append(asked.proto.op_type)
-        return original(asked, shape_of)
-
-    original = output_shapes._results
-    monkeypatch.setattr(output_shapes, "_results", results)
-    model = models.build("bert_base", layers=8, hidden=64, heads=4, intermediate=128, vocabulary=100)
-    inference.infer(model)
-    assert 0 < len(computed) < 0.5 * sum(n.op_type != "Constant" for n in model.graph.node), len(computed)

@@ -6,7 +6,6 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from onnxfuse.graph.normalize import normalize
-from onnxfuse.model import schema
 from onnxfuse.model.validate import validate
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, shapes_differ, value_info, value_types
@@ -82,32 +81,6 @@ def test_a_weight_of_the_wrong_size_is_told(dtype: type) -> None:
     made.graph.initializer[0].raw_data += b"\0"
     with pytest.raises(ModelError, match=r"weight 'w' holds \d+ bytes, but its shape \[4\] needs \d+"):
         validate(made)
-
-
-@pytest.mark.parametrize(
-    ("op", "opset", "moved"),
-    [
-        ("ReduceMean", 13, {"axes": 1}),
-        ("ReduceMean", 18, {}),
-        ("ReduceSum", 11, {"axes": 1}),
-        ("ReduceSum", 13, {}),
-        ("Clip", 6, {"min": 1, "max": 2}),
-        ("Clip", 11, {}),
-        ("Squeeze", 11, {"axes": 1}),
-        ("Unsqueeze", 13, {}),
-        ("Relu", 6, {}),
-    ],
-)
-def test_attributes_that_became_inputs_are_known(op: str, opset: int, moved: dict[str, int]) -> None:
-    """From the entries of the operators, which `tests/unit/ops` compares with the schemas."""
-    assert schema.moved(op, "", opset) == moved
-
-
-def test_defaults_are_those_of_the_version() -> None:
-    """Softmax changed its mind in opset 13."""
-    assert schema.defaults("Softmax", "", 11)["axis"] == 1
-    assert schema.defaults("Softmax", "", 13)["axis"] == -1
-    assert schema.defaults("NoSuchOp", "", 13) == {}
 
 
 def test_normalizing_a_normal_model_changes_nothing() -> None:

@@ -23,7 +23,6 @@ import onnxfuse
 from onnxfuse import view
 from onnxfuse.explanation.explaining import Explained, explain
 from onnxfuse.viewing import View
-from onnxfuse.viewing.times import read_times, times_of
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch,64] x, float[64,64] w) => (float[batch,64] y)
 { [one] a = Relu (x) [two] b = Sigmoid (a) [three] c = Mul (a, b) [product] s = MatMul (c, w) [last] y = Tanh (s) }"""
@@ -214,31 +213,6 @@ def test_a_profile_tells_times_and_shapes(tmp_path: Path) -> None:
         page = ask(served, below(served, ""))[1]
     assert '"us":2.0' in page
     assert '"reads":1792' in page  # 7 rows of 64 floats
-
-
-def test_names_that_onnx_runtime_made_of_ours_are_known() -> None:
-    """A node in another form has its time; what has no node of ours has none."""
-    nodes = [("one", 1.0), ("b_nchwc", 2.0), ("product/MatMulAddFusion_token_7", 4.0), ("ReorderInput", 8.0)]
-    side = {"nodes": [{"name": n, "us": us, "device_us": None} for n, us in nodes]}
-    times = times_of({"shapes": {}, "before": side, "after": None})
-    assert times.named("before", model()) == {"one": {"us": 1.0}, "two": {"us": 2.0}, "product": {"us": 4.0}}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[]", "is not what onnxfuse profile --json prints"),
-        ("{", "is not what onnxfuse profile --json prints"),
-        ('{"command": "profile", "ok": true}', "is not what onnxfuse profile --json prints: KeyError('shapes')"),
-        ('{"command": "bench", "ok": true}', "is not what onnxfuse profile --json prints"),
-    ],
-)
-def test_another_file_is_no_profile(tmp_path: Path, text: str, told: str) -> None:
-    """Whatever is in it."""
-    (tmp_path / "p.json").write_text(text)
-    with pytest.raises(onnxfuse.ModelError) as caught:
-        read_times(tmp_path / "p.json")
-    assert told in str(caught.value)
 
 
 def test_a_profile_of_another_model_is_told(tmp_path: Path) -> None:

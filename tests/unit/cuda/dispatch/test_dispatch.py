@@ -1,9 +1,6 @@
 """Launch plans by value: collapsing, operand kinds, widths, shapes, parameters; pure Python."""
 
-import math
-import random
 import re
-import struct
 from dataclasses import replace
 
 import pytest
@@ -16,10 +13,11 @@ from onnxfuse.cuda import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
-from onnxfuse.symbolic import strides as layout
 
 H200 = Arch("sm_90a", 132)
+
 ADD = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
+
 LAYER_NORM = ops.op(
     "(x, r, g, b) => (y, s) { s = Add(x, r) y = LayerNormalization <axis = -1> (s, g, b) }",
     (HALF,) * 4,
@@ -36,73 +34,6 @@ def constant(plan: LaunchPlan, name: str) -> str:
         if part.strip().split(" = ")[0].endswith(name) and " = " in part
     )
     return declaration.split(" = ")[1]
-
-
-@pytest.mark.parametrize(
-    ("full", "shapes", "extents", "strides"),
-    [
-        ((4, 5, 6), [(4, 5, 6), (6,)], (20, 6), ((6, 1), (0, 1))),
-        ((4, 5, 6), [(4, 5, 6), (4, 5, 6)], (120,), ((1,), (1,))),
-        ((4, 5, 6), [(4, 5, 6), (5, 1)], (4, 5, 6), ((30, 6, 1), (0, 1, 0))),
-        ((4, 5, 6), [(4, 5, 6), (4, 1, 1)], (4, 30), ((30, 1), (1, 0))),
-        ((1, 5, 1, 6), [(5, 1, 6), ()], (30,), ((1,), (0,))),
-        ((1, 1), [(1, 1), (1,)], (1,), ((0,), (0,))),
-        ((2, 3, 4, 5), [(2, 1, 4, 5), (3, 1, 1)], (2, 3, 20), ((20, 0, 1), (0, 1, 0))),
-    ],
-)
-def test_dimensions_collapse_where_all_operands_agree(
-    full: tuple[int, ...],
-    shapes: list[tuple[int, ...]],
-    extents: tuple[int, ...],
-    strides: tuple[tuple[int, ...], tuple[int, ...]],
-) -> None:
-    found = layout.collapse(full, tuple(layout.strides_in(s, full) for s in shapes))
-    assert found == layout.StridedLayout(extents, strides)
-
-
-@pytest.mark.parametrize("bits", [32, 64])
-def test_divisor_divides_every_index(bits: int) -> None:
-    """q = (high(n m) + n) >> s, without overflow, for every n below half the range."""
-    source = random.Random(1)
-    for extent in [
-        1,
-        2,
-        3,
-        7,
-        10,
-        197,
-        768,
-        1025,
-        65535,
-        65536,
-        2**31 - 1,
-        *(source.randrange(1, 2**31) for _ in range(200)),
-    ]:
-        value, multiplier, shift = layout.divisor(extent, bits)
-        for n in (0, 1, extent - 1, extent, 2**31 - 1, 2 ** (bits - 1) - 1, source.randrange(2 ** (bits - 1))):
-            total = (n * multiplier >> bits) + n
-            assert total < 2**bits
-            assert total >> shift == n // value
-
-
-@pytest.mark.parametrize(
-    ("sizes", "width"),
-    [
-        ((2,), 8),
-        ((2, 2), 8),
-        ((4,), 4),
-        ((8,), 2),
-        ((1,), 16),
-        ((2, 4), 8),
-        ((1, 2), 8),
-        ((1, 4), 4),
-        ((4, 8), 4),
-        ((2, 8), 4),
-    ],
-)
-def test_vector_width(sizes: tuple[int, ...], width: int) -> None:
-    """16 bytes of the smallest type, and at most 32 of the largest; masks do not widen it."""
-    assert layout.vector_width(sizes) == width
 
 
 @pytest.mark.parametrize(
@@ -136,16 +67,6 @@ def test_a_new_batch_or_sequence_is_the_same_kernel() -> None:
 def test_misaligned_pointers_get_one_element_at_a_time() -> None:
     assert constant(cuda.plan(ADD, ((64, 768), (768,)), False, H200), "WIDTH") == "1"
     assert constant(cuda.plan(LAYER_NORM, ((4, 768),) * 2 + ((768,),) * 2, False, H200), "WIDTH") == "1"
-
-
-def test_parameters_of_a_bias() -> None:
-    """count, two divisors, the strides of the bias: all 32-bit words."""
-    plan = cuda.plan(ADD, ((4, 5, 768), (768,)), True, H200)
-    words = struct.unpack("<9I", plan.parameters)
-    assert words == (15360, *layout.divisor(20, 32), *layout.divisor(768, 32), 0, 1)
-    assert plan.output_shapes == ((4, 5, 768),)
-    assert plan.block == (256, 1, 1)
-    assert plan.grid == (math.ceil(15360 / 8 / 256), 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -276,10 +197,13 @@ def test_the_body_language_is_open_to_questions() -> None:
 
 
 CHANNEL_MEAN = ops.op("(x) => (y) { y = ReduceMean <axes = [1]> (x) }", (HALF,), (HALF,), "row", opset=13)
+
 TURNED = ops.op("(x) => (y) { t = Transpose <perm = [1, 0]> (x) y = Relu (t) }", (HALF,), (HALF,))
+
 DEPTHWISE = ops.op(
     "(x, w) => (y) { y = Conv <group = 8, pads = [1, 1, 1, 1]> (x, w) }", (HALF,) * 2, (HALF,), "depthwise"
 )
+
 PRODUCT = ops.op("(x, w) => (y) { m = MatMul(x, w) y = Relu(m) }", (HALF,) * 2, (HALF,), "gemm")
 
 

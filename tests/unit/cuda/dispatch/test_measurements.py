@@ -22,10 +22,11 @@ from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError, ModelError
-from onnxfuse.support.integer_parts import part_of, text_of
 
 H200 = Arch("sm_90a", 132)
+
 HERE, THERE = Machine("NVIDIA H200", "580.1", "1.31.1"), Machine("NVIDIA A100", "580.1", "1.31.1")
+
 TILED = GemmVariant(tile=GemmTile(128, 64, 2))
 
 
@@ -259,18 +260,6 @@ def test_no_two_kinds_of_variants_share_a_candidate_s_field() -> None:
     kinds = {field: [k for k in variant_kinds() if k.accepts({field: None})] for field in measured}
     assert measured
     assert {field: len(k) for field, k in kinds.items()} == dict.fromkeys(measured, 1)
-
-
-def test_parts_are_written_as_their_integers() -> None:
-    """A sweep names a field and its value; a part without its last defaults."""
-    assert GemmVariant().with_field("tile", "128x64x2") == TILED
-    assert PointwiseVariant().with_field("pointwise_threads", "512") == PointwiseVariant(pointwise_threads=512)
-    for tile in (GemmTile(128, 64, 2), GemmTile(64, 64, 1, teams=1, split=4), GemmTile(128, 192, 1, 2)):
-        assert part_of(GemmTile, text_of(tile)) == tile
-    assert text_of(GemmTile(128, 192, 1, 2)) == "128x192x1x2"
-    for name, text in (("speed", "3"), ("tile", "128"), ("tile", "128x64xtwo"), ("tile", "1x2x3x4x5x6x7")):
-        with pytest.raises(ValueError, match="expected"):
-            GemmVariant().with_field(name, text)
 
 
 def test_candidates_of_an_op_without_template() -> None:

@@ -25,7 +25,6 @@ from tests.support.arches import on
 from tests.support.shared_input import products
 from tests.support.small import assert_same_numbers, fuses, parse
 from tests.support.small import ops as operators
-from tests.unit.fusion.test_caches import EXPORTED
 
 
 def optimized(model: onnx.ModelProto) -> tuple[onnx.ModelProto, OptimizeReport]:
@@ -59,26 +58,6 @@ def test_products_of_one_input_are_as_many_launches_as_they_need(count: int, lau
     assert len(operators(made)) == 1 + len(launches)
     plan_everywhere(made, positions=33)
     assert_same_numbers(model, made)
-
-
-def test_sizes_that_never_come_together_say_nothing() -> None:
-    """The planner tells which two: a name that the model does not relate to others takes the size that they ask for."""
-    made, _ = optimized(parse(EXPORTED))
-    ((name, (node,)),) = (
-        (n, nodes) for n, nodes in concrete_shapes.fused_nodes(made.graph).items() if n.startswith("Attention")
-    )
-
-    def reason(total: int) -> str | None:
-        sized = concrete_shapes.with_sizes(made, {"N": 3, "P": 9, "C": total})[0]
-        types = concrete_shapes.every_type(onnx.shape_inference.infer_shapes(sized).graph)
-        shapes = concrete_shapes.input_shapes(node, types)
-        assert shapes is not None
-        return cuda.unplanned(fused_ops(made)[name], shapes, [(arch, True) for arch in SUPPORTED])
-
-    assert reason(10) is None
-    with pytest.raises(cuda.DisagreeingError) as wrong:
-        reason(9)
-    assert (wrong.value.found, wrong.value.expected) == (9, 10)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 9])

@@ -5,7 +5,6 @@ import pytest
 
 import onnxfuse
 from onnxfuse.measure.profile.traffic import ModelTraffic, NodeTraffic, count, pairs, removed, rows
-from onnxfuse.model.display_names import plain_name, short
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -150,14 +149,6 @@ def test_a_node_that_nothing_stands_for_is_a_row_with_nothing_after() -> None:
     ]  # fmt: skip
 
 
-def test_short_counts_equal_neighbours() -> None:
-    """What a column has room for."""
-    assert short(["Add", "Add", "Relu"]) == "2 Add + Relu"
-    assert short(["Div", "Erf", "Add", "Mul", "Cast", "Neg"]) == "Div + Erf + Add + 3 more"
-    assert short(["Transpose", "Transpose", "Conv", "Transpose", "Add", "Relu"]) == "Conv + Add + Relu + 3 more"
-    assert short(["Reshape", "Transpose", "Cast", "Reshape", "Squeeze"]) == "Reshape + Transpose + Cast + 2 more"
-
-
 def test_four_bit_weights_share_a_byte() -> None:
     """The bytes are those in memory."""
     model = onnx.parser.parse_model(
@@ -171,13 +162,6 @@ def test_nothing_of_ours_is_left_uncounted() -> None:
     """A fused op's own nodes are never reported as unknown operators."""
     after = count(onnxfuse.optimize(parsed(MLP)), {"x": (8, 64), "r": (8, 32)})
     assert after.notes == ()
-
-
-def test_a_kernels_plain_name_is_without_types_and_parameters() -> None:
-    """What is nothing else stays as it is."""
-    assert plain_name("void ort::cuda::Gather<long, 8>(int, const half*)") == "ort::cuda::Gather"
-    assert plain_name("nvjet_sm90_hsh_192x128") == "nvjet_sm90_hsh_192x128"
-    assert plain_name("<lambda>(int)") == "<lambda>(int)"
 
 
 def test_an_operator_of_another_domain_counts_as_its_own_entry_says() -> None:

@@ -1,7 +1,6 @@
 """explain says of each quantized product and convolution whether it multiplies integers, and why not."""
 
 import math
-from dataclasses import replace
 
 import onnx
 import pytest
@@ -12,7 +11,7 @@ from onnxfuse.passes.quantization import products
 from onnxfuse.rules.language.rule_file import shipped
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Refusal
-from onnxfuse.rules.match.report import Near, OptimizeReport, QuantizedProduct
+from onnxfuse.rules.match.report import Near, OptimizeReport
 from onnxfuse.support.screen import Line
 from tests.support.quantized_models import IMAGES, TOKENS, dynamic, saved_by_ort, static
 from tests.support.small import graph_of, ops, parse
@@ -49,13 +48,17 @@ g (float[2,3,10,10] image, float[N,40,16] words, float8e4m3fn[N,16] small)
   k4 = DequantizeLinear (w4, s)
   [float8] e = MatMul (sd, k4)
 }}"""
+
 SENTENCE = (
     "quantized: 3 of 5 products and convolutions in 8 bits; 2 stay floating-point: MatMul scored (both factors are "
     "computed), MatMul float8 (dtype(x) is float8e4m3fn); 1 of their weights is dequantized once, when the model is "
     "optimized"
 )
+
 W = f"<int8[16,16] w = {{{eights(16, 16)}}}, float s = {{0.1}}> {{ b = DequantizeLinear (w, s)"
+
 F = f"<int8[16,16,1,1] w = {{{eights(16, 16)}}}, float s = {{0.1}}> {{ b = DequantizeLinear (w, s)"
+
 STAYING = {
     "a scale for each channel of the activations": (
         f"g (int8[N,16] x, float[16] t) => (float[N,16] y) {W} a = DequantizeLinear <axis = 1> (x, t) "
@@ -165,15 +168,6 @@ def test_the_rule_that_got_furthest() -> None:
         products.record(graph, report, {"y": "MatMul y"})
         products.explain(graph, report, shipped())
         assert report.products["y"].rule == far.rule
-
-
-def test_the_first_reason_is_kept() -> None:
-    """The model is optimized until nothing changes: of what stays floating-point the weight is dequantized by then, and
-    a rule would miss its DequantizeLinear. What became integers late is counted as such."""
-    first, integers = QuantizedProduct("MatMul a", is_integer=False, reason="first"), QuantizedProduct("Conv b", True)
-    report = OptimizeReport(products={"a": first, "b": replace(first, node="Conv b")})
-    report.add(OptimizeReport(products={"a": replace(first, reason="second"), "b": integers, "c": first}))
-    assert report.products == {"a": first, "b": integers, "c": first}
 
 
 def test_a_floating_point_model_has_no_sentence() -> None:

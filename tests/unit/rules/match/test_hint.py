@@ -6,7 +6,9 @@ from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.hint import hint, without_names
 
 TYPE = Cause("type", "dtype(x)", "dtype(x) is float", "dtype(x) in (float16, bfloat16)", "float16 or bfloat16")
+
 MULTIPLE = Cause("multiple", "dim(w, 3)", "dim(w, 3) % 8 is 3", "dim(w, 3) % 8 == 0", "8")
+
 RANK = Cause("relation", "rank(g)", "rank(g) is 0", "rank(g) == 4")
 
 

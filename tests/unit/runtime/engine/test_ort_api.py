@@ -163,7 +163,7 @@ def test_tensor_functions_read_data_and_shape(api: Api) -> None:
 
 
 def test_the_other_slots_are_the_kernel_context_functions() -> None:
-    """The three slots left need a running kernel: test_session_on_cuda.py fails if one of them is wrong."""
+    """The three slots left need a running kernel: test_inference.py fails if one of them is wrong."""
     tested_here = {
         "CreateStatus",
         "GetErrorMessage",

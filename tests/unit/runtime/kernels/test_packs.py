@@ -34,7 +34,7 @@ from tests.support import fused_models as models
 from tests.support import growth
 from tests.support.scenarios import FakeCuda
 from tests.unit.runtime.kernels.test_variants import HERE, WIDE, carrying
-from tests.unit.runtime.sessions.test_session_on_cuda import message_of
+from tests.unit.runtime.sessions.test_inference import message_of
 
 H200 = Arch("sm_90a", 132)
 

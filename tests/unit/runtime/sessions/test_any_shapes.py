@@ -19,7 +19,7 @@ from tests.support import fused_models as models
 from tests.support import stand_in_kernels
 from tests.support.scenarios import FakeCuda
 from tests.support.small import optimize, parse
-from tests.unit.runtime.sessions.test_session_on_cuda import CUDA, chain_error
+from tests.unit.runtime.sessions.test_inference import CUDA, chain_error
 
 W = "float[8,8] w = {" + ",".join(str(7 * i % 5 - 2) for i in range(64)) + "}"
 LINEAR = f"""g (float[N,5,8] x, float[N,5,8] r) => (float[N,5,8] y) <{W}> {{

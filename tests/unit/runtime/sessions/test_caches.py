@@ -9,7 +9,7 @@ import onnxfuse
 from tests.support import stand_in_kernels
 from tests.support.scenarios import FakeCuda
 from tests.support.small import optimize, parse, signed_inputs
-from tests.unit.fusion.test_caches import step
+from tests.unit.fusion.steps.test_extra_outputs import step
 
 
 def each_output_of_one_kernel() -> Any:

@@ -17,7 +17,7 @@ from onnxfuse.support.errors import UsageError
 from tests.support import fused_models as models
 from tests.support import stand_in_kernels
 from tests.support.scenarios import FakeCuda
-from tests.unit.runtime.sessions.test_session_on_cuda import chain_of, feeds
+from tests.unit.runtime.sessions.test_inference import chain_of, feeds
 
 CPU = ["CPUExecutionProvider"]
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'

@@ -1,4 +1,4 @@
-"""Which fused ops ONNX Runtime would put on the CPU, told from the graph alone (test_session_on_cuda.py asks it)."""
+"""Which fused ops ONNX Runtime would put on the CPU, told from the graph alone (test_inference.py asks it)."""
 
 import onnx
 import pytest

@@ -12,7 +12,7 @@ from onnxfuse.model.fused import FusedOp
 from tests.support import fused_models as models
 from tests.support import stand_in_kernels
 from tests.support.scenarios import FakeCuda
-from tests.unit.runtime.sessions.test_session_on_cuda import CHAIN, CUDA, chain_error
+from tests.unit.runtime.sessions.test_inference import CHAIN, CUDA, chain_error
 
 LARGE, SMALL, UNASKED = 115_840, 115_712, 1_000
 BYTES = {3: LARGE, 5: SMALL, 7: UNASKED}

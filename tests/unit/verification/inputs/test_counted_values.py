@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from onnxfuse.verification.inputs.counted_extents import IntegerRange
 from onnxfuse.verification.inputs.counted_values import counted_values
 from onnxfuse.verification.inputs.input_roles import InputRole
 
@@ -18,23 +17,6 @@ def made(role: InputRole, shape: tuple[int, ...], *, edge: bool = False) -> list
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_positions_are_within_the_axis(shape: tuple[int, ...]) -> None:
-    """Both ends occur; at the edge they are half of all."""
-    role = InputRole("within", (IntegerRange(-3, 9), IntegerRange(-5, 2)))
-    found = np.concatenate([one.reshape(-1) for one in made(role, shape)])
-    assert ((found >= -3) & (found <= 2)).all()
-    edges = np.concatenate([one.reshape(-1) for one in made(role, (50,), edge=True)])
-    assert {*edges.tolist()} == {-3, -2, -1, 0, 1, 2}
-    assert 0.5 < np.isin(edges, (-3, 2)).mean() < 0.8
-
-
-def test_real_positions_are_within_it_too() -> None:
-    found = np.concatenate(made(InputRole("within", (IntegerRange(2, 5),), real=True), (40,)))
-    assert ((found >= 2) & (found <= 5)).all()
-    assert (found != np.rint(found)).any()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
 def test_axes_differ_as_long_as_there_are_enough(shape: tuple[int, ...]) -> None:
     """More than there are begin again."""
     for one in made(InputRole("axes", choices=(0, 1, 2, 3)), shape):
@@ -44,14 +26,6 @@ def test_axes_differ_as_long_as_there_are_enough(shape: tuple[int, ...]) -> None
         assert values[4:] == values[: max(0, len(values) - 4)][: len(values[4:])]
 
 
-@pytest.mark.parametrize(("total", "count"), [(10, 3), (3, 3), (10, 1), (2, 5), (0, 2), (5, 0)])
-def test_parts_add_up(total: int, count: int) -> None:
-    """None is empty where there is one for each."""
-    for one in made(InputRole("parts", (IntegerRange(0, total),)), (count,)):
-        assert one.sum() == (total if count else 0)
-        assert (one >= (1 if total >= count else 0)).all()
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_target_fits_any_number_of_elements(shape: tuple[int, ...]) -> None:
     """One axis takes them all, and the others are 1; not always the same one."""
@@ -59,18 +33,6 @@ def test_a_target_fits_any_number_of_elements(shape: tuple[int, ...]) -> None:
     for one in found:
         assert sorted(one.reshape(-1).tolist()) == [-1, *[1] * (one.size - 1)][: one.size]
     assert (len({tuple(one.reshape(-1)) for one in found}) > 1) == (found[0].size > 1)
-
-
-@pytest.mark.parametrize("real", [False, True])
-def test_each_element_has_a_range_of_its_own(real: bool) -> None:
-    """By the end of the axis: those that have none are 1, and of ranges that are too many the last count."""
-    role = InputRole("each", (IntegerRange(2, 3), IntegerRange(10, 12)), real=real)
-    for one in made(role, (4,)):
-        assert one[:2].tolist() == [1, 1]
-        assert 2 <= one[2] <= 3
-        assert 10 <= one[3] <= 12
-    assert all(10 <= one[0] <= 12 for one in made(role, (1,)))
-    assert all(10 <= float(one) <= 12 for one in made(role, ()))
 
 
 def test_what_is_fitted_is_computed() -> None:

@@ -7,21 +7,22 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification import verify
-from onnxfuse.verification.reference import control_flow, float64_reference, operators, ort_reference, windows
+from onnxfuse.verification.reference import control_flow, float64_reference, operators, ort_reference
 from onnxfuse.verification.reference.promoted import promoted
 from onnxfuse.verification.reference.reference import Float64, float64_evaluator
-from onnxfuse.verification.reference.windows import AveragePool, Conv, ConvTranspose, MaxPool
+from onnxfuse.verification.reference.windows import AveragePool, Conv, MaxPool
 from onnxfuse.verification.run import sessions
 from tests.support.verification.small_models import model, text_model
+from tests.unit.verification.reference.test_windows import WINDOWS, agree
 
 RNG = np.random.default_rng(0)
+
 X = RNG.standard_normal((2, 6, 11, 9))
 
 
@@ -51,6 +52,7 @@ def _each(function: Any) -> Any:
 
 
 SELU_ALPHA, SELU_GAMMA = float(np.float32(1.67326319217681884765625)), float(np.float32(1.05070102214813232421875))
+
 EXACT = {
     "Erf": _each(math.erf),
     "Gelu": _each(lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2)))),
@@ -63,72 +65,14 @@ EXACT = {
     "Selu": lambda x: SELU_GAMMA * np.where(x > 0, x, SELU_ALPHA * np.expm1(x)),
 }
 
-WINDOWS: list[dict[str, Any]] = [
-    {},
-    {"pads": [1, 0, 2, 1], "strides": [1, 2]},
-    {"strides": [2, 3]},
-    {"dilations": [2, 1], "pads": [1, 1, 1, 1]},
-    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-    {"auto_pad": "SAME_LOWER"},
-    {"auto_pad": "VALID", "strides": [3, 1]},
-]
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("group", [1, 2, 6])
-def test_convolution_is_that_of_onnx(window: dict[str, Any], group: int) -> None:
-    """Ours gives what ONNX Runtime gives, for every padding, stride, dilation and group."""
-    w, b = RNG.standard_normal((12, 6 // group, 3, 2)), RNG.standard_normal(12)
-    _agree(Conv, [X, w, b], group=group, **window)
-
-
-@pytest.mark.parametrize("at_once", [1, 2 * 12 * 3 * 2, 1 << 22])
-@pytest.mark.parametrize("group", [1, 3])
-def test_a_convolution_over_some_channels_at_a_time_is_the_same(
-    at_once: int, group: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However little is copied together, down to one channel, and where the last part is a smaller one."""
-    monkeypatch.setattr(windows, "COLUMNS", at_once)
-    x, w = RNG.standard_normal((2, 15, 5, 4)), RNG.standard_normal((12, 15 // group, 3, 2))
-    _agree(Conv, [x, w], group=group, pads=[1, 0, 1, 0])
-
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("ceil_mode", [0, 1])
 def test_pools_are_those_of_onnx(window: dict[str, Any], ceil_mode: int) -> None:
     """The same for the pools, whatever hangs over the end, with padding counted and not."""
-    _agree(MaxPool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, **window)
+    agree(MaxPool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, **window)
     for counted in (0, 1):
-        _agree(AveragePool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, count_include_pad=counted, **window)
-
-
-@pytest.mark.parametrize("ceil_mode", [0, 1])
-def test_a_pool_by_a_window_larger_than_the_image_is_that_of_onnx(ceil_mode: int) -> None:
-    """One, larger by less than a stride: what it reaches beyond the image is no padding, and does not count."""
-    window = {"kernel_shape": [13, 8], "strides": [3, 1], "ceil_mode": ceil_mode}
-    _agree(MaxPool, [X], **window)
-    for counted in (0, 1):
-        _agree(AveragePool, [X], count_include_pad=counted, **window)
-
-
-@pytest.mark.parametrize("group", [1, 3])
-@pytest.mark.parametrize(
-    "window",
-    [
-        {},
-        {"strides": [2, 3]},
-        {"strides": [2, 2], "pads": [1, 0, 0, 1], "output_padding": [1, 0]},
-        {"dilations": [2, 1], "pads": [1, 1, 1, 1]},
-        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
-        {"output_shape": [22, 18], "strides": [2, 2]},
-    ],
-)
-def test_a_transposed_convolution_is_that_of_onnx(window: dict[str, Any], group: int) -> None:
-    """Where windows overlap they add up; what is padded is cut away."""
-    w, b = RNG.standard_normal((6, 4, 3, 2)), RNG.standard_normal(4 * group)
-    _agree(ConvTranspose, [X, w, b], group=group, **window)
-    _agree(ConvTranspose, [RNG.standard_normal((2, 6, 5)), RNG.standard_normal((6, 4, 3))], group=group)
+        agree(AveragePool, [X], kernel_shape=[3, 2], ceil_mode=ceil_mode, count_include_pad=counted, **window)
 
 
 @pytest.mark.parametrize("center", [0, 1])
@@ -149,29 +93,6 @@ def test_the_boxes_kept_are_those_of_onnx(center: int, most: int, overlap: float
     feed = {"b": boxes.astype(np.float32), "s": scores.astype(np.float32)}
     (ours,) = float64_evaluator(made).run(None, {n: x.astype(np.float64) for n, x in feed.items()})
     np.testing.assert_array_equal(ours, sessions.run(sessions.unoptimized(made), feed)["y"])
-
-
-def test_convolutions_of_other_ranks() -> None:
-    """One and three spatial axes are no special case."""
-    _agree(Conv, [RNG.standard_normal((2, 4, 9)), RNG.standard_normal((3, 4, 3))], pads=[1, 1])
-    _agree(Conv, [RNG.standard_normal((1, 2, 5, 4, 6)), RNG.standard_normal((3, 2, 2, 2, 3))], strides=[2, 1, 1])
-
-
-def test_values_are_freed_after_their_last_reader() -> None:
-    """A chain of ten operators never holds more than its input, one value and the next; a value read twice stays."""
-    nodes = "a0 = Neg(x)  " + "  ".join(f"a{n + 1} = Neg(a{n})" for n in range(9)) + "  y = Add(a9, a0)"
-    evaluator = float64_evaluator(model(nodes))
-    held: list[int] = []
-
-    class Watched(dict[str, Any]):
-        def pop(self, *arguments: Any) -> Any:
-            held.append(len(self))
-            return super().pop(*arguments)
-
-    ends = evaluator._last_readers
-    assert [names for names in ends if names] == [["x"], *[[f"a{n}"] for n in range(1, 9)], ["a9", "a0"]]
-    got = evaluator.run(["y"], {"x": np.ones((1, 32))})
-    np.testing.assert_array_equal(got[0], np.zeros((1, 32)))
 
 
 def test_a_cast_between_floats_rounds_nothing() -> None:
@@ -276,15 +197,6 @@ def test_small_products_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
     assert seen == [{1}, {2}, {2}]
 
 
-def test_convolutions_count_their_operations() -> None:
-    """Two operations per tap, output and channel of the group."""
-    made = text_model(
-        "g (float[n, 4, h, w] x) => (float[n, m, i, j] y) { y = Conv <group = 2> (x, k) }",
-        k=np.zeros((6, 2, 3, 3), "f"),
-    )
-    assert float64_reference.flops(made, {"x": (2, 4, 10, 10)}) == 2 * (2 * 6 * 8 * 8) * (2 * 3 * 3)
-
-
 def test_activations_of_onnx_runtime_have_a_reference_in_float64() -> None:
     """onnx has none for them: it is what their entries say that they compute."""
     made = text_model("g (float16[n, 8] x) => (float16[n, 8] y) { y = com.microsoft.FastGelu(x) }")
@@ -370,35 +282,6 @@ def test_sums_of_integers_are_exact_whatever_onnx_runtime_adds_up(monkeypatch: p
     assert made.why == ""
 
 
-def test_what_a_loop_gathers_has_an_axis_of_its_own() -> None:
-    """A matrix of each trip, also of a loop that nothing but its own condition ends."""
-    model = text_model("""g (float[2, 3] x) => (float[t, 2, 3] y, float[2, 3] z) <bool go = {1}, float top = {40}> {
-        z, y = Loop (, go, x) <body = b (int64 i, bool c, float[2, 3] a) => (bool d, float[2, 3] e, float[2, 3] f)
-          { e = Add(a, a)  f = Neg(a)  m = ReduceMax <keepdims = 0> (e)  d = Less(m, top) }>
-    }""")
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [o.name for o in model.graph.output]
-    for mine, theirs in zip(
-        float64_evaluator(model).run(names, {"x": x.astype(float)}), session.run(names, {"x": x}), strict=True
-    ):
-        np.testing.assert_array_equal(mine, theirs)
-
-
-@pytest.mark.parametrize(("times", "go"), [(0, True), (3, False)])
-def test_a_loop_without_a_turn_gathers_no_rows(times: int, go: bool) -> None:
-    """As many axes as a turn would give, no element, and values as they went in."""
-    model = text_model("""g (int64 times, bool go, float[n, 3] x) => (float[n, 3] z, float[t, n, 3] y) {
-        z, y = Loop (times, go, x) <body = b (int64 i, bool c, float[n, 3] a) => (bool d, float[n, 3] e, float[n, 3] f)
-          { d = Identity(c)  e = Add(a, a)  f = Neg(a) }>
-    }""")
-    x = np.ones((2, 3))
-    given = {"times": np.array(times), "go": np.array(go), "x": x}
-    z, y = float64_evaluator(model).run(["z", "y"], given)
-    np.testing.assert_array_equal(z, x)
-    assert y.shape == (0, 2, 3)
-
-
 def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The original is far from it, and one of its operators cannot be run by itself: undecided, and which is told."""
     right = control_flow.Loop._run
@@ -437,24 +320,6 @@ def test_weights_are_exact() -> None:
     g = numpy_helper.to_array(next(t for t in made.graph.initializer if t.name == "g"))
     got = float64_reference.reference_for(made, "float64", []).evaluate({"x": np.ones((1, 32), np.float16)})["y"]
     np.testing.assert_array_equal(got[0], g.astype(np.float64))
-
-
-def _agree(operator: type, arrays: list[np.ndarray], **attributes: Any) -> None:
-    """Ours in float64 against ONNX Runtime in float32."""
-    names = [f"x{n}" for n in range(len(arrays))]
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(operator.__name__, names, ["y"], **attributes)],
-        "one",
-        [value(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, arrays, strict=True)],
-        [value("y", TensorProto.FLOAT, None)],
-    )
-    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=8)
-    feed = dict(zip(names, (x.astype(np.float32) for x in arrays), strict=True))
-    ours = float64_evaluator(made).run(None, {n: x.astype(np.float64) for n, x in feed.items()})[0]
-    theirs = sessions.run(sessions.unoptimized(made), feed)["y"]
-    assert ours.shape == theirs.shape
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_norms_of_onnx_runtime_have_a_reference_in_float64() -> None:

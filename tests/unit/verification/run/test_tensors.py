@@ -16,14 +16,13 @@ from onnxfuse.verification import verify
 from onnxfuse.verification.localize.bisect import bisect, faults
 from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.run import sessions
-from onnxfuse.verification.run.opened_values import feed_of
 from onnxfuse.verification.run.tensors import element, tensors_of
 
 CPU = ["CPUExecutionProvider"]
+
 Change = Callable[[str], str]
 
 HEAD = '<ir_version: 9, opset_import: ["" : {opset}, "ai.onnx.ml" : 3]> g ({type}[N, 6] x) => ({out} y) '
-HEAD += "<{type} k = {{2}}, int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}> {{ m = Mul(x, k) {nodes} }}"
 
 FORMS: dict[str, tuple[int, str, str, str]] = {
     "pieces": (11, "float", "seq(float[N, 1])", "y = SplitToSequence <axis = 1> (m, one)"),
@@ -120,11 +119,15 @@ def test_a_value_that_is_there_in_one_alone_is_a_mismatch() -> None:
 
 
 NONE = "optional(float[N, 6])"
+
 ABSENT = f"o = Optional <type = {NONE[9:-1]}> ()"
+
 BRANCHES = f"""big = ReduceMax <keepdims = 0> (x) c = Greater(big, big)
   y = If (c) <then_branch = a () => ({NONE} p) {{ p = Identity(o) }}, else_branch = b () => ({NONE} q) {{ ELSE }}>"""
+
 ITERATED = f"""{ABSENT} t = Constant <value = bool {{1}}> ()
   y = Loop (two, t, o) <body = b (int64 i, bool ci, {NONE} si) => (bool co, {NONE} so) {{ co = Identity(ci) STEP }}>"""
+
 HOLDING_NOTHING = {
     "passed on": (NONE, f"{ABSENT} y = Identity(o)"),
     "in both branches": (NONE, f"{ABSENT} {BRANCHES.replace('ELSE', ABSENT.replace('o =', 'q ='))}"),
@@ -231,13 +234,6 @@ def test_a_place_that_reads_a_sequence_is_guarded(name: str, tmp_path: Path) -> 
     assert sessions.run(sessions.ort_session(tmp_path / "report" / "original.onnx", CPU), found[0].feeds).keys() == {
         "y"
     }
-
-
-def test_what_cannot_be_given_is_told() -> None:
-    """No operator makes a map of tensors."""
-    assert feed_of({"m": {"a": 1.0}}, {"m": "map(string,tensor(float))"}).why_not == (
-        "'m' is of type map(string,tensor(float)), of which no operator makes one"
-    )
 
 
 def test_names_of_tensors() -> None:
