@@ -28,6 +28,8 @@ def test_the_peak_counts_what_is_held_at_once() -> None:
     """In the model's own types, or with every float as wide as the truth's."""
     assert peak(WIDE, {"x": (10, 1000)}) == 3 * 10 * 1000 * 4
     assert peak(WIDE, {"x": (10, 1000)}, float_bytes=8) == 3 * 10 * 1000 * 8
+    weighted = "g (float[n, 100] x) => (float[n, 100] y) { a = Add (x, w)  b = Exp (a)  y = Add (a, b) }"
+    assert peak(text_model(weighted, w=np.ones(100, np.float32)), {"x": (10, 100)}) == 3 * 10 * 100 * 4
 
 
 def test_a_dimension_that_nobody_knows_counts_as_one() -> None:
@@ -115,11 +117,16 @@ def test_a_truth_that_turns_out_too_large_is_computed_in_float32() -> None:
 
 def test_memory_is_limited_inside_the_block_alone() -> None:
     """NumPy raises what it raises where the system has no more."""
-    with memory_limit(500_000_000):
+    with memory_limit(120_000_000):
         assert np.ones(10_000_000).nbytes == 80_000_000
         with pytest.raises(MemoryError):
             np.ones(80_000_000)
     assert np.ones(50_000_000).nbytes == 400_000_000
+
+
+def test_sizes_are_told_in_the_unit_that_shows_them() -> None:
+    """From a tenth of a gigabyte on in gigabytes."""
+    assert (limits.gigabytes(99e6), limits.gigabytes(1e8)) == ("99.0 MB", "0.1 GB")
 
 
 def test_functions_and_bodies_do_not_disturb_the_peak() -> None:

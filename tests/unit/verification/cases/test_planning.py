@@ -1,6 +1,8 @@
 """Which cases a verification runs, in which order, and at which sizes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -58,6 +60,16 @@ def test_sizes_are_searched_where_most_are_refused(
     assert told == asked
 
 
+def test_sizes_are_searched_where_half_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accepted one may be 1; both are asked."""
+    monkeypatch.setattr(planning, "search_sizes", lambda *given: {"batch": (7,)})
+    plan = [case("normal", 1), case("wide", 3)]
+    found = search_accepted_sizes(
+        lambda one: one.shapes["x"] == (1, 4), OPEN, input_specs(OPEN), plan, {}, lambda: False
+    )
+    assert found == {"batch": (7,)}
+
+
 @pytest.mark.parametrize(("model", "shapes"), [(WHOLE, {}), (OPEN, {"batch": (2,)}), (OPEN, {"x": (2, 4)})])
 def test_nothing_is_searched_where_no_size_is_open(model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]]) -> None:
     """Whether the model takes it or not."""
@@ -102,3 +114,21 @@ def test_a_branch_is_entered_by_made_up_inputs_of_the_same_seed(seed: int) -> No
     assert found == real
     assert len(never) == 1
     assert enter_branches(runs, OPEN, input_specs(OPEN), plan, {}, Limits()) == (plan, ())
+
+
+def test_branches_are_searched_for_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted from where the search begins: 30 of 100 seconds behind the first 10."""
+    limits: Any = SimpleNamespace(spent=10.0, seconds=100.0)
+    told = list[bool]()
+
+    def entering(*given: Any) -> list[Case]:
+        ended: Callable[[], bool] = given[-1]
+        for limits.spent in (10.0, 39.0, 40.0, 41.0):
+            told.append(ended())
+        return []
+
+    monkeypatch.setattr(planning, "cases_entering", entering)
+    model = windows()
+    plan = plan_of(input_specs(model), None, (0,), {})
+    enter_branches(lambda one: True, model, input_specs(model), plan, {}, limits)
+    assert told == [False, False, False, True]

@@ -6,6 +6,9 @@ import pytest
 
 from onnxfuse.reporting.checks import checks, word
 from onnxfuse.verification import verify
+from onnxfuse.verification.compare.better_inputs import changes
+from onnxfuse.verification.inputs.input_specs import input_specs
+from onnxfuse.verification.inputs.inputs import cases
 from tests.support.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -92,3 +95,30 @@ def test_what_is_blunt_everywhere_is_not_ok() -> None:
     (check,) = checks("verify", facts)
     assert (check.ok, check.text.startswith("blunt: ")) == (False, True)
     assert verify(original, original, providers=CPU).ok
+
+
+RESIZED = text_model("g (float[1, 2, 16, 16] x, float[4] scales) => (float[a, b, c, d] y) { y = Resize (x, , scales) }")
+
+
+def test_what_steers_takes_settings_of_its_own_beside_other_data() -> None:
+    """Among them one that leaves batch and channels as they are, as the scales of an image do."""
+    specs = input_specs(RESIZED)
+    base = cases(specs, (0,), {})[0]
+    usual = base.make()["x"]
+    made = [change(base).make() for change in changes(RESIZED, specs, base)]
+    images = [one for one in made if one["scales"].tolist() == [1, 1, 2, 2]]
+    assert any(np.array_equal(one["x"], usual) for one in images)
+    assert any(not np.array_equal(one["x"], usual) for one in images)
+
+
+def test_values_are_those_that_the_model_compares_with_and_their_neighbors() -> None:
+    """Drawn for the data, all three and no others; one after the other for what steers."""
+    model = text_model(
+        "g (float[1000] x, float[1] k) => (bool[1000] y) { s = Add (x, k)  y = Greater (s, limit) }",
+        limit=np.array([777.0], np.float32),
+    )
+    specs = input_specs(model)
+    base = cases(specs, (0,), {})[0]
+    drawn = [{*change(base).make()["x"].tolist()} for change in changes(model, specs, base)]
+    assert {776.0, 777.0, 778.0} in drawn
+    assert {776.0, 777.0, 778.0} <= {float(change(base).make()["k"][0]) for change in changes(model, specs, base)}
