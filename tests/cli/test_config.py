@@ -15,6 +15,7 @@ def test_every_option_is_listed_with_its_value_and_origin(folder: Path, onnxfuse
     flags = {flag for row in listed for flag in row["flag"].split(", ")}
     for group in GROUPS.values():
         assert {flag for one in schema.fields(group).values() for flag in one.flags} <= flags
+    assert {row["option"] for row in listed if row["onnxfuse.toml"]} == toml.model_options().keys()
     called = ("config", "--json", "optimize", "none.onnx", "--only", "gemm", "--tf32")
     assert "No such option '--tf32'" in onnxfuse_command(*called).out
     rows = {r["option"]: r for r in json.loads(onnxfuse_command(*called[:-1]).out)["options"]}

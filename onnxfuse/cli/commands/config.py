@@ -38,20 +38,18 @@ def command(**given: Unpack[ConfigCommand]) -> int:
 
 def _of_all() -> list[dict[str, Any]]:
     """Return the options of all commands, with the commands to which each applies."""
-    applies: dict[tuple[str, str, str], list[str]] = {}
-    for name, group in GROUPS.items():
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for command, group in GROUPS.items():
         for one in _shown(group):
-            applies.setdefault((one.name, one.option.flag, _text(_plain(one.option.default))), []).append(name)
-    by_flag = {(one.name, one.option.flag): one for group in GROUPS.values() for one in _shown(group)}
-    return [
-        {
-            **_named(by_flag[name, flag]),
-            "value": default,
-            "origin": DEFAULT,
-            "applies to": ", ".join(commands) if len(commands) < len(GROUPS) - 1 else "all commands",
-        }
-        for (name, flag, default), commands in applies.items()
-    ]
+            default = _text(_plain(one.option.default))
+            new = {**_named(one), "value": default, "origin": DEFAULT, "applies to": []}
+            row = rows.setdefault((one.name, one.option.flag, default), new)
+            row["onnxfuse.toml"] = row["onnxfuse.toml"] or new["onnxfuse.toml"]
+            row["applies to"].append(command)
+    for row in rows.values():
+        commands = row["applies to"]
+        row["applies to"] = ", ".join(commands) if len(commands) < len(GROUPS) - 1 else "all commands"
+    return list(rows.values())
 
 
 def _of_call(name: str, arguments: Sequence[str]) -> list[dict[str, Any]]:

@@ -204,7 +204,7 @@ def _at(graph: Graph, op: FusedOp, place: _Place, nodes: Sequence[Node], anchors
         made = _first(graph, anchors, node, free, trace) if node in free else None
         if made is not None:
             anchor, realization = made
-            realizations.insert(0, realization)
+            realizations.append(realization)
             match = realization.match
             runs = runs and all(predicate.holds(p, graph, match) is None for p in anchor.realizable)
             free -= set(realization.match.nodes.values())
