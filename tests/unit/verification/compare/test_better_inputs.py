@@ -6,7 +6,7 @@ import pytest
 
 from onnxfuse.reporting.checks import checks, word
 from onnxfuse.verification import verify
-from onnxfuse.verification.compare.better_inputs import changes
+from onnxfuse.verification.compare.better_inputs import DATA, changes
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import cases
 from tests.support.verification.small_models import text_model
@@ -109,6 +109,8 @@ def test_what_steers_takes_settings_of_its_own_beside_other_data() -> None:
     images = [one for one in made if one["scales"].tolist() == [1, 1, 2, 2]]
     assert any(np.array_equal(one["x"], usual) for one in images)
     assert any(not np.array_equal(one["x"], usual) for one in images)
+    settings = {tuple(one["scales"]) for one in made if np.array_equal(one["x"], usual)}
+    assert {tuple(one["scales"]) for one in made[len(DATA) :]} <= settings
 
 
 def test_values_are_those_that_the_model_compares_with_and_their_neighbors() -> None:
