@@ -52,6 +52,14 @@ def test_scores_are_told_from_hidden_states(body: str, scores: bool) -> None:
     assert class_outputs(made) == ({"y"} if scores else set())
 
 
+def test_what_an_unknown_operator_gives_are_no_scores() -> None:
+    """Whatever it reads."""
+    made = model(LINEAR + "y = Identity(n)")
+    made.graph.node[-1].op_type, made.graph.node[-1].domain = "Anything", "custom"
+    made.opset_import.add(domain="custom", version=1)
+    assert class_outputs(made) == set()
+
+
 def test_ranks_and_axes() -> None:
     """A language model's head gives scores at every position; attention maps, split heads and pixels are none."""
     graph = (

@@ -100,6 +100,8 @@ def test_class_scores_tell_how_often_the_best_agree() -> None:
     picked = tied.copy()
     picked[:, 10] = 12
     assert difference(picked, tied, (1,)).agreement["1"] == 1.0
+    drawn = RNG.standard_normal((200, 50)).astype(np.float32)
+    assert difference(2 * drawn, drawn, (1, 2, 5)).agreement == {"1": 1.0, "2": 1.0, "5": 1.0}
     assert difference(other[None], scores[None], (1, 2, 12, 50)).agreement == {"1": 0.5, "2": 0.75}
 
 
@@ -113,6 +115,10 @@ def test_quantiles_of_pieces() -> None:
     assert one.at(0.95) == np.percentile(x, 95)
     assert many.at(0.95) == pytest.approx(np.percentile(x, 95), rel=0.01)
     assert Quantiles().at(0.5) == 0
+    nothing = Quantiles()
+    for _ in range(2):
+        nothing.add(np.zeros(5))
+    assert nothing.at(0.5) == 0
 
 
 def test_nan_may_be_asked_to_fail() -> None:

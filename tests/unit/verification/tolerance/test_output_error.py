@@ -57,6 +57,8 @@ def test_a_wrong_weight_hides_in_a_large_error_of_the_original() -> None:
         assert not replace(beyond, eps=0.0).hides_faults  # integers have no error of their own
         assert not replace(beyond, step=beyond.own).hides_faults
         assert not replace(beyond, identical=True).blunt
+        assert replace(at, compared=1).telling  # a single element says so
+        assert replace(beyond, compared=1).blunt
 
 
 def test_nothing_says_nothing() -> None:

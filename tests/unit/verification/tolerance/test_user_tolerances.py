@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.tolerance import metrics
 from onnxfuse.verification.tolerance.metrics import difference
 from onnxfuse.verification.tolerance.user_tolerances import Tolerances, tolerated
 
@@ -30,6 +31,15 @@ def test_tolerances_judge_as_assert_allclose_does() -> None:
         assert bool(tolerated(np.array([f], "f"), np.array([o], "f"), 1.0, 1.0).fault) is fault
 
 
+def test_the_worst_element_is_named_by_its_place_in_the_whole_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whichever piece it is."""
+    monkeypatch.setattr(metrics, "CHUNK", 10)
+    far = A.copy()
+    far[20, 3] += 1
+    got = tolerated(far, A, 0.0, 0.5)
+    assert (got.beyond, got.where) == (1, (20, 3))
+
+
 def test_the_closest_tolerance_counts() -> None:
     """An output's own, then its type's, then the one for all; one that is not given counts as 0."""
     given = Tolerances({"": 1e-3, "float16": 1e-2}, {"y": 0.5})
@@ -39,6 +49,7 @@ def test_the_closest_tolerance_counts() -> None:
     given.check(["y", "z"])
     with pytest.raises(UsageError, match=r"atol y=0\.5: no output or element type has that name"):
         given.check(["z"])
+    Tolerances({"": 0.0}, {"": 0.0}).check([])
     for number in (-1.0, math.inf, math.nan):
         with pytest.raises(UsageError, match="a tolerance is a finite number from 0"):
             Tolerances({"": number}, {}).check([])
