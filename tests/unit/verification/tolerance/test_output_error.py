@@ -64,5 +64,7 @@ def test_a_wrong_weight_hides_in_a_large_error_of_the_original() -> None:
 def test_nothing_says_nothing() -> None:
     assert (NOTHING.empty, NOTHING.undecided, NOTHING.telling, NOTHING.fault) == (True, True, False, "")
     assert not replace(NOTHING, identical=True).empty
-    assert not replace(SOUND, scale=0.0).telling
+    assert not replace(SOUND, scale=0.0, own=0.0).telling
+    assert replace(SOUND, scale=0.5, own=0.0).telling
+    assert not SOUND.undecided  # nothing said that it is unsure
     assert replace(SOUND, scale=0.0, eps=0.0).telling
