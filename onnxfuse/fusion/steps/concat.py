@@ -55,7 +55,7 @@ def join(
 
 def joins_channels(graph: Graph, node: Node) -> bool:
     """Return whether a Concat concatenates the channels of channels-last images."""
-    return graph.type(node.outputs[0]).rank == 4 and graph.attributes(node).get("axis", 0) in (-1, 3)
+    return graph.type(node.outputs[0]).rank == 4 and graph.attributes(node).get("axis") in (-1, 3)
 
 
 def _members(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp]) -> list[Node] | str:

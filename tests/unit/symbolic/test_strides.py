@@ -1,20 +1,10 @@
 """Strides: which dimensions collapse, and how wide an access may be."""
 
-import math
 import random
-import struct
 
 import pytest
 
-from bench.cases import ops
-from bench.cases.ops import HALF
-from onnxfuse import cuda
-from onnxfuse.cuda import Arch
 from onnxfuse.symbolic import strides as layout
-
-H200 = Arch("sm_90a", 132)
-
-ADD = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
 
 
 @pytest.mark.parametrize(
@@ -82,13 +72,3 @@ def test_divisor_divides_every_index(bits: int) -> None:
 def test_vector_width(sizes: tuple[int, ...], width: int) -> None:
     """16 bytes of the smallest type, and at most 32 of the largest; masks do not widen it."""
     assert layout.vector_width(sizes) == width
-
-
-def test_parameters_of_a_bias() -> None:
-    """count, two divisors, the strides of the bias: all 32-bit words."""
-    plan = cuda.plan(ADD, ((4, 5, 768), (768,)), True, H200)
-    words = struct.unpack("<9I", plan.parameters)
-    assert words == (15360, *layout.divisor(20, 32), *layout.divisor(768, 32), 0, 1)
-    assert plan.output_shapes == ((4, 5, 768),)
-    assert plan.block == (256, 1, 1)
-    assert plan.grid == (math.ceil(15360 / 8 / 256), 1, 1)

@@ -1,6 +1,8 @@
 """Launch plans by value: collapsing, operand kinds, widths, shapes, parameters; pure Python."""
 
+import math
 import re
+import struct
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from onnxfuse.cuda import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic import strides as layout
 
 H200 = Arch("sm_90a", 132)
 
@@ -67,6 +70,16 @@ def test_a_new_batch_or_sequence_is_the_same_kernel() -> None:
 def test_misaligned_pointers_get_one_element_at_a_time() -> None:
     assert constant(cuda.plan(ADD, ((64, 768), (768,)), False, H200), "WIDTH") == "1"
     assert constant(cuda.plan(LAYER_NORM, ((4, 768),) * 2 + ((768,),) * 2, False, H200), "WIDTH") == "1"
+
+
+def test_parameters_of_a_bias() -> None:
+    """count, two divisors, the strides of the bias: all 32-bit words."""
+    plan = cuda.plan(ADD, ((4, 5, 768), (768,)), True, H200)
+    words = struct.unpack("<9I", plan.parameters)
+    assert words == (15360, *layout.divisor(20, 32), *layout.divisor(768, 32), 0, 1)
+    assert plan.output_shapes == ((4, 5, 768),)
+    assert plan.block == (256, 1, 1)
+    assert plan.grid == (math.ceil(15360 / 8 / 256), 1, 1)
 
 
 @pytest.mark.parametrize(

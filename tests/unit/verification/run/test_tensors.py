@@ -23,6 +23,7 @@ CPU = ["CPUExecutionProvider"]
 Change = Callable[[str], str]
 
 HEAD = '<ir_version: 9, opset_import: ["" : {opset}, "ai.onnx.ml" : 3]> g ({type}[N, 6] x) => ({out} y) '
+HEAD += "<{type} k = {{2}}, int64 zero = {{0}}, int64 one = {{1}}, int64 two = {{2}}> {{ m = Mul(x, k) {nodes} }}"
 
 FORMS: dict[str, tuple[int, str, str, str]] = {
     "pieces": (11, "float", "seq(float[N, 1])", "y = SplitToSequence <axis = 1> (m, one)"),
