@@ -58,6 +58,10 @@ class Requirement:
         """Return whether `count` applications meet the requirement."""
         return bool(RELATIONS[self.relation](count, self.count))
 
+    def exceeded_by(self, count: int) -> bool:
+        """Return whether `count` applications miss the requirement because they are too many."""
+        return not self.met(count) and self.relation in ("==", "<=", "<") and count >= self.count
+
     def __str__(self) -> str:
         return f"{self.rule}{self.relation}{self.count}"
 

@@ -21,7 +21,7 @@ from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_num
 from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.shown import shown
 
-SCHEMA = 1
+SCHEMA = 2
 Kept = TypeVar("Kept")
 AGAIN = "Write it again: onnxfuse ci --update"
 
@@ -30,7 +30,7 @@ AGAIN = "Write it again: onnxfuse ci --update"
 class ModelLock:
     """Results of one model."""
 
-    fusions: Mapping[str, int]
+    applied: Mapping[str, int]
     """How often each rule applied."""
     exported: Mapping[str, int]
     """Node count per operator in the original model."""
@@ -45,7 +45,7 @@ class ModelLock:
     kept: Mapping[str, str] = field(default_factory=dict)
     """Nodes that do not compute in that type, as "Op name", with the reason."""
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Where each rule applied: the first of its nodes, as "Op name". Informative only: used to explain a lost
+    """Where each rule applied: the node at which it began, as "Op name". Informative only: used to explain a lost
     fusion."""
     options: Mapping[str, Any] | None = None
     """Options of `optimize` that onnxfuse.toml sets; folders of rules are in the hashes of their rules. None in a lock
@@ -64,6 +64,8 @@ class Lock:
 
 
 NODES = "nodes of the optimized model"
+APPLICATIONS = "applications of "
+"""Before the name of a rule."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,9 @@ def lock_model(
     provider = str((verified or {}).get("provider", ""))
     nodes_by_rule: dict[str, list[str]] = {}
     for applied in report.applied:
-        nodes_by_rule.setdefault(applied.rule, []).append(applied.nodes[0])
+        nodes_by_rule.setdefault(applied.rule, []).append(applied.root or applied.nodes[0])
     return ModelLock(
-        fusions=_sorted(report.by_rule()),
+        applied=_sorted(report.by_rule()),
         exported=_sorted(report.before),
         operators=_sorted(plain),
         provider=provider,
@@ -157,7 +159,7 @@ def _model(entry: JsonObject) -> ModelLock:
         return _table(entry.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
 
     return ModelLock(
-        fusions=counts("fusions"),
+        applied=counts("applied"),
         exported=counts("exported"),
         operators=counts("operators"),
         provider=entry.text("provider") if "provider" in entry else "",
@@ -209,8 +211,8 @@ def compare(old_lock: Lock, new_lock: Lock) -> tuple[Change, ...]:
 
 def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> list[Change]:
     changes = [
-        Change(name, f"fusions by {rule}", str(old), str(new), new < old)
-        for rule, old, new in _differences(old_model.fusions, new_model.fusions)
+        Change(name, f"{APPLICATIONS}{rule}", str(old), str(new), new < old)
+        for rule, old, new in _differences(old_model.applied, new_model.applied)
     ]
     if old_model.precision != new_model.precision:
         words = (old_model.precision or "as exported", new_model.precision or "as exported")

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import onnx
 import pytest
 
@@ -88,7 +89,7 @@ def test_the_lock_holds_rules_fusions_operators_and_tolerances(repository: Path,
     first = (repository / "onnxfuse.lock").read_bytes()
     lock = json.loads(first)
     model = lock["models"]["small"]
-    assert model["fusions"] == {"layer_norm": 1, "linear": 1}
+    assert model["applied"] == {"layer_norm": 1, "linear": 1}
     assert model["exported"] == {"Add": 2, "LayerNormalization": 1, "MatMul": 2, "Relu": 1}
     assert model["operators"] == {"MatMul": 2, "onnxfuse:Linear_AddReluAdd": 1, "onnxfuse:LayerNormalization": 1}
     assert model["tolerances"]["y"] > 0
@@ -116,15 +117,45 @@ def test_an_export_that_loses_a_fusion_fails_and_says_which_and_why(
     assert result.code == 4
     reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
     lines = result.out.splitlines()
-    assert lines[3:5] == ["small: regressed: fusions by linear: 1 -> 0 (against onnxfuse.lock)", f"  why: {reason}"]
+    assert lines[3:5] == [
+        "small: regressed: applications of linear: 1 -> 0 (against onnxfuse.lock)",
+        f"  why: {reason}",
+    ]
     assert lines[-1] == "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
     assert not (repository / "out.onnx").exists()
     found = json.loads(onnxfuse_command("ci", "--json").out)
     facts = found["models"][0]
-    assert facts["regressed"][0] == "fusions by linear: 1 -> 0"
-    assert facts["why"]["fusions by linear: 1 -> 0"] == [reason]
+    assert facts["regressed"][0] == "applications of linear: 1 -> 0"
+    assert facts["why"]["applications of linear: 1 -> 0"] == [reason]
     assert found["accept"] == "onnxfuse ci onnxfuse.toml --update"
     assert facts["exit_code"] == 4
+
+
+def test_a_requirement_that_is_missed_names_the_node_that_broke_it(repository: Path, onnxfuse_command: Command) -> None:
+    """With a lock the place where the rule applied before, whichever other attempts came as far; without, these too."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[N,4,8] x, float[8,8] u, float[8,8] t) => (float[N,4,8] y)<float[8] b = {1,2,3,4,5,6,7,8}> {
+  [early] a = MatMul (x, u)
+  [early_bias] c = Add (a, b)
+  [early_act] d = Relu (c)
+  [late] e = MatMul (d, WEIGHT)
+  [late_bias] f = Add (e, b)
+  y = Relu (f)
+}"""
+    model = onnx.parser.parse_model(text.replace("WEIGHT", "w"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8), np.float32), "w"))
+    config = '[[model]]\npath = "in.onnx"\nverify = false\nrequire = { gemm = 1 }\n'
+    (repository / "onnxfuse.toml").write_text(config)
+    onnx.save(model, repository / "in.onnx")
+    assert onnxfuse_command("ci", "--update").code == 0
+    onnx.save(onnx.parser.parse_model(text.replace("WEIGHT", "t")), repository / "in.onnx")
+    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
+    (reason,) = facts["why"]["gemm>=1: applied 0 times"]
+    assert reason == "gemm at MatMul late: stopped at late: 't' is not a constant"
+    assert facts["next_steps"]["optimize"] == "see what would help: onnxfuse explain in.onnx --at late"
+    (repository / "onnxfuse.lock").unlink()
+    reasons = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["why"]["gemm>=1: applied 0 times"]
+    assert {"early", "late"} == {reason.partition(":")[0].split()[-1] for reason in reasons}
 
 
 def test_every_report_says_what_regressed_why_and_how_to_accept_it(
@@ -139,14 +170,14 @@ def test_every_report_says_what_regressed_why_and_how_to_accept_it(
     result = onnxfuse_command("ci", "--junit", "r.xml", "--markdown", "r.md", "--report", "r.html")
     reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
     accept = "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
-    step = "see what would help: onnxfuse explain in.onnx --near"
+    step = "see what would help: onnxfuse explain in.onnx --at product"
     found = ElementTree.parse(repository / "r.xml").findall(".//failure")[0].text
-    assert found == f"fusions by linear: 1 -> 0 (against onnxfuse.lock)\nwhy: {reason}\n{step}\n{accept}"
-    annotation = next(line for line in result.err.splitlines() if "fusions by linear" in line)
+    assert found == f"applications of linear: 1 -> 0 (against onnxfuse.lock)\nwhy: {reason}\n{step}\n{accept}"
+    annotation = next(line for line in result.err.splitlines() if "applications of linear" in line)
     assert annotation.endswith(f"%0Awhy: {reason}%0A{step}%0A{accept}")
     summary = (repository / "r.md").read_text()
     assert f"| {reason} |" in summary
-    assert "\nSee what would help: onnxfuse explain in.onnx --near\n" in summary
+    assert "\nSee what would help: onnxfuse explain in.onnx --at product\n" in summary
     assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
     assert f"why: {escape(reason)}\n{step}\n{accept}" in (repository / "r.html").read_text()
     monkeypatch.delenv("GITHUB_ACTIONS")
@@ -395,16 +426,16 @@ def test_a_wrong_call_is_exit_2(repository: Path, onnxfuse_command: Command, arg
     assert not (repository / "out.onnx").exists()
 
 
-ENTRY = '{"schema": 1, "rules": {}, "models": {"a": {"fusions": {}, "exported": {}, "operators": {}, %s}}}'
+ENTRY = '{"schema": 2, "rules": {}, "models": {"a": {"applied": {}, "exported": {}, "operators": {}, %s}}}'
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 1, "rules": {}, "models": {"a": {}}}',
-        '{"schema": 1, "rules": {"linear": 3}, "models": {}}', '{"schema": 1, "rules": [], "models": {}}',
+        "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 2, "rules": {}, "models": {"a": {}}}',
+        '{"schema": 2, "rules": {"linear": 3}, "models": {}}', '{"schema": 2, "rules": [], "models": {}}',
         ENTRY % '"tolerances": {"y": "small"}', ENTRY % '"provider": 3', ENTRY % '"places": {"linear": "Add"}',
-        ENTRY % '"fusions": {"linear": true}', ENTRY % '"speed": 3', ENTRY % ('"tolerances": {"y": %s}' % ("9" * 400)),
+        ENTRY % '"applied": {"linear": true}', ENTRY % '"speed": 3', ENTRY % ('"tolerances": {"y": %s}' % ("9" * 400)),
     ],
 )  # fmt: skip
 def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, text: str) -> None:

@@ -55,12 +55,23 @@ def reason(stops: Sequence[Refusal]) -> str:
     return without_names(stops[0].reason) if stops else ""
 
 
-def why(report: OptimizeReport, name: str, preferred: Sequence[str] = ()) -> list[str]:
-    """Return where a rule stopped short: first where it applied before, then nodes that no fusion took."""
-    fused = fused_nodes(report)
-    misses = [n for n in ranked(report) if n.rule == name]
-    misses = [n for n in misses if n.root in preferred] or sorted(misses, key=lambda n: n.root in fused)
-    return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in misses[:WHYS]]
+def lost(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[Near]:
+    """Return where a rule stopped short, at most `WHYS` of them.
+
+    `places` are the nodes, as "Op name", at which it began in an earlier model: attempts there, then those that reach
+    these nodes. If there are none, nodes come first that nothing fused.
+    """
+    began = {a.root for a in report.applied if a.rule == name}
+    gone = {place.partition(" ")[2] for place in places if place not in began}
+    misses, fused = [n for n in ranked(report) if n.rule == name], fused_nodes(report)
+    there = [n for n in misses if n.root.partition(" ")[2] in gone]
+    there = there or [n for n in misses if gone & {n.refusal.node, *n.refusal.nodes}]
+    return (there or sorted(misses, key=lambda n: n.root in fused))[:WHYS]
+
+
+def why(misses: Sequence[Near]) -> list[str]:
+    """Return where rules stopped short, a line for each attempt."""
+    return [f"{n.rule} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in misses]
 
 
 def fused_nodes(report: OptimizeReport) -> frozenset[str]:
