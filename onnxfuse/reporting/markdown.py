@@ -46,7 +46,7 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
     if command == "optimize":
         yield f"{prefix}Rules", ("rule", "applied"), list(facts["rules"].items())
         nodes = facts["nodes"]
-        counts = [(nodes["before"], nodes["after"], facts["fused_nodes"])]
+        counts: list[tuple[object, ...]] = [(nodes["before"], nodes["after"], facts["fused_nodes"])]
         yield f"{prefix}Nodes", ("before", "after", "fused ops"), counts
         if "precision" in facts:
             summary, pinned = precision_rows(facts["precision"])

@@ -362,29 +362,38 @@ def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_comm
     assert onnxfuse_command("ci", "--no-bench").code == 0
 
 
+CRLF = '[[model]]\r\npath = "a.onnx"  # nodes = 1, provider = "cpu"\r\nname = """nodes = 3\r\n"""\r\n'
+"""As an editor on Windows writes it; words of keys stand in a comment and in a string."""
+
+
 @pytest.mark.parametrize(
     ("config", "told"),
     [
         ("", "onnxfuse.toml: lists no models"),
-        ("[[model]\n", "onnxfuse.toml: Expected"),
-        ("[[model]]\n", "onnxfuse.toml:1: [[model]] needs the key path"),
+        ("[[model]\n", "onnxfuse.toml:1:8: Expected"),
+        (f"{CRLF}[model.budget]\r\nnodes = -1\r\n", "onnxfuse.toml:6:9: nodes is -1"),
+        (f'{CRLF}\r\n[[model]]\r\npath = "b.onnx"\r\nprovider = "gpu"', "onnxfuse.toml:8:12: provider is 'gpu'"),
+        ("[[model]]\n", "onnxfuse.toml:1:1: [[model]] needs the key path"),
         (
             '[[model]]\npath = "a.onnx"\nrequire = { liner = 1 }\n',
-            "onnxfuse.toml:1: require: 'liner' is not a rule",
+            "onnxfuse.toml:3:21: require: 'liner' is not a rule",
         ),
         (
             '[[model]]\npath = "a.onnx"\nrequire = { linear = "=>2" }\n',
-            "linear is '=>2', expected a number or a string",
+            "onnxfuse.toml:3:22: require: linear is '=>2', expected a number or a string",
         ),
         (f'[[model]]\npath = "a.onnx"\nrequire = {{ linear = "=={"9" * 5000}" }}\n', "expected a number or a string"),
         (
             '[[model]]\npath = "a.onnx"\nshape = { N = 1 }\n',
-            "onnxfuse.toml:3: 'shape' is not a key of [[model]]. Did",
+            "onnxfuse.toml:3:1: 'shape' is not a key of [[model]]. Did",
         ),
         ('[[model]]\npath = "a.onnx"\nshapes = { N = "x" }\n', "shapes: N is 'x', expected an integer"),
         ('[[model]]\npath = "a.onnx"\nshapes = { N = [] }\n', "shapes: N is [], expected an integer"),
         ('[[model]]\npath = "a.onnx"\nprovider = "gpu"\n', "provider is 'gpu', expected one of auto, cpu, cuda"),
-        ('[[model]]\npath = "a.onnx"\nbudget = { nodes = -1 }\n', "nodes is -1, expected an integer from 0"),
+        (
+            '[[model]]\npath = "a.onnx"\nbudget = { nodes = -1 }\n',
+            "onnxfuse.toml:3:20: nodes is -1, expected an integer from 0",
+        ),
         ('[[model]]\npath = "a.onnx"\nbudget = { nodes = nan }\n', "nodes is nan, expected an integer"),
         ('[[model]]\npath = "a.onnx"\nbudget = { megabytes = inf }\n', "megabytes is inf, expected a number"),
         (f'[[model]]\npath = "a.onnx"\nbudget = {{ error = {"9" * 400} }}\n', "..., expected a number of at least 0"),
@@ -396,9 +405,9 @@ def test_min_speedup_is_timed_unless_told_not_to(repository: Path, onnxfuse_comm
         ('[[model]]\npath = "a\\u0000"\n', "path is 'a\\x00', which holds a NUL character"),
         ('[[model]]\npath = "a.onnx"\noutput = "\\u0000"\n', "output is '\\x00', which holds a NUL character"),
         ('[[model]]\npath = "a.onnx"\nbudget = 3\n', "budget is 3, expected a table"),
-        ('[[model]]\npath = "in.onnx"\nkeep_fp32 = ["Relu"]\n', "onnxfuse.toml:1: keep_fp32 goes with precision"),
-        ('[[model]]\npath = "in.onnx"\ntolerance = 0.1\n', "onnxfuse.toml:1: tolerance goes with precision"),
-        ('[[model]]\npath = "a.onnx"\n[[model]]\npath = "b/a.onnx"\n', "onnxfuse.toml:3: two models are called 'a'"),
+        ('[[model]]\npath = "in.onnx"\nkeep_fp32 = ["Relu"]\n', "onnxfuse.toml:1:1: keep_fp32 goes with precision"),
+        ('[[model]]\npath = "in.onnx"\ntolerance = 0.1\n', "onnxfuse.toml:1:1: tolerance goes with precision"),
+        ('[[model]]\npath = "a.onnx"\n[[model]]\npath = "b/a.onnx"\n', "onnxfuse.toml:3:1: two models are called 'a'"),
         ('rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n', "nowhere: no such folder of rules"),
     ],
 )
@@ -459,7 +468,7 @@ def test_a_pattern_holds_for_each_of_its_models(repository: Path, onnxfuse_comma
     assert (repository / "models" / "fused" / "large" / "b.onnx").is_file()
     again = onnxfuse_command("ci", "--locked")
     assert again.out.startswith("ok: 2 of 2 models meet")
-    assert "onnxfuse.toml:1: path is 'none/*.onnx', which matches no file" in told(
+    assert "onnxfuse.toml:2:8: path is 'none/*.onnx', which matches no file" in told(
         repository, onnxfuse_command, table.replace("models/**", "none")
     )
     assert "name is for one model" in told(repository, onnxfuse_command, table + 'name = "x"\n')
@@ -482,7 +491,7 @@ def test_the_tables_may_stand_in_pyproject(repository: Path, onnxfuse_command: C
     assert result.out.startswith("ok: 1 of 1 model meets pyproject.toml")
     assert (repository / "onnxfuse.lock").is_file()
     (repository / "pyproject.toml").write_text(project + 'shape = "x"\n')
-    assert "pyproject.toml:7: 'shape' is not a key of [[model]]" in onnxfuse_command("ci").err
+    assert "pyproject.toml:7:1: 'shape' is not a key of [[model]]" in onnxfuse_command("ci").err
     (repository / "pyproject.toml").write_text('[project]\nname = "x"\n')
     assert "onnxfuse.toml: no such file" in onnxfuse_command("ci").err
     assert "has no table [tool.onnxfuse]" in onnxfuse_command("ci", "pyproject.toml").err

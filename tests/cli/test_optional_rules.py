@@ -96,7 +96,7 @@ def test_a_configuration_asks_for_it(folder: Path, onnxfuse_command: Command) ->
     config.write_text('[[model]]\npath = "in.onnx"\nrequire = { product = 1 }\n')
     result = onnxfuse_command("ci")
     assert result.code == 2
-    assert "onnxfuse.toml:1: require: the rule 'product' is optional and was not requested" in result.err
+    assert "onnxfuse.toml:3:23: require: the rule 'product' is optional and was not requested" in result.err
 
 
 @pytest.mark.usefixtures("folder")

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -308,7 +308,7 @@ def read_config(config: Path | None, names: Sequence[str]) -> Contract:
     unknown = next((n for n in names if n not in valid_names), None)
     if unknown is not None:
         raise UsageError(f"{entries.path}: has no model '{unknown}'", f"There are: {', '.join(valid_names)}.")
-    return Contract(entries.path, tuple(e for e in entries.models if not names or e.name in names))
+    return replace(entries, models=tuple(e for e in entries.models if not names or e.name in names))
 
 
 def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
@@ -319,7 +319,8 @@ def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> No
             try:
                 check_applies(required.rule, rules[entry.name], available)
             except UsageError as error:
-                raise UsageError(f"{entries.path}:{entry.line}: require: {error}", error.hint) from None
+                place = entries.place((*entry.where, "require", required.rule))
+                raise UsageError(f"{place}: require: {error}", error.hint) from None
 
 
 def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract) -> list[Change]:
