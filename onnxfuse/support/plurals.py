@@ -22,6 +22,11 @@ def fused_ops_text(count: int, distinct: int) -> str:
     return plural(count, "fused op") + f" ({distinct} distinct)" * (distinct < count)
 
 
+def a_noun(noun: str) -> str:
+    """Return a noun with its article: `an Add`, `a Slice`."""
+    return f"{'an' if noun[:1] in 'AEIOU' else 'a'} {noun}"
+
+
 LISTED = 6
 """Maximum names in one sentence."""
 

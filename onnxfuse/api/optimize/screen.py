@@ -12,7 +12,7 @@ from onnxfuse.api.optimize.precision_screen import precision
 from onnxfuse.deploy import screen as pack
 from onnxfuse.model.custom_ops import custom_ops_arguments
 from onnxfuse.options.commands import STREAM
-from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
+from onnxfuse.support.plurals import a_noun, agreeing, fused_ops_text, plural
 from onnxfuse.support.screen import PROSE, Blocks, Line, Rows, advice, plain_table
 from onnxfuse.support.units import megabytes
 
@@ -180,7 +180,7 @@ def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) 
     at = f" at {escape(sizes)}" if sizes else ""
     table = plain_table("not fused", "launches", "MB", "share", "because", right=("launches", "MB", "share"))
     for kind in left["kinds"][:limit]:
-        why = kind["why"] or "no rule matches it"
+        why = kind["why"] or f"no rule fuses {a_noun(next(iter(kind['operators'])))} here"
         table.add_row(
             escape(_operators_of(kind)),
             *(("", "", "") if left["note"] else (str(kind["launches"]), f"{kind['bytes'] / 1e6:.1f}", _share(kind))),

@@ -5,10 +5,14 @@ from typing import Any
 
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.model.display_names import MOVES
+from onnxfuse.ops import Trait, named
 from onnxfuse.rules.match.cause import CONDITIONS, SPELLINGS
 from onnxfuse.rules.match.hint import hint, without_names
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.rules.match.report import Near, OptimizeReport
+
+MOVEMENT = MOVES | named(Trait.CARRIES, Trait.CARRIES_SOME)
+"""Operators that move elements: many patterns of other operators contain one."""
 
 WHYS = 3
 """Number of near misses reported for a lost fusion."""
@@ -35,12 +39,12 @@ def _largest(misses: Sequence[Near]) -> list[Near]:
 
 
 def telling(miss: Near) -> bool:
-    """Whether the attempt is informative: it matched more than one operator of the pattern, or than any Add or
-    Reshape."""
+    """Whether the attempt is informative: it matched more than one operator of the pattern, or one that computes more
+    than an Add, and moves more than a Reshape or a Slice: a rule for convolutions says nothing of these without one."""
     r = miss.refusal
     op = miss.root.split()[0]
     one = r.size == 1 or (r.depth <= 1 and r.cause.kind in SPELLINGS)
-    any_node = one and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
+    any_node = one and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVEMENT)
     return r.near and not r.far and not any_node
 
 
