@@ -226,7 +226,7 @@ def _dump(dump: dict[str, Any]) -> Blocks:
         if registers
         else "none compiled"
     )
-    yield Line(f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'fused op')}, {dump['arch']}: {used}")
+    yield Line(f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'distinct fused op')}, {dump['arch']}: {used}")
     for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
         without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
         yield Line(f"no kernel of {escape(without)}: {escape(note)}", style="dim")
