@@ -158,6 +158,29 @@ g (float[N,4,8] x, float[8,8] u, float[8,8] t) => (float[N,4,8] y)<float[8] b = 
     assert {"early", "late"} == {reason.partition(":")[0].split()[-1] for reason in reasons}
 
 
+def test_an_export_that_callers_cannot_use_fails(repository: Path, onnxfuse_command: Command) -> None:
+    """A size that became fixed, another type, an input or output that is gone; a name of a dimension may change."""
+    (repository / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nverify = false\n')
+    assert onnxfuse_command("ci", "--update").code == 0
+
+    change(repository, "(float[N,2] x, float[N,3] r)", "(float[8,2] x, float[N,3] r)")
+    result = onnxfuse_command("ci")
+    assert result.code == 4
+    assert "in: regressed: input x: float32[N,2] -> float32[8,2] (against onnxfuse.lock)" in result.out
+    assert "why: other sizes are refused now: N -> 8" in result.out
+    for old, new, reason in (
+        ("float[N,3] r)", "float[1,N,3] r)", "it has another number of dimensions"),
+        ("float[N,3] r)", "float[N,3] rest)", "callers that use it fail"),
+        ("float[N,3] r)", "float[N,3] r, float[N,3] z)", "callers have to give it"),
+    ):
+        text = MODEL.replace(old, new).replace("(a, r)", "(a, rest)" if "rest" in new else "(a, r)")
+        onnx.save(onnx.parser.parse_model(text), repository / "in.onnx")
+        assert f"why: {reason}" in onnxfuse_command("ci").out
+    onnx.save(onnx.parser.parse_model(MODEL.replace("[N,", "[rows,")), repository / "in.onnx")
+    renamed = onnxfuse_command("ci")
+    assert (renamed.code, "input x: float32[N,2] -> float32[rows,2]" in renamed.out) == (0, True)
+
+
 def test_every_report_says_what_regressed_why_and_how_to_accept_it(
     repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

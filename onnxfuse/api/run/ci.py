@@ -17,6 +17,7 @@ from onnxfuse.api.run.ci_next_steps import next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
+from onnxfuse.contract.interface import interface
 from onnxfuse.contract.lock import (
     APPLICATIONS,
     NODES,
@@ -361,7 +362,9 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     if entry.min_speedup is not None and bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
-    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered, entry.options)
+    outcome.locked = lock_model(
+        optimized.report, outcome.verified, optimized.lowered, entry.options, interface(original)
+    )
     if old_lock is not None:
         _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:
