@@ -21,6 +21,7 @@ from onnxfuse.support.errors import (
     RuleError,
     UsageError,
 )
+from onnxfuse.support.version import VERSION
 
 TYPE_CHECKING = False  # what `typing` calls so, without importing it
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     from onnxfuse._running import bench, ci, explain_graph, profile, register, runner, session, verify, view
     from onnxfuse.api.request.options import Options
 
-__version__ = "0.1.0"
-
+__version__ = VERSION
 
 MAKING = ("compile", "dump", "explain", "export_library", "guard", "optimize", "tune", "unfuse")
 """Functions that make models; the others run them."""

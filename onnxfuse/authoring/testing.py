@@ -210,7 +210,7 @@ def _unexpected_result(
 
 def _why_not(one: Rule, report: OptimizeReport) -> list[str]:
     """Return where the rule's furthest attempts stopped, and why; at least one."""
-    return near_misses.why(report, one.name) or ["no rule matched any node"]
+    return near_misses.why(near_misses.lost(report, one.name)) or ["no rule matched any node"]
 
 
 def _not_valid(after: onnx.ModelProto) -> ExampleFault | None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from onnxfuse.contract.toml_positions import Keys, Positions, position_of, positions
 from onnxfuse.files.atomic_write import same_file
 from onnxfuse.options import toml
 from onnxfuse.options.groups import Optimizing
@@ -41,7 +42,8 @@ NAME = "onnxfuse.toml"
 PYPROJECT = "pyproject.toml"
 """Another file for the same tables, below [tool.onnxfuse]."""
 TABLE = re.compile(r"^\s*\[+\s*tool\s*\.\s*onnxfuse\b", re.MULTILINE)
-MODEL = re.compile(r"\s*\[\[\s*(?:tool\s*\.\s*onnxfuse\s*\.\s*)?model\s*\]\]")
+AT = re.compile(r" \(at line (\d+), column (\d+)\)$")
+"""Where `tomllib` says that a mistake is."""
 PATTERN = re.compile(r"[*?\[]")
 """Characters of a pattern of files."""
 
@@ -57,6 +59,10 @@ class Requirement:
     def met(self, count: int) -> bool:
         """Return whether `count` applications meet the requirement."""
         return bool(RELATIONS[self.relation](count, self.count))
+
+    def exceeded_by(self, count: int) -> bool:
+        """Return whether `count` applications miss the requirement because they are too many."""
+        return not self.met(count) and self.relation in ("==", "<=", "<") and count >= self.count
 
     def __str__(self) -> str:
         return f"{self.rule}{self.relation}{self.count}"
@@ -76,6 +82,8 @@ class ModelEntry:
     path: Path
     line: int
     """Line at which its table starts in the file."""
+    where: Keys = ()
+    """The way to its table in the file."""
     output: Path | None = None
     """Where the optimized model is written if all requirements are met."""
     require: tuple[Requirement, ...] = ()
@@ -99,6 +107,12 @@ class Contract:
 
     path: Path
     models: tuple[ModelEntry, ...]
+    positions: Mapping[Keys, Positions] = field(default_factory=dict)
+    """Where its keys and values are."""
+
+    def place(self, where: Keys) -> str:
+        """Return file, line and column of a value; if the file does not have it, of what it would be in."""
+        return f"{self.path}:{':'.join(map(str, position_of(self.positions, where).value))}"
 
 
 def nearest() -> Path:
@@ -138,7 +152,9 @@ def _tables(path: Path, text: str) -> dict[str, Any]:
     try:
         data = read_toml(text)
     except ValueError as error:
-        raise UsageError(f"{path}: {error}", SEE) from None
+        at = AT.search(f"{error}")
+        place = "" if at is None else f":{at[1]}:{at[2]}"
+        raise UsageError(f"{path}{place}: {AT.sub('', f'{error}')}", SEE) from None
     if path.name != PYPROJECT:
         return data
     tool = data.get("tool", {})
@@ -149,42 +165,50 @@ def _tables(path: Path, text: str) -> dict[str, Any]:
 
 
 def read(path: Path) -> Contract:
-    """Parse `path`; paths in it are relative to its folder. Raises UsageError with file and line."""
+    """Parse `path`; paths in it are relative to its folder. Raises UsageError with file, line and column."""
     text = _text(path)
     data = _tables(path, text)
-    reader = _ConfigReader(path, text)
-    reader.keys(data, {"rules", "model"}, path.name, 1)
-    shared = reader.options({name: value for name, value in data.items() if name == "rules"}, 1).get("rules", ())
+    top: Keys = ("tool", "onnxfuse") if path.name == PYPROJECT else ()
+    try:
+        reader = _ConfigReader(path, text)
+    except RecursionError:
+        raise UsageError(f"{path}: it nests too deeply", SEE) from None
+    reader.keys(data, {"rules", "model"}, path.name, top)
+    shared = reader.options({name: value for name, value in data.items() if name == "rules"}, top).get("rules", ())
     tables = data.get("model", [])
     if not isinstance(tables, list):
-        raise reader.wrong(f"model is {shown(tables)}, expected a list", 1)
+        raise reader.wrong(f"model is {shown(tables)}, expected a list", (*top, "model"))
     if not tables:
         raise UsageError(f"{path}: lists no models", "Add a table [[model]] with the key path.")
-    lines = [n for n, line in enumerate(text.splitlines(), 1) if MODEL.match(line)]
-    numbered = zip(tables, [*lines, *[1] * len(tables)], strict=False)
-    models = tuple(model for table, line in numbered for model in reader.models(table, shared, line))
+    numbered = enumerate(tables)
+    models = tuple(m for n, table in numbered for m in reader.models(table, shared, (*top, "model", n)))
     twice = next((m for i, m in enumerate(models) if m.name in {o.name for o in models[:i]}), None)
     if twice is not None:
-        raise UsageError(f"{path}:{twice.line}: two models are called '{twice.name}'", "Give one of them another name.")
+        raise reader.wrong(
+            f"two models are called '{twice.name}'", (*twice.where, "name"), "Give one of them another name."
+        )
     reader.outputs_apart(models)
-    return Contract(path, models)
+    return Contract(path, models, reader.positions)
 
 
 class _ConfigReader:
-    """Parses the tables; every error names the file, the line of the model's table, and the nearest valid word."""
+    """Parses the tables; every error names the file, line and column of the value, and the nearest valid word.
+
+    `where` is the way to a table or value in the file.
+    """
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self.lines = text.splitlines()
+        self.positions = positions(text)
 
-    def models(self, table: Any, shared: Sequence[Path], line: int) -> list[ModelEntry]:
+    def models(self, table: Any, shared: Sequence[Path], where: Keys) -> list[ModelEntry]:
         """Return the models of a table: one, or all that match the pattern `path`."""
-        one = self.model(table, shared, line)
+        one = self.model(table, shared, where)
         pattern = one.path.relative_to(self.path.parent)
         if not PATTERN.search(str(pattern)) or one.path.exists():
             return [one]
         if "name" in table:
-            raise self.wrong(f"name is for one model, but path is a pattern: {pattern}", line)
+            raise self.wrong(f"name is for one model, but path is a pattern: {pattern}", (*where, "name"))
         fixed = Path(*itertools.takewhile(lambda part: not PATTERN.search(part), pattern.parts))
         found = sorted(map(Path, glob.glob(str(pattern), root_dir=self.path.parent, recursive=True)))
         written = None if one.output is None else Path(os.path.abspath(one.output))
@@ -195,7 +219,7 @@ class _ConfigReader:
             and not (written and Path(os.path.abspath(self.path.parent / path)).is_relative_to(written))
         ]
         if not matching:
-            raise self.wrong(f"path is {shown(str(pattern))}, which matches no file", line)
+            raise self.wrong(f"path is {shown(str(pattern))}, which matches no file", (*where, "path"))
         return [
             replace(
                 one,
@@ -203,36 +227,37 @@ class _ConfigReader:
                 path=self.path.parent / path,
                 output=None
                 if one.output is None
-                else self.inside(Path(table["output"]) / path.relative_to(fixed), line),
+                else self.inside(Path(table["output"]) / path.relative_to(fixed), where),
             )
             for path in matching
         ]
 
-    def model(self, table: Any, shared: Sequence[Path], line: int) -> ModelEntry:
-        self.is_table("model holds", table, line)
+    def model(self, table: Any, shared: Sequence[Path], where: Keys) -> ModelEntry:
+        self.is_table("model holds", table, where)
         options = toml.model_options()
         own = {name: value for name, value in table.items() if name not in {*options, *toml.TABLES}}
-        self.keys(table, {*fields(toml.Model), *options, *toml.TABLES}, "[[model]]", line)
+        self.keys(table, {*fields(toml.Model), *options, *toml.TABLES}, "[[model]]", where)
         if "path" not in table:
-            raise self.wrong("[[model]] needs the key path", line)
-        model = self.read(toml.Model, own, line)
-        given = self.options(table, line)
+            raise self.wrong("[[model]] needs the key path", where)
+        model = self.read(toml.Model, own, where)
+        given = self.options(table, where)
         try:
             check_together(Optimizing, given, lambda one: one.name)
         except UsageError as error:
-            raise self.wrong(f"{error}", line) from None
+            raise self.wrong(f"{error}", where) from None
         off = table.get("verify") is False
         limits: dict[str, Any] = {}
         for key, group in toml.TABLES.items():
             inner = {} if key == "verify" and off else table.get(key, {})
-            self.is_table(f"{key} is", inner, line)
-            self.keys(inner, set(fields(group)), key, line)
-            limits |= self.read(group, inner, line)
+            self.is_table(f"{key} is", inner, (*where, key))
+            self.keys(inner, set(fields(group)), key, (*where, key))
+            limits |= self.read(group, inner, (*where, key))
         return ModelEntry(
             name=model["name"] or Path(model["path"]).stem,
             path=self.path.parent / model["path"],
-            line=line,
-            output=None if model["output"] is None else self.inside(model["output"], line),
+            line=position_of(self.positions, where).value.line,
+            where=where,
+            output=None if model["output"] is None else self.inside(model["output"], where),
             require=tuple(self.requirement(rule, value) for rule, value in (model["require"] or {}).items()),
             shapes=model["shapes"] or {},
             provider=model["provider"],
@@ -241,29 +266,30 @@ class _ConfigReader:
             **{**limits, "inputs": self.beside(limits["inputs"])},
         )
 
-    def read(self, group: type, table: Mapping[str, Any], line: int) -> dict[str, Any]:
+    def read(self, group: type, table: Mapping[str, Any], where: Keys) -> dict[str, Any]:
         """Return the values of a table, absent ones at their defaults."""
-        self.no_nul(table, line)
-        return read_options(group, table, self.unexpected(line))
+        self.no_nul(table, where)
+        return read_options(group, table, self.unexpected(where))
 
-    def options(self, table: Mapping[str, Any], line: int) -> dict[str, Any]:
+    def options(self, table: Mapping[str, Any], where: Keys) -> dict[str, Any]:
         """Return the options of `optimize` that a table has; paths are relative to the file."""
-        self.no_nul(table, line)
+        self.no_nul(table, where)
         values = {
-            name: (one.kind, one.kind.read(name, table[name], self.unexpected(line)))
+            name: (one.kind, one.kind.read(name, table[name], self.unexpected(where)))
             for name, one in toml.model_options().items()
             if name in table
         }
         return {name: self.beside(value) if kind is PATHS else value for name, (kind, value) in values.items()}
 
-    def unexpected(self, line: int) -> Wrong:
+    def unexpected(self, where: Keys) -> Wrong:
         """Return what makes errors of wrong values in a table."""
 
         def wrong(name: str, value: Any, kind: Kind) -> UsageError:
+            at = (*where, *name.split(": ", 1))  # `shapes: batch` is a key of a table
             if isinstance(value, list) and kind.many and kind.values is None:
                 other = next(one for one in value if not isinstance(one, str))
-                return self.wrong(f"{name} holds {shown(other)}, expected a string", line)
-            return self.wrong(f"{name} is {shown(value)}, expected {kind.expected}", line)
+                return self.wrong(f"{name} holds {shown(other)}, expected a string", at)
+            return self.wrong(f"{name} is {shown(value)}, expected {kind.expected}", at)
 
         return wrong
 
@@ -271,11 +297,12 @@ class _ConfigReader:
         """Return paths relative to the file's folder."""
         return tuple(self.path.parent / path for path in paths)
 
-    def inside(self, output: Path, line: int) -> Path:
+    def inside(self, output: Path, where: Keys) -> Path:
         """Return the path of an output; links and `..` may not lead out of the folder of the file that names it."""
         folder = Path(os.path.realpath(self.path.parent))
         if not Path(os.path.realpath(folder / output)).is_relative_to(folder):
-            raise self.wrong(f"output is {shown(str(output))}, which is outside {self.path.parent or Path()}", line)
+            fact = f"output is {shown(str(output))}, which is outside {self.path.parent or Path()}"
+            raise self.wrong(fact, (*where, "output"))
         return self.path.parent / output
 
     def outputs_apart(self, models: Sequence[ModelEntry]) -> None:
@@ -286,7 +313,8 @@ class _ConfigReader:
                 continue
             if any(same_file(model.output, other) for other in used_files):
                 raise self.wrong(
-                    f"output is {shown(str(model.output))}, which is already the path of another file", model.line
+                    f"output is {shown(str(model.output))}, which is already the path of another file",
+                    (*model.where, "output"),
                 )
             used_files.append(model.output)
 
@@ -295,23 +323,24 @@ class _ConfigReader:
         assert parsed is not None, value  # the kind has checked it
         return parsed
 
-    def is_table(self, subject: str, value: Any, line: int) -> None:
+    def is_table(self, subject: str, value: Any, where: Keys) -> None:
         if not isinstance(value, dict):
-            raise self.wrong(f"{subject} {shown(value)}, expected a table", line)
+            raise self.wrong(f"{subject} {shown(value)}, expected a table", where)
 
-    def no_nul(self, table: Mapping[str, Any], line: int) -> None:
+    def no_nul(self, table: Mapping[str, Any], where: Keys) -> None:
         """Raise UsageError for a string with a NUL character, which no file name has."""
         for key, value in table.items():
             for one in value if isinstance(value, list | tuple) else (value,):
                 if isinstance(one, str | Path) and "\0" in str(one):
-                    raise self.wrong(f"{key} is {shown(str(one))}, which holds a NUL character", line)
+                    raise self.wrong(f"{key} is {shown(str(one))}, which holds a NUL character", (*where, key))
 
-    def keys(self, table: Mapping[str, Any], valid_keys: set[str], subject: str, line: int) -> None:
+    def keys(self, table: Mapping[str, Any], valid_keys: set[str], subject: str, where: Keys) -> None:
         for key in table:
             if key not in valid_keys:
                 suggestion = did_you_mean(key, valid_keys) or f" It may have: {', '.join(sorted(valid_keys))}."
-                at = next((n for n, text in enumerate(self.lines[line - 1 :], line) if key in text), line)
-                raise self.wrong(f"'{key}' is not a key of {subject}.{suggestion}", at)
+                raise self.wrong(f"'{key}' is not a key of {subject}.{suggestion}", (*where, key), of_key=True)
 
-    def wrong(self, fact: str, line: int) -> UsageError:
-        return UsageError(f"{self.path}:{line}: {fact}", SEE)
+    def wrong(self, fact: str, where: Keys, hint: str = SEE, *, of_key: bool = False) -> UsageError:
+        at = position_of(self.positions, where)
+        line, column = at.key if of_key else at.value
+        return UsageError(f"{self.path}:{line}:{column}: {fact}", hint)

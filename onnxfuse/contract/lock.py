@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onnxfuse.contract import interface
 from onnxfuse.files import io
 from onnxfuse.model.precision_record import PrecisionRecord
 from onnxfuse.rules.language.rule_file import Rule
@@ -21,7 +22,7 @@ from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_num
 from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.shown import shown
 
-SCHEMA = 1
+SCHEMA = 2
 Kept = TypeVar("Kept")
 AGAIN = "Write it again: onnxfuse ci --update"
 
@@ -30,7 +31,7 @@ AGAIN = "Write it again: onnxfuse ci --update"
 class ModelLock:
     """Results of one model."""
 
-    fusions: Mapping[str, int]
+    applied: Mapping[str, int]
     """How often each rule applied."""
     exported: Mapping[str, int]
     """Node count per operator in the original model."""
@@ -45,8 +46,10 @@ class ModelLock:
     kept: Mapping[str, str] = field(default_factory=dict)
     """Nodes that do not compute in that type, as "Op name", with the reason."""
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Where each rule applied: the first of its nodes, as "Op name". Informative only: used to explain a lost
+    """Where each rule applied: the node at which it began, as "Op name". Informative only: used to explain a lost
     fusion."""
+    interface: Mapping[str, str] = field(default_factory=dict)
+    """The type of each input and output of the original model; empty in a lock file that does not have it."""
     options: Mapping[str, Any] | None = None
     """Options of `optimize` that onnxfuse.toml sets; folders of rules are in the hashes of their rules. None in a lock
     file without that key, which says nothing about them."""
@@ -64,6 +67,8 @@ class Lock:
 
 
 NODES = "nodes of the optimized model"
+APPLICATIONS = "applications of "
+"""Before the name of a rule."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,11 @@ def lock_model(
     verified: Mapping[str, Any] | None,
     lowered: PrecisionRecord | None = None,
     options: Mapping[str, Any] | None = None,
+    values: Mapping[str, str] | None = None,
 ) -> ModelLock:
-    """Return the lock entry of an optimized model; `verified` is the dictionary of verify's report.
+    """Return the lock entry of an optimized model.
+
+    `verified` is the dictionary of verify's report, `values` the interface of the original model.
 
     The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run on
     other inputs of the same kind stays below, one with a lost digit does not.
@@ -113,15 +121,16 @@ def lock_model(
     provider = str((verified or {}).get("provider", ""))
     nodes_by_rule: dict[str, list[str]] = {}
     for applied in report.applied:
-        nodes_by_rule.setdefault(applied.rule, []).append(applied.nodes[0])
+        nodes_by_rule.setdefault(applied.rule, []).append(applied.root or applied.nodes[0])
     return ModelLock(
-        fusions=_sorted(report.by_rule()),
+        applied=_sorted(report.by_rule()),
         exported=_sorted(report.before),
         operators=_sorted(plain),
         provider=provider,
         tolerances=_sorted(tolerances),
         places=_sorted(nodes_by_rule),
         precision="" if lowered is None else lowered.precision,
+        interface=dict(values or {}),
         options=_sorted({name: value for name, value in (options or {}).items() if name != "rules"}),
         kept={} if lowered is None else _sorted({f"{k.op} {k.node}": k.reason for k in lowered.kept}),
     )
@@ -157,13 +166,14 @@ def _model(entry: JsonObject) -> ModelLock:
         return _table(entry.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
 
     return ModelLock(
-        fusions=counts("fusions"),
+        applied=counts("applied"),
         exported=counts("exported"),
         operators=counts("operators"),
         provider=entry.text("provider") if "provider" in entry else "",
         tolerances=_table(entry.object("tolerances"), as_number) if "tolerances" in entry else {},
         places=_table(entry.object("places"), _texts) if "places" in entry else {},
         precision=entry.text("precision") if "precision" in entry else "",
+        interface=_table(entry.object("interface"), as_text) if "interface" in entry else {},
         options=entry.object("options").all if "options" in entry else None,
         kept=_table(entry.object("kept"), as_text) if "kept" in entry else {},
     )
@@ -209,9 +219,11 @@ def compare(old_lock: Lock, new_lock: Lock) -> tuple[Change, ...]:
 
 def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> list[Change]:
     changes = [
-        Change(name, f"fusions by {rule}", str(old), str(new), new < old)
-        for rule, old, new in _differences(old_model.fusions, new_model.fusions)
+        Change(name, f"{APPLICATIONS}{rule}", str(old), str(new), new < old)
+        for rule, old, new in _differences(old_model.applied, new_model.applied)
     ]
+    if old_model.interface:
+        changes += _compare_interfaces(name, old_model.interface, new_model.interface)
     if old_model.precision != new_model.precision:
         words = (old_model.precision or "as exported", new_model.precision or "as exported")
         changes.append(Change(name, "precision", *words, not new_model.precision))
@@ -240,6 +252,16 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
     return changes
 
 
+def _compare_interfaces(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+    reasons = dict(interface.broken(old, new))
+    return [
+        Change(name, value, old.get(value, interface.ABSENT), new.get(value, interface.ABSENT), value in reasons,
+               tuple(filter(None, (reasons.get(value),))))
+        for value in dict.fromkeys((*old, *new))
+        if old.get(value) != new.get(value)
+    ]  # fmt: skip
+
+
 def _compare_options(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
     return [
         Change(name, f"option {option}", old.get(option, "default"), new.get(option, "default"), False)
@@ -263,7 +285,9 @@ def beyond_tolerance(old_model: ModelLock, verified: Mapping[str, Any], name: st
         return ()
     return tuple(
         Change(name, f"difference of output {row['output']}", f"at most {old_model.tolerances[row['output']]:g}",
-               f"{float(row['max_abs']):.3g}", True)
+               f"{float(row['max_abs']):.3g}", True,
+               (f"verify allows it: error {float(row['error']):.2g}, allowed {float(row['budget']):.2g}; the lock has "
+                "twice what was seen before, which other weights or inputs may exceed",) * (row["verdict"] == "ok"))
         for row in verified["outputs"]
         if row["output"] in old_model.tolerances and not float(row["max_abs"]) <= old_model.tolerances[row["output"]]
     )  # fmt: skip

@@ -53,7 +53,7 @@ class Compiling:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Compiling":
-        """Return the options of a call: keywords of `Kernels`, and `ptx`."""
+        """Return the options of a call: keywords of `Kernels`."""
         return cls(tuple(given["archs"]), given["shapes"] or {}, given["ptx"], tuple(map(Path, given["rules"])))
 
 

@@ -118,7 +118,7 @@ def export_library(
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
     light = source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
     interface = signature(light)
-    pack, assumed = build(light, kernels or Compiling(ptx=True), step, path)
+    pack, assumed = build(light, kernels or Compiling(), step, path)
     batching = _batching(interface, batch, pack)
     step("files", 0, 0)
     full_model = copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)

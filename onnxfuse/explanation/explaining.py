@@ -27,15 +27,16 @@ from onnxfuse.graph import lost_types
 from onnxfuse.graph.graph import Node
 from onnxfuse.graph.lost_types import Lost
 from onnxfuse.measure.profile.remaining_ops import RemainingOps, remaining_ops
-from onnxfuse.model import custom_ops
+from onnxfuse.model import custom_ops, ledger
 from onnxfuse.model.nested import nodes_of
 from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match import near_misses, node_lookup
 from onnxfuse.rules.match.near_misses import miss_text, reason
 from onnxfuse.rules.match.node_lookup import FusedNode, RequestedNodes, Rows, operators
-from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, fused_counts
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.support.plurals import fused_ops_text, plural
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.screen import LIMIT, Blocks, Screen
 
@@ -70,6 +71,8 @@ class Explained(Screen):
     """Tuning file with the times; None if the model carries them."""
     pack: PackInspection | None = None
     """Coverage of the kernel pack next to the model, if there is one."""
+    made_by: str = ""
+    """The version of onnxfuse that made the given file; empty if it does not say."""
     lowered: PrecisionRecord | None = None
     """How the model was converted to lower precision, or would be."""
     optimized: onnx.ModelProto | None = None
@@ -77,8 +80,14 @@ class Explained(Screen):
 
     @property
     def summary(self) -> str:
-        """Numbers of fusions, and of nodes before and after, in one line."""
-        return self.report.verdict
+        """What the file holds or would hold, in one line: nodes before and after, and fused ops."""
+        before = fused_counts(self.report.before)
+        if not before[0]:
+            return f"{'fuses' if self.report.applied else 'nothing to fuse'}: {self.report.verdict}"
+        maker = f", made by onnxfuse {self.made_by}" if self.made_by else ""
+        nodes = f"{plural(self.report.before.total(), 'node')}, including {fused_ops_text(*before)}{maker}"
+        more = f"more would fuse: {self.report.verdict}" if self.report.applied else "nothing more to fuse"
+        return f"already fused: {nodes}; {more}"
 
     @cached_property
     def remaining(self) -> RemainingOps:
@@ -236,7 +245,9 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Steps)
     reads_all = options.precision is not None or (measuring is not None and measuring.measure)
     with contextlib.nullcontext() if reads_all else detached.detaching():
         ours = origin.fresh()
-        origin, record = converted(ours, origin, options, rules, progress)
+        origin, lowered = converted(ours, origin, options, rules, progress)
+        record = ledger.read(ours)
+        maker = "" if record is None else record.version
         inside = node_lookup.fused_ops_by_node(ours, {r.name for r in pack.select(options.rules)})
         tuned = (
             tuning.carried(ours, rules, progress)
@@ -263,7 +274,9 @@ def _explain(model: Model, options: Options, at: Sequence[str], progress: Steps)
         else optional_rule_matches(light, rules, pack.select(options.rules), options.skip, pipeline, progress)
     )
     file = None if measuring is None else measuring.file
-    return Explained(report, asked_for, inside, lost_here, conflicts, optional, tuned, file, compiled, record, light)
+    return Explained(
+        report, asked_for, inside, lost_here, conflicts, optional, tuned, file, compiled, maker, lowered, light
+    )
 
 
 def _run(

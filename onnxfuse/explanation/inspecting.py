@@ -18,7 +18,7 @@ from onnxfuse.model.fused import DOMAIN, fused_ops
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.model.validate import tensors
 from onnxfuse.passes import pipeline
-from onnxfuse.support.plurals import plural
+from onnxfuse.support.plurals import fused_ops_text, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 from onnxfuse.support.units import megabytes
 
@@ -97,7 +97,8 @@ class ModelInspection(Screen):
         fused = sum(one.nodes for one in self.fused)
         external = f", {megabytes(self.external_bytes)} of them in files beside it" if self.external_bytes else ""
         yield Line(
-            f"[bold]{escape(self.name)}:[/] {plural(nodes, 'node')}, {fused} of them fused, "
+            f"[bold]{escape(self.name)}:[/] {plural(nodes, 'node')}, including "
+            f"{fused_ops_text(fused, len(self.fused))}; "
             f"{megabytes(self.bytes)}{external}"
         )
         for file in self.missing:

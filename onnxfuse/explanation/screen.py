@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 def whole_model(explained: "Explained", limit: int | None) -> Blocks:
     """Yield what fuses and what does not, and what is known of kernels, precision and times."""
     report = explained.report
-    fusions, _, rest = explained.summary.partition(":")
-    yield Line(f"[bold green]{fusions}[/]:{rest}", fold=True)
+    verdict, _, rest = explained.summary.partition(":")
+    yield Line(f"[bold green]{verdict}[/]:{escape(rest)}", fold=True)
     if line := str(explained.quantized or ""):
         yield Line(escape(line), fold=True)
     for note in report.notes:
         yield Line(f"[yellow]note:[/] {escape(note)}")
     if explained.optimized is not None:
-        yield Line()
+        yield from [Line()] * bool(explained.remaining.kinds)
         yield from remaining(explained.remaining.as_dict(), limit, "--at NODE; what nearly fused: --near")
         yield from more_rows(explained.remaining.kinds, limit)
     yield from counted_rows("in the file", ("came from", "first", "kernel"), explained.fused_rows(), limit)
-    yield from counted_rows("fused", ("nodes", "first at", "grew no further because"), explained.fused(), limit)
+    yield from counted_rows("applied", ("nodes", "first at", "grew no further because"), explained.fused(), limit)
     yield from counted_rows("lost", ("nodes", "first at", "because"), explained.conflict_rows(), limit)
     yield from counted_rows("optional", ("nodes", "first at", "request with"), explained.optional_rows(), limit)
     if explained.inside:

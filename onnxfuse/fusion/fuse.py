@@ -30,7 +30,7 @@ from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.equal_attempts import EqualAttempts
 from onnxfuse.rules.match.match import Match, Refusal
 from onnxfuse.rules.match.replace import instantiate
-from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, label, names
 from onnxfuse.rules.pattern.pattern import PatternNode
 from onnxfuse.rules.rewriting.rewrite import bind, find
 
@@ -107,11 +107,11 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around
             continue
         outcome = fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
-            report.stopped.append(Near(rule.name, f"{node.op} {node.name}", _with_followers(graph, how, node, outcome)))
+            report.stopped.append(Near(rule.name, label(node), _with_followers(graph, how, node, outcome)))
         elif outcome is not None:
             op, applied = outcome
             around.ops[op.name] = op
-            report.applied.append(applied)
+            report.applied.append(replace(applied, root=label(node)))
     return len(report.applied) > before
 
 

@@ -41,6 +41,8 @@ class Ledger:
     """How often each rule rewrote something: undoing fused ops does not revert that."""
     made: tuple[str, ...] = ()
     """Other requested changes that stay, as text: frozen sizes, a lower precision."""
+    version: str = ""
+    """The version of onnxfuse that last changed the model; empty if the file does not say."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def write(model: ModelProto, ledger: Ledger) -> None:
         "nodes": "".join(ledger.nodes),
         "rewrites": dict(sorted(ledger.rewrites.items())),
         "made": list(ledger.made),
+        "version": ledger.version,
     }
     set_entry(model, METADATA, json.dumps(facts))
 
@@ -140,6 +143,7 @@ def read(model: ModelProto) -> Ledger | None:
             tuple(long[i : i + LETTERS] for i in range(0, len(long), LETTERS)),
             {str(rule): int(n) for rule, n in facts["rewrites"].items()},
             tuple(map(str, facts["made"])),
+            str(facts.get("version", "")),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(

@@ -97,13 +97,13 @@ class Kernels(MadeWith, total=False):
         "sm_NN[,...]", group="Kernels")]
     shapes: Annotated[Ranges, Option(None, "Range or size of a dimension; default 1..32 for the first one of an input, "
         "1..512 for others.", SHAPE_FLAG, "NAME=N..M", group="Kernels")]
+    ptx: Annotated[OptionalFlag, Option(None, "Include PTX, which later GPUs compile for themselves; default if no "
+        "GPU is named and none is here.", "--ptx/--no-ptx", group="Kernels")]
 
 
 class CompileKernels(Kernels, total=False):
     """Options of `compile` and of its command."""
 
-    ptx: Annotated[OptionalFlag, Option(None, "Include PTX for later GPUs; default if no GPU is present or named.",
-        "--ptx/--no-ptx", group="Kernels")]
     target: Annotated[OptionalPath, Option(None, "Output file; default beside the model.", "-o, --output", "FILE",
         writes=True)]
 
@@ -115,7 +115,6 @@ class Compile(CompileKernels, Links, ShowsProgress, total=False):
 class ExportFolder(Kernels, total=False):
     """Options of `export_library` and of its command."""
 
-    ptx: Annotated[Flag, Option(True, "Include PTX for later GPUs.", "--ptx/--no-ptx", group="Kernels")]
     at: Annotated[OptionalText, Option(None, "Path of the folder as the server sees it; default where it is written.",
         "--at", "PATH")]
     batch: Annotated[OptionalFlag, Option(None, "Whether Triton batches requests along the common first dimension; "

@@ -56,7 +56,7 @@ class Model(TypedDict, total=False):
     output: Annotated[Path | None, PATH, Option(None, "Where the optimized model is written if "
         "everything is met; a folder if path is a pattern.")]
     require: Annotated[Mapping[str, int | str] | None, REQUIRE, Option(None,
-        "Required number of fusions, by rule.")]
+        "How often each rule has to apply: a number is at least that, or a string such as \"==24\".")]
     shapes: Annotated[Mapping[str, int | Sequence[int]] | None, SIZES, Option(None,
         "Sizes of dynamic dimensions, or shapes of inputs, at which it runs.")]
     provider: Annotated[ProviderWord, one_of(ProviderWord), Option("auto", "Where it runs.")]

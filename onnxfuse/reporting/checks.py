@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnxfuse.support.plurals import plural
+from onnxfuse.support.plurals import fused_ops_text, plural
 
 Facts = Mapping[str, Any]
 
@@ -67,7 +67,8 @@ def _error(group: str, name: str, facts: Facts, file: str = "", line: int = 0) -
 
 def _optimize(facts: Facts) -> Iterator[Check]:
     nodes = facts["nodes"]
-    text = f"{plural(nodes['before'], 'node')} -> {nodes['after']}, {facts['fused_nodes']} of them fused"
+    fused = fused_ops_text(facts["fused_nodes"], facts["distinct_kernels"])
+    text = f"{plural(nodes['before'], 'node')} -> {nodes['after']}, including {fused}"
     yield Check("optimize", facts["source"], True, text, facts["seconds"])
     for line in facts["not_met"]:
         name = f"require {line.split(':')[0]}"

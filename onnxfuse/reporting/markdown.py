@@ -44,9 +44,10 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
     if "error" in facts:
         return
     if command == "optimize":
-        yield f"{prefix}Fusions", ("rule", "applied"), list(facts["rules"].items())
+        yield f"{prefix}Rules", ("rule", "applied"), list(facts["rules"].items())
         nodes = facts["nodes"]
-        yield f"{prefix}Nodes", ("before", "after", "fused"), [(nodes["before"], nodes["after"], facts["fused_nodes"])]
+        counts: list[tuple[object, ...]] = [(nodes["before"], nodes["after"], facts["fused_nodes"])]
+        yield f"{prefix}Nodes", ("before", "after", "fused ops"), counts
         if "precision" in facts:
             summary, pinned = precision_rows(facts["precision"])
             yield f"{prefix}Lower precision", ("",), [(line,) for line in summary]

@@ -17,7 +17,7 @@ from onnxfuse.reporting.checks import KEPT, checks, notes, precision_rows, word
 from onnxfuse.reporting.graph_html import graph_html
 from onnxfuse.reporting.profiled import parts as profiled_parts
 from onnxfuse.reporting.tables import number, table
-from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
 from onnxfuse.support.printable import controls_written_out
 
 Facts = Mapping[str, Any]
@@ -120,8 +120,8 @@ def _verdict(command: str, facts: Facts) -> str:
 
 def _summary(command: str, facts: Facts) -> str:
     if command == "optimize" and "nodes" in facts:
-        nodes = facts["nodes"]
-        return f"{plural(nodes['before'], 'node')} → {nodes['after']}, {facts['fused_nodes']} of them fused"
+        nodes, fused = facts["nodes"], fused_ops_text(facts["fused_nodes"], facts["distinct_kernels"])
+        return f"{plural(nodes['before'], 'node')} → {nodes['after']}, including {fused}"
     return ""
 
 
@@ -147,7 +147,7 @@ def _model_parts(model: Facts, graphs: Mapping[str, Any], drawings: dict[str, An
         ]
         yield _PageSection("Graph", graph_html(index, graphs))
     if graphs or model.get("optimize"):
-        yield _PageSection("Fusions by rule", _fusions(optimized, graphs))
+        yield _PageSection("Rules applied", _applied(optimized, graphs))
     if misses := _near(optimized.get("near", [])):
         yield _PageSection("Nearly fused", misses)
     if model.get("regressed") or model.get("changed"):
@@ -186,7 +186,7 @@ def _taken_back(reverted: Sequence[Facts]) -> str:
     return table(("rule", "fused op", "what was wrong", "in the original"), rows)
 
 
-def _fusions(optimized: Facts, graphs: Mapping[str, Any]) -> str:
+def _applied(optimized: Facts, graphs: Mapping[str, Any]) -> str:
     after = graphs.get("after", {}).get("nodes", [])
     fused: dict[str, int] = {}
     replaced: dict[str, int] = {}
@@ -262,9 +262,12 @@ def _truth(verified: Facts) -> str:
     truth = verified["truth"]
     cases = sum(not c["note"] for c in verified["cases"])
     ops = verified.get("kernels") or []
-    ran = sum(op["runs_as"] == "kernel" for op in ops)
+    every = sum(op["nodes"] for op in ops)
+    ran = sum(op["nodes"] for op in ops if op["runs_as"] == "kernel")
     kernels = (
-        f"; {ran} of {plural(ops, 'fused op')} ran as {agreeing(ran, 'a kernel', 'kernels', of=ops)}" if ops else ""
+        f"; {ran} of {fused_ops_text(every, len(ops))} ran as {agreeing(ran, 'a kernel', 'kernels', of=every)}"
+        if ops
+        else ""
     )
     rounded = "; float32 products may be rounded to TF32" if verified.get("tf32") else ""
     return (

@@ -16,6 +16,17 @@ def agreeing(count: int | Sized, one: str, more: str, *, of: int | Sized = 2) ->
     return one if 1 in (n if isinstance(n, int) else len(n) for n in (count, of)) else more
 
 
+def fused_ops_text(count: int, distinct: int) -> str:
+    """Return the fused ops of a model, each node counted, and the number of distinct ones if some are equal:
+    `47 fused ops (11 distinct)`. Equal ones share their body and their kernels."""
+    return plural(count, "fused op") + f" ({distinct} distinct)" * (distinct < count)
+
+
+def a_noun(noun: str) -> str:
+    """Return a noun with its article: `an Add`, `a Slice`."""
+    return f"{'an' if noun[:1] in 'AEIOU' else 'a'} {noun}"
+
+
 LISTED = 6
 """Maximum names in one sentence."""
 

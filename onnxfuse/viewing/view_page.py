@@ -224,7 +224,7 @@ def _counted(sides: Mapping[str, ModelProto]) -> str:
     first, *other_counts = (sum(1 for _ in nodes_of(m.graph)) for m in sides.values())
     count_text = " -> ".join([plural(first, "node"), *map(str, other_counts)])
     fused = sum(n.domain == DOMAIN for n in sides["after"].graph.node) if "after" in sides else None
-    return count_text if fused is None else f"{count_text}, {fused} of them fused"
+    return count_text if fused is None else f"{count_text}, including {plural(fused, 'fused op')}"
 
 
 def _shapes(model: ModelProto, estimated: Costs | None) -> dict[str, Shapes | None]:

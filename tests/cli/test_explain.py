@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+import onnxfuse
 from onnxfuse.support.errors import ModelError
 from tests.cli.conftest import Command
 
@@ -16,7 +17,7 @@ def test_what_fused_is_told_with_where_it_stopped(onnxfuse_command: Command) -> 
     """The verdict first, then each fusion with its nodes."""
     result = onnxfuse_command("explain", "in.onnx")
     assert result.code == 0
-    assert result.out.splitlines()[0].startswith("2 fusions: 6 nodes -> 4")
+    assert result.out.splitlines()[0].startswith("fuses: 6 nodes -> 4, including 2 fused ops")
     assert "linear" in result.out
     assert "MatMul" in result.out
 
@@ -30,7 +31,7 @@ def test_a_node_that_a_rule_took_is_not_listed_as_not_fused(folder: Path, onnxfu
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((512, 512), np.float32), "w"))
     onnx.save(model, folder / "taken.onnx")
     lines = onnxfuse_command("explain", "taken.onnx").out.splitlines()
-    assert lines[0] == "1 fusion: 3 nodes -> 2"
+    assert lines[0] == "fuses: 3 nodes -> 2, including 1 fused op"
     rows = lines[lines.index("") + 1 : lines.index("", 2)]
     assert rows[0].split() == ["not", "fused", "launches", "MB", "share", "because"]
     assert [row.split()[:2] for row in rows[1:-1]] == [["1", "Det"]]
@@ -91,6 +92,26 @@ def test_nothing_is_written(folder: Path, onnxfuse_command: Command) -> None:
     assert [p.name for p in folder.iterdir()] == ["in.onnx"]
 
 
+def test_a_fused_file_is_described_first(folder: Path, onnxfuse_command: Command) -> None:
+    """What it holds, each fused op counted as in every other command, and the version that made it."""
+    layers = " ".join(f"a{i} = Exp (x{i}) y{i} = Neg (a{i})" for i in range(3))
+    inputs, outputs = (", ".join(f"float[4,4] {name}{i}" for i in range(3)) for name in "xy")
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => ({outputs}) {{ {layers} }}'
+    onnx.save(onnx.parser.parse_model(text), folder / "equal.onnx")
+    written = onnxfuse_command("optimize", "equal.onnx", "out.onnx").out.splitlines()[0]
+    assert written == "fused: 6 nodes -> 3, including 3 fused ops (1 distinct)"
+    assert onnxfuse_command("explain", "equal.onnx").out.splitlines()[0] == written.replace("fused:", "fuses:")
+    verdict = onnxfuse_command("explain", "out.onnx").out.splitlines()[0]
+    assert verdict == (
+        f"already fused: 3 nodes, including 3 fused ops (1 distinct), made by onnxfuse {onnxfuse.__version__}; "
+        "nothing more to fuse"
+    )
+    assert "3 nodes, including 3 fused ops (1 distinct);" in onnxfuse_command("inspect", "out.onnx").out
+    assert "0 of 3 fused ops (1 distinct) ran as kernels" in onnxfuse_command("verify", "equal.onnx", "out.onnx").out
+    session = onnxfuse.session(folder / "out.onnx", providers=["CPUExecutionProvider"])
+    assert session.verdict == "session on CPU: 0 of 3 fused ops (1 distinct) run as kernels"
+
+
 def test_one_screen_unless_all_is_asked_for(folder: Path, onnxfuse_command: Command) -> None:
     """Long tables are cut with the number of what is left out; --all shows it."""
     chains = [[f"v{i}_{k} = Neg ({f'v{i}_{k - 1}' if k else f'x{i}'})" for k in range(i + 2)] for i in range(30)]
@@ -100,7 +121,7 @@ def test_one_screen_unless_all_is_asked_for(folder: Path, onnxfuse_command: Comm
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
     onnx.save(onnx.parser.parse_model(text), folder / "long.onnx")
     short, everything = (onnxfuse_command("explain", "long.onnx", *more).out for more in ((), ("--all",)))
-    assert "30 fusions" in short
+    assert "fuses: 495 nodes -> 30, including 30 fused ops" in " ".join(short.split())
     assert "... and 18 more rows: --all" in short
     assert len(short.splitlines()) <= 40
     assert everything.count("Neg + Neg") >= 30

@@ -84,6 +84,16 @@ def test_exporting_again_takes_the_place_of_what_was_there(fused: Path, onnxfuse
     assert sorted(p.name for p in (fused / "m").rglob("*")) == before
 
 
+def test_ptx_is_included_by_the_rule_of_compile(fused: Path, onnxfuse_command: Command) -> None:
+    """Not with named GPUs, unless --ptx asks for it."""
+    for flags, portable in (((), False), (("--ptx",), True)):
+        of_folder = exported(onnxfuse_command, *flags)["pack"]["targets"]
+        packed = onnxfuse_command("compile", "fused.onnx", "--arch", "sm_90", *flags, "--json")
+        of_pack = json.loads(packed.out)["targets"]
+        assert of_folder == of_pack
+        assert any(name.startswith("compute_") for name in of_pack) == portable
+
+
 def test_people_are_told_what_is_assumed(fused: Path, onnxfuse_command: Command) -> None:
     out = onnxfuse_command("export-library", "fused.onnx", "m", "--arch", "sm_90").out
     assert out.startswith("exported: ")

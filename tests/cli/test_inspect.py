@@ -16,7 +16,7 @@ def test_a_model_is_told_on_one_screen(folder: Path, onnxfuse_command: Command) 
     plain = onnxfuse_command("inspect", "in.onnx")
     assert plain.code == 0
     lines = plain.out.splitlines()
-    assert lines[0] == "in.onnx: 6 nodes, 0 of them fused, 0.4 kB"
+    assert lines[0] == "in.onnx: 6 nodes, including 0 fused ops; 0.4 kB"
     assert lines[1] == "IR 8; opset 17"
     assert lines[2:] == [
         "input x: float32 [N, 2]",
@@ -28,7 +28,7 @@ def test_a_model_is_told_on_one_screen(folder: Path, onnxfuse_command: Command) 
     ]
     onnxfuse_command("optimize", "in.onnx", "out.onnx", "--strict-fp32")
     told = onnxfuse_command("inspect", "out.onnx").out
-    assert told.startswith("out.onnx: 4 nodes, 2 of them fused")
+    assert told.startswith("out.onnx: 4 nodes, including 2 fused ops;")
     assert "strict float32" in told
     assert "Add + Relu + Add" in told
     assert "operators: 2 MatMul\n" in told

@@ -96,14 +96,16 @@ def test_a_configuration_asks_for_it(folder: Path, onnxfuse_command: Command) ->
     config.write_text('[[model]]\npath = "in.onnx"\nrequire = { product = 1 }\n')
     result = onnxfuse_command("ci")
     assert result.code == 2
-    assert "onnxfuse.toml:1: require: the rule 'product' is optional and was not requested" in result.err
+    assert "onnxfuse.toml:3:23: require: the rule 'product' is optional and was not requested" in result.err
 
 
 @pytest.mark.usefixtures("folder")
 def test_explain_says_where_it_would_apply(onnxfuse_command: Command) -> None:
     """After the reason why the node is as it is; not where it was asked for, left out, or nothing is left to take."""
     told = onnxfuse_command("explain", "in.onnx", "--at", "m").out
-    assert told.index("too little to fuse") < told.index("--also product: where shapes change with every run")
+    assert told.index("too little to fuse") < told.index(
+        "--also product: for models whose shapes change with every run"
+    )
     assert "--also product" in onnxfuse_command("explain", "in.onnx").out
     facts = json.loads(onnxfuse_command("explain", "in.onnx", "--json").out)["optional"]
     (product,) = (one for one in rule_file.shipped() if one.name == "product")
@@ -117,7 +119,10 @@ def test_the_list_of_rules_says_so(onnxfuse_command: Command) -> None:
     """In the column of its kind, in full where it is explained, and in JSON, empty for all others."""
     line = next(line for line in onnxfuse_command("rules").out.splitlines() if line.startswith("product "))
     assert "fuse, gemm, optional" in line
-    assert "optional: --also product where shapes change with every run" in onnxfuse_command("rules", "product").out
+    assert (
+        "optional: --also product, for models whose shapes change with every run"
+        in onnxfuse_command("rules", "product").out
+    )
     facts = {f["name"]: f["optional"] for f in json.loads(onnxfuse_command("rules", "--json").out)["rules"]}
     assert [name for name, when in facts.items() if when] == [r.name for r in rule_file.shipped() if r.optional]
 

@@ -26,7 +26,7 @@ def test_the_end_tells_operators_and_what_costs_most(folder: Path, onnxfuse_comm
     done = onnxfuse_command("optimize", "left.onnx", "out.onnx")
     assert done.code == 0, done.err
     lines = [line.split() for line in done.out.splitlines()]
-    assert ["fused", "0", "1"] in lines
+    assert ["fused", "ops", "0", "1"] in lines
     assert ["Relu", "1", "0"] in lines
     (row,) = [line for line in done.out.splitlines() if line.startswith("1 MatMul ")]
     assert "product: gemm: 'w' is not a constant" in row
@@ -52,7 +52,7 @@ def test_facts_are_counted_from_shapes() -> None:
     whole = 2 * (product + launch) + turned + fused
     assert kinds["MatMul"].share == pytest.approx((product + launch) / whole)
     assert sum(k.share for k in found.kinds) < 1
-    assert operators(report)["fused"] == (0, 1)
+    assert operators(report)["fused ops"] == (0, 1)
 
 
 def test_a_large_node_goes_before_a_small_one() -> None:

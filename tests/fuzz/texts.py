@@ -28,11 +28,11 @@ also = ["product"]
 """
 
 LOCK = {
-    "schema": 1,
+    "schema": 2,
     "rules": {"gemm": "0" * 64},
     "models": {
         "mlp": {
-            "fusions": {"gemm": 1},
+            "applied": {"gemm": 1},
             "exported": {"Add": 2},
             "operators": {"Add": 1},
             "provider": "CPU",

@@ -139,7 +139,9 @@ def test_ptx_serves_a_gpu_that_is_not_in_the_pack(
 ) -> None:
     """The driver compiles it; plans for another GPU add in another order."""
     other = "sm_80" if cuda.arch_of(0).number != 80 else "sm_89"
-    onnxfuse.export_library(bert / "fused.onnx", tmp_path / "m", archs=[other], shapes={"batch": 2, "sequence": 50})
+    onnxfuse.export_library(
+        bert / "fused.onnx", tmp_path / "m", archs=[other], ptx=True, shapes={"batch": 2, "sequence": 50}
+    )
     given = models.example_inputs("bert_base", batch=2, sequence=50, dtype="float16")
     with Worker(programs, tmp_path / "m" / MODEL, tmp_path / "m" / LIBRARY) as opened:
         found = opened.run(ordered(session, given))

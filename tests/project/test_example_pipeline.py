@@ -81,10 +81,10 @@ def test_an_export_that_loses_fusions_stops_the_pipeline(repository: Path) -> No
     export(repository, blocks=2)
     done, _ = act(repository, config="examples/onnxfuse.toml")
     assert done.returncode == 4
-    assert "classifier: regressed: fusions by layer_norm: 3 -> 2 (against examples/onnxfuse.lock)" in done.stdout
+    assert "classifier: regressed: applications of layer_norm: 3 -> 2 (against examples/onnxfuse.lock)" in done.stdout
     place = "file=examples/onnxfuse.toml,line=2"
-    assert f"::error {place},title=onnxfuse classifier%3A fusions by layer_norm::" in done.stderr
-    assert "fusions by layer\\_norm: 3 -\\> 2" in (repository / "summary.md").read_text()
+    assert f"::error {place},title=onnxfuse classifier%3A applications of layer_norm::" in done.stderr
+    assert "applications of layer\\_norm: 3 -\\> 2" in (repository / "summary.md").read_text()
     assert 'failures="' in (repository / "onnxfuse-report" / "junit.xml").read_text()
 
 

@@ -158,11 +158,11 @@ def test_a_page_shows_one_run(page: str) -> None:
     )
 
 
-def test_what_was_not_measured_is_said_with_the_command() -> None:
-    """In place of a table of another run."""
+def test_without_figures_there_is_the_command_that_measures_them() -> None:
+    """In place of a table of another run; the page around it describes what is measured."""
     for name, table in tables.TABLES.items():
         assert "|" not in table({}), name
-        assert "Not measured in the run that these pages show: `python -m bench.figures measure --only" in table({})
+        assert "For these figures on your GPU, run `python -m bench.figures measure --only" in table({})
 
 
 def test_torch_compile_is_shown_where_it_was_measured() -> None:

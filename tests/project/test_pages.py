@@ -13,7 +13,10 @@ import models
 import onnxfuse
 from models import minilm
 from onnxfuse.cli.main import group
+from onnxfuse.cuda import SUPPORTED
 from onnxfuse.options import COMMANDS
+from onnxfuse.options.commands import GROUPS
+from onnxfuse.options.schema import fields
 from tests.support.page_runner import BLOCK, run
 from tools.site import pages
 
@@ -77,10 +80,27 @@ def test_every_function_has_a_line_on_the_page_of_python() -> None:
 
 
 def test_every_command_has_its_part_of_the_page() -> None:
-    """With what it promises; its options are the reference's."""
+    """With each of its options, or with what all commands have; those of verify are on its own page."""
     text = (DOCS / "COMMANDS.md").read_text(encoding="utf-8")
     for name in COMMANDS:
-        assert f"## onnxfuse {name}\n" in text, name
+        parts = re.findall(rf"^## onnxfuse {name}\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
+        assert len(parts) == 1, name
+        linked = (DOCS / "VERIFY.md").read_text(encoding="utf-8") if name == "verify" else ""
+        told = parts[0] + linked + text[text.index("## What all have") :]
+        words = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", told))
+        options = [one for one in fields(GROUPS[name]).values() if one.option.flag]
+        missing = [one.flags for one in options if words.isdisjoint(one.flags)]
+        assert not missing, f"{name}: {missing}"
+
+
+def test_the_page_of_installing_has_every_architecture() -> None:
+    """That kernels are compiled for without a GPU."""
+    text = (DOCS / "INSTALL.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(sm_\w+)` \|", text, re.MULTILINE) == sorted((a.name for a in SUPPORTED), key=_number)
+
+
+def _number(arch: str) -> int:
+    return int(re.sub(r"\D", "", arch))
 
 
 CALL = re.compile(r"^(?:`|\$ )?onnxfuse ([a-z-]+)([^`\n]*)", re.MULTILINE)

@@ -172,8 +172,8 @@ def test_a_report_prints_as_the_commands_screen_and_in_notebooks_as_html(block: 
     cpu: dict[str, Any] = {"providers": ["CPUExecutionProvider"], "shapes": {"N": (3,)}}
     told = onnxfuse.explain(block)
     assert str(told) == repr(told)
-    assert str(told).splitlines()[:2] == ["1 fusion: 4 nodes -> 1", "rule        applied  first at"]
-    assert str(explaining.explain(block)).splitlines()[0] == "1 fusion: 4 nodes -> 1"
+    assert str(told).splitlines()[:2] == ["4 nodes -> 1, including 1 fused op", "rule        applied  first at"]
+    assert str(explaining.explain(block)).splitlines()[0] == "fuses: 4 nodes -> 1, including 1 fused op"
     assert str(explaining.explain(block, at=["n"])).startswith("n: ")
     assert "<td>layer_norm</td>" in explaining.explain(block)._repr_html_()
     verified = onnxfuse.verify(block, made, isolate=False, **cpu)

@@ -28,17 +28,17 @@ from onnxfuse.files.model_source import Model, Source, copied, path_or_proto
 from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.measure.profile import remaining_ops
 from onnxfuse.model import custom_ops, ledger
-from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.ledger import Ledger, Undone
 from onnxfuse.model.overridable import required_inputs
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match import near_misses
-from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.rules.match.report import OptimizeReport, fused_counts
 from onnxfuse.support.log import LOG
 from onnxfuse.support.progress import Steps, counting, silent
 from onnxfuse.support.screen import Blocks, Screen
+from onnxfuse.support.version import VERSION
 
 if TYPE_CHECKING:
     from onnxfuse.measure.tune import Tuned
@@ -126,13 +126,13 @@ class Optimized(Screen):
     def _made(self, source: str | Path) -> dict[str, Any]:
         """Return the facts that are known without looking at the model again."""
         report, missed = self.report, self.missed
-        fused = {op: n for op, n in report.after.items() if op.startswith(f"{DOMAIN}:")}
+        fused, distinct = fused_counts(report.after)
         facts = {
             "ok": not missed,
             "source": str(source),
             "nodes": {"before": report.before.total(), "after": report.after.total()},
-            "fused_nodes": sum(fused.values()),
-            "distinct_kernels": len(fused),
+            "fused_nodes": fused,
+            "distinct_kernels": distinct,
             "rules": dict(report.by_rule()),
             "bytes": {"before": self.sizes[0], "after": self.sizes[1]},
             "seconds": round(self.seconds, 3),
@@ -164,10 +164,15 @@ class Optimized(Screen):
 
 def why(report: OptimizeReport, required: Requirement) -> list[str]:
     """Return why a requirement is missed: where the rule stopped short, or where it applied although forbidden."""
-    applied = [a for a in report.applied if a.rule == required.rule]
-    if required.relation in ("==", "<=", "<") and len(applied) >= required.count:
-        return [f"{a.rule} applied at {a.nodes[0] if a.nodes else a.op}" for a in applied[: near_misses.WHYS]]
-    return near_misses.why(report, required.rule)
+    if required.exceeded_by(report.by_rule()[required.rule]):
+        return too_often(report, required.rule)
+    return near_misses.why(near_misses.lost(report, required.rule))
+
+
+def too_often(report: OptimizeReport, rule: str) -> list[str]:
+    """Return where a rule applied, a line for each of the first times."""
+    applied = [a for a in report.applied if a.rule == rule]
+    return [f"{a.rule} applied at {a.root or a.op}" for a in applied[: near_misses.WHYS]]
 
 
 def optimize(model: Model, options: Options | None = None, progress: Steps = silent) -> Optimized:
@@ -244,10 +249,12 @@ def _write_ledger(result: Optimized, record: Ledger | None) -> None:
     if result.options.freeze_initializers:
         requests.append("weights that were also inputs are now constants")
     new = Counter(a.rule for a in result.report.applied if not a.op)
+    changed = bool(result.report.applied or requests) or not record.version
     ledger.write(
         result.model,
         replace(
             record,
+            version=VERSION if changed else record.version,
             rewrites=dict(Counter(record.rewrites) + new),
             made=tuple(dict.fromkeys((*record.made, *requests))),
         ),

@@ -12,7 +12,7 @@ from onnxfuse.api.optimize.precision_screen import precision
 from onnxfuse.deploy import screen as pack
 from onnxfuse.model.custom_ops import custom_ops_arguments
 from onnxfuse.options.commands import STREAM
-from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.plurals import a_noun, agreeing, fused_ops_text, plural
 from onnxfuse.support.screen import PROSE, Blocks, Line, Rows, advice, plain_table
 from onnxfuse.support.units import megabytes
 
@@ -65,7 +65,7 @@ def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, repeated: Rep
     if "operators" in facts:
         yield from _operators(facts["operators"])
     if facts["target"] is not None:
-        yield from _target(facts, f"onnxfuse verify {source} {target}{repeated.of_verify()}")
+        yield from _target(facts)
     if "left" in facts:
         named = "" if facts["source"] == STREAM else f"{source} "
         yield from remaining(facts["left"], REMAINING, f"onnxfuse explain {named}--at NODE{repeated.of_explain()}")
@@ -75,6 +75,8 @@ def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, repeated: Rep
         yield from pack.compiled(facts["compiled"])
     if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
         yield advice(f"why not more: onnxfuse explain {source}{repeated.of_explain()}")
+        if facts["target"] not in (None, STREAM):
+            yield advice(f"next: onnxfuse verify {source} {target}{repeated.of_verify()}")
 
 
 def _verdict(facts: Mapping[str, Any]) -> Blocks:
@@ -86,17 +88,17 @@ def _verdict(facts: Mapping[str, Any]) -> Blocks:
             yield Line(f"  why: {escape(reason)}")
     if "undone" in facts:
         yield Line(
-            f"[bold green]undone:[/] {plural(facts['undone'], 'fused node')} "
-            f"{agreeing(facts['undone'], 'is a plain one', 'are plain ones')} again: {plural(nodes['after'], 'node')}",
+            f"[bold green]undone:[/] {plural(facts['undone'], 'fused op')} "
+            f"{agreeing(facts['undone'], 'is a plain node', 'are plain nodes')} again: "
+            f"{plural(nodes['after'], 'node')}",
             fold=True,
         )
         yield from _undone(facts["back"])
     elif facts["ok"]:
         verdict = "fused" if facts["fused_nodes"] else "nothing to fuse"
         yield Line(
-            f"[bold green]{verdict}:[/] {plural(nodes['before'], 'node')} -> {nodes['after']}, "
-            f"{facts['fused_nodes']} of them "
-            f"fused, by {plural(facts['distinct_kernels'], 'distinct kernel')}",
+            f"[bold green]{verdict}:[/] {plural(nodes['before'], 'node')} -> {nodes['after']}, including "
+            f"{fused_ops_text(facts['fused_nodes'], facts['distinct_kernels'])}",
             fold=True,
         )
     if "shapes" in facts:
@@ -114,15 +116,13 @@ def _rules(rules: dict[str, int]) -> Blocks:
     yield Rows(table)
 
 
-def _target(facts: Mapping[str, Any], verify: str) -> Blocks:
-    """Yield which file was written, which were removed, and the command that verifies it."""
+def _target(facts: Mapping[str, Any]) -> Blocks:
+    """Yield which file was written, and which were removed."""
     size, seconds = facts["bytes"], facts["seconds"]
     sizes = f"{megabytes(size['after'])} (was {megabytes(size['before'])})"
     yield Line(f"{escape(facts['target'])}: {sizes}, {seconds:.1f} s", fold=True)
     for file in facts.get("removed", ()):
         yield Line(f"removed: {escape(file)}, which only the replaced model read")
-    if "undone" not in facts and STREAM not in (facts["source"], facts["target"]):
-        yield advice(f"next: {verify}")
 
 
 def _undone(back: dict[str, Any]) -> Blocks:
@@ -180,7 +180,7 @@ def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) 
     at = f" at {escape(sizes)}" if sizes else ""
     table = plain_table("not fused", "launches", "MB", "share", "because", right=("launches", "MB", "share"))
     for kind in left["kinds"][:limit]:
-        why = kind["why"] or "no rule matches it"
+        why = kind["why"] or f"no rule fuses {a_noun(next(iter(kind['operators'])))} here"
         table.add_row(
             escape(_operators_of(kind)),
             *(("", "", "") if left["note"] else (str(kind["launches"]), f"{kind['bytes'] / 1e6:.1f}", _share(kind))),
@@ -226,7 +226,7 @@ def _dump(dump: dict[str, Any]) -> Blocks:
         if registers
         else "none compiled"
     )
-    yield Line(f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'fused op')}, {dump['arch']}: {used}")
+    yield Line(f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'distinct fused op')}, {dump['arch']}: {used}")
     for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
         without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
         yield Line(f"no kernel of {escape(without)}: {escape(note)}", style="dim")

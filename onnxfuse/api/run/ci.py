@@ -3,21 +3,23 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 import onnx
 from rich.markup import escape
 
-from onnxfuse.api.optimize.optimizing import Optimized, optimize, why
+from onnxfuse.api.optimize.optimizing import Optimized, optimize, too_often
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
 from onnxfuse.api.run.ci_next_steps import next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
+from onnxfuse.contract.interface import interface
 from onnxfuse.contract.lock import (
+    APPLICATIONS,
     NODES,
     Change,
     Lock,
@@ -67,6 +69,15 @@ class Outcome:
     """The models before and after, by these names."""
     notes: list[str] = field(default_factory=list)
     """Notes on its figures."""
+    stopped_at: list[str] = field(default_factory=list)
+    """Names of the nodes at which required or locked rules stopped short."""
+
+    def lost(self, report: OptimizeReport, rule: str, places: Sequence[str]) -> list[str]:
+        """Return why a rule applies less often than required or before, and record at which nodes it stopped;
+        `places`: where it began before."""
+        misses = near_misses.lost(report, rule, places)
+        self.stopped_at += [n.root.partition(" ")[2] for n in misses]
+        return near_misses.why(misses)
 
     @property
     def regressed(self) -> list[Change]:
@@ -90,12 +101,12 @@ class Outcome:
     @property
     def next_steps(self) -> dict[str, str]:
         """What to do about a failure, by the step that failed."""
-        fewer = any(c.what.startswith(("fusions by ", NODES)) for c in self.regressed)
+        fewer = any(c.what.startswith((APPLICATIONS, NODES)) for c in self.regressed)
         fewer |= any(line in self.why or line.startswith("nodes<=") for line in self.not_met)
-        return next_steps(self.entry, self.verified, self.benched, fewer=fewer)
+        return next_steps(self.entry, self.verified, self.benched, fewer=fewer, nodes=self.stopped_at)
 
     def row(self) -> tuple[str, ...]:
-        """Return the results in one row: name, nodes, fusions, verdict of verify, speed-up, verdict."""
+        """Return the results in one row: name, nodes, fused ops, verdict of verify, speed-up, verdict."""
         if self.optimized is None:
             return (self.entry.name, "", "", "", "", "error")
         nodes, verified, speedup = self.optimized["nodes"], "not run", "not run"
@@ -109,7 +120,7 @@ class Outcome:
         return (
             self.entry.name,
             f"{nodes['before']} -> {nodes['after']}",
-            str(sum(self.optimized["rules"].values())),
+            str(self.optimized["fused_nodes"]),
             verified,
             speedup,
             "failed" if self.exit_code else "ok",
@@ -200,7 +211,7 @@ class CiResult(Screen):
             + (f", but not {lock}" if self.exit_code and good == len(self.outcomes) else ""),
             fold=True,
         )
-        printed = plain_table("model", "nodes", "fusions", "verify", "speed-up", "verdict")
+        printed = plain_table("model", "nodes", "fused ops", "verify", "speed-up", "verdict")
         for *cells, verified, speedup, last in (o.row() for o in self.outcomes):
             shown = f"[red]{verified}[/]" if verified.isupper() else verified
             printed.add_row(*map(escape, cells), shown, escape(speedup), f"[{COLORS[last]}]{last}[/]")
@@ -298,7 +309,7 @@ def read_config(config: Path | None, names: Sequence[str]) -> Contract:
     unknown = next((n for n in names if n not in valid_names), None)
     if unknown is not None:
         raise UsageError(f"{entries.path}: has no model '{unknown}'", f"There are: {', '.join(valid_names)}.")
-    return Contract(entries.path, tuple(e for e in entries.models if not names or e.name in names))
+    return replace(entries, models=tuple(e for e in entries.models if not names or e.name in names))
 
 
 def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
@@ -309,7 +320,8 @@ def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> No
             try:
                 check_applies(required.rule, rules[entry.name], available)
             except UsageError as error:
-                raise UsageError(f"{entries.path}:{entry.line}: require: {error}", error.hint) from None
+                place = entries.place((*entry.where, "require", required.rule))
+                raise UsageError(f"{place}: require: {error}", error.hint) from None
 
 
 def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract) -> list[Change]:
@@ -342,14 +354,17 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     outcome.optimized["near"] = near_misses.facts(near_misses.ranked(optimized.report), optimized.report)
     outcome.notes += optimized.notes
     outcome.models = {"before": original, "after": optimized.model}
-    _require(outcome, optimized)
+    locked_before = None if old_lock is None else old_lock.models.get(entry.name)
+    _require(outcome, optimized, {} if locked_before is None else locked_before.places)
     if entry.verify:
         progress(f"{entry.name}: verify")
         _verify(outcome)
     if entry.min_speedup is not None and bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
-    outcome.locked = lock_model(optimized.report, outcome.verified, optimized.lowered, entry.options)
+    outcome.locked = lock_model(
+        optimized.report, outcome.verified, optimized.lowered, entry.options, interface(original)
+    )
     if old_lock is not None:
         _against_lock(outcome, outcome.locked, optimized.report, old_lock)
     if entry.output is not None and pending is not None and not outcome.exit_code:
@@ -363,14 +378,17 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
         outcome.optimized["target"] = None
 
 
-def _require(outcome: Outcome, optimized: Optimized) -> None:
-    """Record every fusion and size that does not meet its requirement."""
-    entry, size = outcome.entry, optimized.sizes[1]
-    for required in missed(optimized.report, entry.require):
-        line = requirement_line(optimized.report, required)
+def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Sequence[str]]) -> None:
+    """Record every rule and size that does not meet its requirement; `places`: where each rule began in the lock."""
+    entry, size, report = outcome.entry, optimized.sizes[1], optimized.report
+    for required in missed(report, entry.require):
+        line, rule = requirement_line(report, required), required.rule
         outcome.not_met.append(line)
-        outcome.why[line] = why(optimized.report, required)
-    nodes = optimized.report.after.total()
+        if required.exceeded_by(report.by_rule()[rule]):
+            outcome.why[line] = too_often(report, rule)
+        else:
+            outcome.why[line] = outcome.lost(report, rule, places.get(rule, ()))
+    nodes = report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
         outcome.not_met.append(f"nodes<={entry.nodes}: {plural(nodes, 'node')}")
     if entry.megabytes is not None and size > entry.megabytes * 1e6:
@@ -421,7 +439,7 @@ def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, o
         outcome.changes += beyond_tolerance(locked_before, outcome.verified, name)
     for change in outcome.regressed:
         reasons = [*change.why]
-        if locked_before is not None and change.what.startswith("fusions by "):
-            rule = change.what.removeprefix("fusions by ")
-            reasons += near_misses.why(report, rule, locked_before.places.get(rule, ()))
+        if locked_before is not None and change.what.startswith(APPLICATIONS):
+            rule = change.what.removeprefix(APPLICATIONS)
+            reasons += outcome.lost(report, rule, locked_before.places.get(rule, ()))
         outcome.why[str(change)] = [*dict.fromkeys(reasons)]

@@ -1,7 +1,7 @@
 """What to do about a model that `ci` failed: the commands that find the cause, ready to be copied."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxfuse.contract.config import ModelEntry
@@ -11,9 +11,17 @@ from onnxfuse.options.schema import part, written_out
 
 Facts = Mapping[str, Any]
 
+NODES = 1
+"""Maximum number of nodes that are explained: the screen of one fits."""
 
-def next_steps(entry: ModelEntry, verified: Facts | None, benched: Facts | None, *, fewer: bool) -> dict[str, str]:
-    """Return a line for each step that failed; `fewer`: fusions or nodes are not as required, or as in the lock."""
+
+def next_steps(
+    entry: ModelEntry, verified: Facts | None, benched: Facts | None, *, fewer: bool, nodes: Sequence[str]
+) -> dict[str, str]:
+    """Return a line for each step that failed.
+
+    `fewer`: rules applied less often, or nodes are more, than is required or in the lock; `nodes`: where rules stopped.
+    """
     path, steps = shlex.quote(str(entry.path)), {}
     rules = written_out(Rules, part(Rules, entry.options))
     if verified is not None and verified["verdict"] in ("undecided", "blunt"):
@@ -30,7 +38,9 @@ def next_steps(entry: ModelEntry, verified: Facts | None, benched: Facts | None,
             f"onnxfuse verify {path} {failed}{written_out(VerifyRun, compared)}{_sizes(entry)} --bisect {report}"
         )
     if fewer:
-        steps["optimize"] = f"see what would help: onnxfuse explain {path} --near{rules}"
+        also = "".join(f" --also {rule}" for rule in entry.options.get("also", ()))
+        at = "".join(f" --at {shlex.quote(node)}" for node in [*dict.fromkeys(nodes)][:NODES]) or " --near"
+        steps["optimize"] = f"see what would help: onnxfuse explain {path}{at}{also}{rules}"
     if benched is not None and not benched["ok"]:
         steps["bench"] = f"see where the time goes: onnxfuse profile {path}{rules}{_sizes(entry, first=True)}"
     return steps

@@ -84,7 +84,7 @@ def _of_models(given: Mapping[str, Any]) -> list[dict[str, Any]]:
             **_named(one),
             "option": f"{entry.name}: {name}",
             "value": _plain(entry.options.get(name, one.option.default)),
-            "origin": f"{config.path}:{entry.line}" if entry.options.get(name) not in (None, ()) else DEFAULT,
+            "origin": config.place((*entry.where, name)) if entry.options.get(name) not in (None, ()) else DEFAULT,
         }
         for entry in config.models
         for name, one in toml.model_options().items()

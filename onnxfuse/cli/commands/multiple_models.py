@@ -94,7 +94,7 @@ def _screen(every: Sequence[dict[str, Any]], code: int) -> Blocks:
     """Yield the results of the models."""
     good = sum(facts["ok"] for facts in every)
     yield Line(f"[bold {'red' if code else 'green'}]optimized:[/] {good} of {plural(every, 'model')}", fold=True)
-    table = plain_table("model", "nodes", "fused", "size", "seconds", "written to")
+    table = plain_table("model", "nodes", "fused ops", "size", "seconds", "written to")
     for facts in every:
         table.add_row(*_row(facts))
     yield Rows(table)

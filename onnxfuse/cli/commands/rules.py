@@ -124,7 +124,7 @@ def _test(name: str | None, folders: tuple[Path, ...], *, as_json: bool) -> int:
 def _explained(one: "Rule") -> Blocks:
     yield Line(f"[bold]{one.name}[/] ({library.kind(one)}): {escape(one.summary)}", fold=True)
     if one.optional:
-        yield Line(f"optional: --also {one.name} {escape(one.optional)}")
+        yield Line(f"optional: --also {one.name}, {escape(one.optional)}")
     yield Line(f"{one.path}\n", style="dim")
     for example in library.examples(one):
         yield Line("[bold]before[/]", fold=True)

@@ -46,11 +46,12 @@ def enough(attempt: Attempt) -> Refusal | None:
         return None if reason is None else attempt.refusal(reason, "too little")
     stops = attempt.stops()
     neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
-    launching = f"{plural(grown, 'node')} that {agreeing(grown, 'launches', 'launch')} something"
+    launching = f"{plural(grown, 'node')} that {agreeing(grown, 'launches', 'launch')} a kernel"
     what = launching if moving else f"{plural(grown, 'pointwise node')} around it"
-    wanted = "what stands around it fused" if how.least == NOWHERE_ELSE else f"{max(how.least, 1)}"
-    told = f"too little to fuse: {what}, the rule wants {wanted}{neighbour}"
-    return attempt.refusal(told, "too little")
+    wanted = "the rule wants all nodes around it to be fused"
+    if how.least != NOWHERE_ELSE:
+        wanted = f"the rule wants {max(how.least, 1)}"
+    return attempt.refusal(f"too little to fuse: {what}, {wanted}{neighbour}", "too little")
 
 
 def refuse_known_failure(attempt: Attempt) -> Refusal | None:

@@ -135,5 +135,5 @@ def _fused_text(ops: "FusedOps") -> str:
         (ops.nodes - ops.kernels - ops.bodies, "as ops of ONNX Runtime's own"),
         (ops.bodies, "as bodies"),
     )
-    text = "; ".join([f"fused {ops.nodes}", *(f"{n} {suffix}" for n, suffix in counts if n)])
+    text = "; ".join([plural(ops.nodes, "fused op"), *(f"{n} {suffix}" for n, suffix in counts if n)])
     return text if ops.launches is None else f"{text}; {plural(ops.launches, 'launch')} of our kernels"

@@ -15,7 +15,7 @@ from onnxfuse.measure.profile.traffic import NodeTraffic
 from onnxfuse.measure.profile.work import TrafficEstimate
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rules.match import near_misses
-from onnxfuse.rules.match.report import BY_NO_RULE, Near, OptimizeReport
+from onnxfuse.rules.match.report import BY_NO_RULE, Near, OptimizeReport, fused_counts
 from onnxfuse.support.errors import ModelError
 
 
@@ -56,14 +56,14 @@ class RemainingOps:
 
 
 def operators(report: OptimizeReport) -> dict[str, tuple[int, int]]:
-    """Return the node count of each operator before and after, most changed first; "fused" is one of them."""
+    """Return the node count of each operator before and after, most changed first; "fused ops" is one of them."""
     after = {op: n for op, n in report.after.items() if not op.startswith(f"{DOMAIN}:")}
-    fused = [sum(n for op, n in of.items() if op.startswith(f"{DOMAIN}:")) for of in (report.before, report.after)]
+    fused = [fused_counts(of)[0] for of in (report.before, report.after)]
     counts = {
         op: (report.before[op], after.get(op, 0)) for op in {*report.before, *after} if not op.startswith(f"{DOMAIN}:")
     }
     ordered = sorted(counts.items(), key=lambda one: (-abs(one[1][0] - one[1][1]), -one[1][0], one[0]))
-    return {**({"fused": (fused[0], fused[1])} if any(fused) else {}), **dict(ordered)}
+    return {**({"fused ops": (fused[0], fused[1])} if any(fused) else {}), **dict(ordered)}
 
 
 def remaining_ops(

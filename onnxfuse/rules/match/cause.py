@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from onnxfuse.rules.pattern.expression import Extent
+from onnxfuse.support.plurals import a_noun
 
 TEXTS = {
     "operator": "is {a_seen}, the rule wants {a_wanted}",
@@ -112,9 +113,5 @@ class Cause(NamedTuple):
     def _said(self, text: str) -> str:
         return text.format(
             subject=self.subject, seen=self.seen, wanted=self.wanted, of=self.of,
-            a_seen=_an(self.seen), a_wanted=_an(self.wanted), a_subject=_an(self.subject),
+            a_seen=a_noun(self.seen), a_wanted=a_noun(self.wanted), a_subject=a_noun(self.subject),
         )  # fmt: skip
-
-
-def _an(word: str) -> str:
-    return f"an {word}" if word[:1] in "AEIOU" else f"a {word}"

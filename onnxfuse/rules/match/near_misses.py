@@ -5,10 +5,14 @@ from typing import Any
 
 from onnxfuse.cuda import is_pointwise
 from onnxfuse.model.display_names import MOVES
+from onnxfuse.ops import Trait, named
 from onnxfuse.rules.match.cause import CONDITIONS, SPELLINGS
 from onnxfuse.rules.match.hint import hint, without_names
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.rules.match.report import Near, OptimizeReport
+
+MOVEMENT = MOVES | named(Trait.CARRIES, Trait.CARRIES_SOME)
+"""Operators that move elements: many patterns of other operators contain one."""
 
 WHYS = 3
 """Number of near misses reported for a lost fusion."""
@@ -35,12 +39,12 @@ def _largest(misses: Sequence[Near]) -> list[Near]:
 
 
 def telling(miss: Near) -> bool:
-    """Whether the attempt is informative: it matched more than one operator of the pattern, or than any Add or
-    Reshape."""
+    """Whether the attempt is informative: it matched more than one operator of the pattern, or one that computes more
+    than an Add, and moves more than a Reshape or a Slice: a rule for convolutions says nothing of these without one."""
     r = miss.refusal
     op = miss.root.split()[0]
     one = r.size == 1 or (r.depth <= 1 and r.cause.kind in SPELLINGS)
-    any_node = one and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVES)
+    any_node = one and r.cause.kind in CONDITIONS | SPELLINGS and (is_pointwise(op) or op in MOVEMENT)
     return r.near and not r.far and not any_node
 
 
@@ -55,12 +59,23 @@ def reason(stops: Sequence[Refusal]) -> str:
     return without_names(stops[0].reason) if stops else ""
 
 
-def why(report: OptimizeReport, name: str, preferred: Sequence[str] = ()) -> list[str]:
-    """Return where a rule stopped short: first where it applied before, then nodes that no fusion took."""
-    fused = fused_nodes(report)
-    misses = [n for n in ranked(report) if n.rule == name]
-    misses = [n for n in misses if n.root in preferred] or sorted(misses, key=lambda n: n.root in fused)
-    return [f"{name} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in misses[:WHYS]]
+def lost(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[Near]:
+    """Return where a rule stopped short, at most `WHYS` of them.
+
+    `places` are the nodes, as "Op name", at which it began in an earlier model: attempts there, then those that reach
+    these nodes. If there are none, nodes come first that nothing fused.
+    """
+    began = {a.root for a in report.applied if a.rule == name}
+    gone = {place.partition(" ")[2] for place in places if place not in began}
+    misses, fused = [n for n in ranked(report) if n.rule == name], fused_nodes(report)
+    there = [n for n in misses if n.root.partition(" ")[2] in gone]
+    there = there or [n for n in misses if gone & {n.refusal.node, *n.refusal.nodes}]
+    return (there or sorted(misses, key=lambda n: n.root in fused))[:WHYS]
+
+
+def why(misses: Sequence[Near]) -> list[str]:
+    """Return where rules stopped short, a line for each attempt."""
+    return [f"{n.rule} at {n.root}: stopped at {n.refusal.node}: {n.refusal.reason}" for n in misses]
 
 
 def fused_nodes(report: OptimizeReport) -> frozenset[str]:

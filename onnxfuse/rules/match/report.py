@@ -1,15 +1,16 @@
 """Report of an optimization: applied rules, refusals and reasons, as plain data for the CLI, JSON and tests."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rich.markup import escape
 
 from onnxfuse.graph.graph import Node
+from onnxfuse.model.fused import DOMAIN
 from onnxfuse.rules.match.match import Refusal
-from onnxfuse.support.plurals import plural
+from onnxfuse.support.plurals import fused_ops_text, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 
 
@@ -34,6 +35,8 @@ class Applied:
     """Whether the rule's library form is an alternative implementation."""
     integers: bool = False
     """Whether the kernel multiplies 8-bit integers that the nodes dequantize."""
+    root: str = ""
+    """The node at which it began, as "Op name": that of `Near`, if the same attempt fails in another model."""
 
 
 BY_NO_RULE = "none"
@@ -110,8 +113,9 @@ class OptimizeReport(Screen):
 
     @property
     def verdict(self) -> str:
-        """Numbers of fusions, and of nodes before and after, in one line."""
-        return f"{plural(self.applied, 'fusion')}: {plural(self.before.total(), 'node')} -> {self.after.total()}"
+        """Numbers of nodes before and after, and of fused ops after, in one line."""
+        counts = f"{plural(self.before.total(), 'node')} -> {self.after.total()}"
+        return f"{counts}, including {fused_ops_text(*fused_counts(self.after))}"
 
     def screen(self) -> Blocks:
         """Return how often each rule applied, and where first."""
@@ -133,6 +137,17 @@ class OptimizeReport(Screen):
         return Counter(a.rule for a in self.applied)
 
 
+def fused_counts(operators: Mapping[str, int]) -> tuple[int, int]:
+    """Return the number of fused ops among counted operators, each node counted, and how many are distinct."""
+    fused = [n for op, n in operators.items() if op.startswith(f"{DOMAIN}:")]
+    return sum(fused), len(fused)
+
+
 def names(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Return display names of nodes: "Op name"."""
-    return tuple(f"{n.op} {n.name}" for n in nodes)
+    return tuple(map(label, nodes))
+
+
+def label(node: Node) -> str:
+    """Return the display name of a node: "Op name"."""
+    return f"{node.op} {node.name}"

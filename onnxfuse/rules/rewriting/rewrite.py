@@ -18,7 +18,7 @@ from onnxfuse.rules.language.rule_file import Rewrite, Rule
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.match import Match, Refusal, Trace, between, is_beaten, matches
 from onnxfuse.rules.match.replace import instantiate
-from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, names
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, label, names
 from onnxfuse.rules.pattern.pattern import Pattern
 from onnxfuse.rules.rewriting import type_mismatch
 from onnxfuse.rules.rewriting.attempts import Attempts
@@ -126,7 +126,7 @@ def rewrite(
                 if isinstance(outcome, Match):
                     outcome = _apply(graph, rule, one, outcome, attempts)
                 if isinstance(outcome, Applied):
-                    report.applied.append(outcome)
+                    report.applied.append(replace(outcome, root=label(node)))
                     if len(graph.nodes) > most:
                         raise endless(report.applied[begun:], f"the graph has grown to {plural(graph.nodes, 'node')}")
                 elif isinstance(outcome, Refusal):
@@ -201,7 +201,7 @@ def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, re
     """Keep a rule's furthest attempt at a root: among several spellings it is the most informative."""
     previous = near.get((rule, node))
     if previous is None or refusal.nearness > previous.refusal.nearness:
-        near[rule, node] = Near(rule, f"{node.op} {node.name}", refusal)
+        near[rule, node] = Near(rule, label(node), refusal)
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, match: Match, attempts: Attempts) -> Applied | Refusal:

@@ -28,7 +28,7 @@ from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, p
 from onnxfuse.runtime.sessions.registration import as_functions, register_kernels
 from onnxfuse.support.errors import DeviceError, ModelError
 from onnxfuse.support.log import LOG
-from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 
 CPU = "CPUExecutionProvider"
@@ -41,16 +41,16 @@ class Session(Screen, InferenceSession):  # type: ignore[misc]  # ONNX Runtime h
     """An `onnxruntime.InferenceSession` that knows how each of its fused ops runs."""
 
     fused: tuple[Placement, ...] = ()
-    """One placement per fused op: kernel or function, and why."""
+    """One placement per distinct fused op, with the number of its nodes: kernel or function, and why."""
 
     @property
     def verdict(self) -> str:
         """Where it runs and how many fused ops run as kernels, in one line."""
-        kernels = sum(p.runs_as == "kernel" for p in self.fused)
+        kernels, every = sum(p.nodes for p in self.fused if p.runs_as == "kernel"), sum(p.nodes for p in self.fused)
         where = ", ".join(name.removesuffix("ExecutionProvider") for name in self.get_providers())
         return (
-            f"session on {where}: {kernels} of {plural(self.fused, 'fused op')} "
-            f"{agreeing(kernels, 'runs as a kernel', 'run as kernels', of=self.fused)}"
+            f"session on {where}: {kernels} of {fused_ops_text(every, len(self.fused))} "
+            f"{agreeing(kernels, 'runs as a kernel', 'run as kernels', of=every)}"
         )
 
     def screen(self) -> Blocks:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
 
 if TYPE_CHECKING:
@@ -179,11 +179,12 @@ def _values(sizes: Mapping[str, tuple[int, ...]]) -> str:
 
 def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -> str:
     kernels, every = list(kernels), list(every)
+    ran, total = (sum(k.nodes for k in rows) for rows in (kernels, every))
     text = (
-        f"\n{len(kernels)} of {plural(every, 'fused op')} ran as "
-        f"{agreeing(kernels, 'a kernel', 'kernels', of=every)}, {plural(sum(k.launches for k in kernels), 'launch')}"
+        f"\n{ran} of {fused_ops_text(total, len(every))} ran as "
+        f"{agreeing(ran, 'a kernel', 'kernels', of=total)}, {plural(sum(k.launches for k in kernels), 'launch')}"
     )
-    library = sum(k.runs_as == "library" for k in every)
+    library = sum(k.nodes for k in every if k.runs_as == "library")
     text += f"; {library} in ONNX Runtime's own ops" if library else ""
     reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "function")
     return text + (f"; others as their bodies: {escape(', '.join(reasons))}" if reasons else "")

@@ -11,8 +11,8 @@ from tests.support.precision import model_of
 def test_what_guard_took_back_and_what_bisect_found_are_told_everywhere() -> None:
     """Beside the page in Markdown and JUnit: a check that holds for what was mended, one that does not for a fault."""
     undone = {"rule": "linear", "op": "AddTanh_1", "node": "t0", "nodes": ["Add a0"], "fault": "error 2, allowed 1"}
-    optimized = {"source": "in.onnx", "nodes": {"before": 5, "after": 4}, "fused_nodes": 1, "seconds": 0.1,
-                 "not_met": [], "rules": {"linear": 1},
+    optimized = {"source": "in.onnx", "nodes": {"before": 5, "after": 4}, "fused_nodes": 1, "distinct_kernels": 1,
+                 "seconds": 0.1, "not_met": [], "rules": {"linear": 1},
                  "guard": {"checked": 7, "undone": [undone], "left_out": []}}  # fmt: skip
     text = markdown("optimize", optimized)
     assert "AddTanh\\_1" in text

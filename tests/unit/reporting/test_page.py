@@ -51,7 +51,8 @@ def facts() -> dict[str, Any]:
             {
                 "name": "small", "line": 1, "error": None,
                 "optimize": {"source": "in.onnx", "nodes": {"before": 50, "after": 20}, "fused_nodes": 10,
-                             "seconds": 0.1, "rules": {"linear": 10}, "not_met": [], "near": [near]},
+                             "distinct_kernels": 4, "seconds": 0.1, "rules": {"linear": 10}, "not_met": [],
+                             "near": [near]},
                 "verify": {"ok": True, "summary": "same", "seconds": 1.0,
                            "outputs": [OUTPUT], "problems": [], "cases": [{"note": ""}],
                            "provider": "CPU", "truth": {"kind": "float64", "how": "numpy"}},
@@ -59,7 +60,7 @@ def facts() -> dict[str, Any]:
                           "blocks": [{"dimensions": {"batch": 8}, "speedup": 1.5, "verdict": "1.50x over CUDA graph",
                                       "rows": ROWS, "work": WORK}], "min_speedup": 2.0, "not_met": ["min_speedup 2"],
                           "ceilings": {"bytes_per_second": 4e12, "flops_per_second": 9e14}},
-                "not_met": [], "regressed": ["fusions by linear: 12 -> 10"], "why": {}, "next_steps": {},
+                "not_met": [], "regressed": ["applications of linear: 12 -> 10"], "why": {}, "next_steps": {},
                 "changed": ["exported Tanh: 9 -> 10"],
             }
         ],
@@ -99,12 +100,12 @@ def test_every_section_is_there_and_nothing_is_fetched(browser: Any, tmp_path: P
     tab, wrong = opened(browser, write(tmp_path / "report.html", layers(50)))
     assert tab.inner_text("h1") == "onnxfuse ci: failed"
     assert tab.locator("section h2").all_inner_texts() == [
-        "Verdict", "small: Graph", "small: Fusions by rule", "small: Nearly fused", "small: Against the lock",
+        "Verdict", "small: Graph", "small: Rules applied", "small: Nearly fused", "small: Against the lock",
         "small: Errors", "small: Times", "Environment",
     ]  # fmt: skip
     assert tab.locator("svg.chart").count() == 5
     assert "fused batch=8" in tab.locator("#s6 svg").last.text_content()
-    assert "fusions by linear: 12 -> 10" in tab.inner_text("#s0")
+    assert "applications of linear: 12 -> 10" in tab.inner_text("#s0")
     assert "900" in tab.locator("#s5 svg.small").text_content()
     tab.screenshot(path=tmp_path / "report.png", full_page=True)
     assert (tmp_path / "report.png").stat().st_size > 20_000

@@ -24,7 +24,7 @@ def test_optimizing_and_opening_are_logged(caplog: pytest.LogCaptureFixture, tmp
     onnxfuse.session(tmp_path / "fused.onnx", providers=["CPUExecutionProvider"])
     lines = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
     assert lines[0][:2] == ("onnxfuse", "INFO")
-    assert re.fullmatch(r"optimized small: 1 fusion: 2 nodes -> 1; \d+\.\d s", lines[0][2])
+    assert re.fullmatch(r"optimized small: 2 nodes -> 1, including 1 fused op; \d+\.\d s", lines[0][2])
     assert ("onnxfuse", "INFO", "session on CPU: 0 of 1 fused op runs as a kernel") in lines
     (how,) = (text for _, level, text in lines if level == "DEBUG" and "runs as" in text)
     assert how.endswith("runs as function: CPU provider: the body runs")
