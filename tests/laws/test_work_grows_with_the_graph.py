@@ -118,6 +118,12 @@ def parts(count: int) -> ModelProto:
     return model(nodes, [f"y{i}" for i in range(count)], [sizes])
 
 
+def unread_parts(count: int) -> ModelProto:
+    """Return a Split of many parts, of which one is read."""
+    split = make_node("Split", ["x"], [f"s{i}" for i in range(count)], axis=0, num_outputs=count)
+    return model([split, make_node("Relu", ["s0"], ["y"])], ["y"])
+
+
 def forwarded_operands(count: int) -> ModelProto:
     """Return a Concat that reads different values through an Identity each."""
     kinds = ["Relu", "Tanh", "Sigmoid", "Softplus"]
@@ -133,7 +139,8 @@ def operands(count: int) -> ModelProto:
 
 
 FORMS = [
-    chain, layers, tree, branches, equal_operands, shared_weight, every_value, parts, forwarded_operands, operands,
+    chain, layers, tree, branches, equal_operands, shared_weight, every_value, parts, unread_parts, forwarded_operands,
+    operands,
 ]  # fmt: skip
 
 
@@ -162,6 +169,22 @@ def test_work_grows_with_the_graph(form: Callable[[int], ModelProto]) -> None:
         pipeline.run(form(nodes))  # fills the caches: kernels of one kind are planned once
     once, twice = (calls_to_optimize(form(nodes)) for nodes in sizes)
     assert twice <= MORE * once, f"{once} calls, then {twice}"
+
+
+PADDED = 4_000_000
+"""Calls for a Pad of edges along four axes, at most: 81 parts of the output, of eight operands each, for all GPUs."""
+
+
+def test_a_pad_of_all_axes_is_planned_at_once() -> None:
+    """A Concat and a Pad of two nodes may not take seconds: each part of the output is lowered once for all GPUs."""
+    nodes = [
+        make_node("Concat", ["a"] * 8, ["c"], axis=1),
+        make_node("Pad", ["c", "pads"], ["y"], mode="edge"),
+    ]
+    built = model(nodes, ["y"], [numpy_helper.from_array(np.ones(8, np.int64), "pads")])
+    built.graph.input[0].CopyFrom(make_tensor_value_info("a", TensorProto.FLOAT, [2, 12, 4, 4]))
+    assert calls_to_optimize(built) < PADDED
+    assert [n.domain for n in built.graph.node] == ["onnxfuse"]
 
 
 @pytest.mark.parametrize("form", [chain, layers, tree, branches, operands])

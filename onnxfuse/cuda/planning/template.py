@@ -158,6 +158,9 @@ class Template:
     prologue."""
     beside: int = 1
     """Maximum number of sibling anchors per launch, each with an operand and an output of its own."""
+    together: int = 0
+    """Maximum number of those anchors if a node combines results of several, all of which one body then computes; 0: as
+    many as may be siblings."""
     uneven_columns: int = 0
     """Required multiple of the siblings' columns if they differ; 0: they must be equal."""
     looks_up_rows: bool = False

@@ -9,11 +9,13 @@ from onnx import TensorProto
 from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, Region
+from onnxfuse.fusion.steps.combined import combined, results_of_anchors
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.host_values import HALF, SMALL, leaves_on_host
 from onnxfuse.ops import Trait, named
+from onnxfuse.rules.match.match import Refusal
 from onnxfuse.shapes.types import ValueType, is_unknown, shapes_differ
 from onnxfuse.support.plurals import plural
 
@@ -37,17 +39,19 @@ TYPES = frozenset({
 """Element types that a kernel can read and write."""
 
 
-def take_pointwise(attempt: Attempt) -> None:
+def take_pointwise(attempt: Attempt) -> Refusal | None:
     """Absorb the pointwise readers of the region's values (epilogue) and the producers of its inputs (prologue).
 
-    Growth also starts from values that the library computes. Stops are recorded in the region, readers first.
+    Growth also starts from values that the library computes. Stops are recorded in the region, readers first. Where a
+    node combines results of more anchors than one body may have, no kernel is made.
     """
     graph, region, host, how = attempt.graph, attempt.region, attempt.around.host, attempt.how
     if how.wants(Growth.MOVEMENT):
-        return  # the movement step absorbs pointwise nodes, too
+        return None  # the movement step absorbs pointwise nodes, too
     prologue, epilogue = how.wants(Growth.PROLOGUE), how.wants(Growth.EPILOGUE)
     kept = attempt.start.kept
     surroundings = _Surroundings(graph, region, [o for n in kept for o in n.outputs if o])
+    results = results_of_anchors(attempt)
     while True:
         candidates: dict[Node, None] = dict(surroundings.readers) if epilogue else {}
         if prologue:
@@ -61,7 +65,7 @@ def take_pointwise(attempt: Attempt) -> None:
         fresh = [n for n in candidates if n not in region.nodes and n not in region.stops and n not in kept]
         if not fresh:
             _leave_dequantized(attempt)
-            return
+            return None
         for node in fresh:
             way = _way_back(graph, region, node) if region.axes is not None and _is_reduction(node) else ()
             reason = _computed_once_for_others(attempt, node) or _refuse(surroundings, node, host, way)
@@ -70,6 +74,8 @@ def take_pointwise(attempt: Attempt) -> None:
                     surroundings.join(joined)
                     if _reshapes(region, joined) or _is_reduction(joined):
                         region.reduced.append(graph.type(joined.outputs[0]).shape)
+                    if results and (reason := combined(results, joined)) is not None:
+                        return attempt.refusal(f"{plural(1 + len(region.siblings), 'anchor')}: {reason}", "no kernel")
                 # A node that did not fit alone may fit together with this one.
                 region.stops.clear()
                 break

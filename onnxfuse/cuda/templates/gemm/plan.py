@@ -227,5 +227,7 @@ def _kinds(parts: Anatomy, size: GemmProblem, input_shapes: tuple[Shape, ...]) -
 MOST_BESIDE = (limits.TENSOR_MAPS - 1) // 2
 """Maximum products of one left factor in Hopper's kernel, each a right factor and an output; more use the sm_80
 kernel."""
+MOST_TOGETHER = sm80.most_products()
+"""Maximum products of one body, which one node may combine."""
 COLUMNS_BESIDE = 8
 """Required multiple of columns if those products differ: others would lose Hopper's kernel for all of them."""

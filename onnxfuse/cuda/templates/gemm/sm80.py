@@ -31,6 +31,11 @@ SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
 timed."""
 
 
+def most_products() -> int:
+    """Return the maximum number of products of one body: a warp of the widest block has 16 columns of each."""
+    return max(block.n // block.warps_n for block in SPARE) // 16
+
+
 def refuses(parts: Anatomy, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if a tensor-core kernel is."""
     if arch.isa.mma(parts.factors) is None:

@@ -5,6 +5,7 @@ from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.plan import (
     COLUMNS_BESIDE,
     MOST_BESIDE,
+    MOST_TOGETHER,
     candidates,
     estimates,
     plan,
@@ -27,7 +28,7 @@ TEMPLATES = (
             Growth.EPILOGUE, Growth.SIBLINGS, Growth.LEFT_OPERAND, Growth.TRANSPOSED_OUTPUT, Growth.K_MAJOR_WEIGHTS,
             Growth.PADDED_ROWS, Growth.JOINED_INPUT,
         }),
-        reads=reads, reads_before=reads_before, beside=MOST_BESIDE, writes_slots=True, leaves_extremes=True,
-        uneven_columns=COLUMNS_BESIDE,
+        reads=reads, reads_before=reads_before, beside=MOST_BESIDE, together=MOST_TOGETHER, writes_slots=True,
+        leaves_extremes=True, uneven_columns=COLUMNS_BESIDE,
     ),
 )  # fmt: skip
