@@ -85,6 +85,8 @@ class Pace:
 class MmaCosts:
     """Costs of the kernel by products of single warps, by rows and total columns of a gate's products."""
 
+    accumulators: int
+    spare: tuple[Block, ...]
     near: float
     few_rows: int
     rounded: Mapping[Block, Pace]
@@ -104,6 +106,7 @@ def mma(arch: Arch) -> MmaCosts:
 class SkinnyCosts:
     """Costs of the kernel for few rows."""
 
+    most_columns: int
     least_share: float
     left_rows: int
 

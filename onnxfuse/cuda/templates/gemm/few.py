@@ -1,27 +1,23 @@
 """The gemm template's kernel for skinny products: where it is used, its strip of columns per block, the launch."""
 
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16
+from onnxfuse.cuda.isa.isa import FRAGMENT_COLUMNS
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm.body import LEAST_STAGES, PADDING
 from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, LeftRows, SkinnyParameters
 from onnxfuse.symbolic.branching import gcd
 
 FACTORS = (FLOAT16, BFLOAT16)
-MOST_ROWS = 8
+MOST_ROWS = FRAGMENT_COLUMNS
 """Maximum rows, which the lanes of a warp cover. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
 TERMS = 32
 """Terms per step of a warp."""
-LEAST_STAGES = 3
-"""Minimum stages of a warp's ring: one multiplied, one free, one in flight."""
-PADDING = 8
-"""Padding between the rows of sums in shared memory, in columns."""
 STRIPS = costs.STRIPS
-MOST_COLUMNS = 64
-"""Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
 """Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 
@@ -50,7 +46,7 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in STRIPS
-        if strip.columns * work.first_operand <= MOST_COLUMNS
+        if strip.columns * work.first_operand <= costs.skinny(arch).most_columns
         and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
