@@ -14,6 +14,7 @@ class FewCosts:
     """Partitions of the kernel for few queries."""
 
     least_keys: int
+    least_keys_float32: int
     most_parts: int
     warps: int
     cluster: int
@@ -24,6 +25,7 @@ class ResidentCosts:
     """Partitions of the kernel with resident keys."""
 
     warps: int
+    blocks: int
     step: int
     few_keys: int
 

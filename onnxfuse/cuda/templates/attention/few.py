@@ -22,7 +22,9 @@ QUERIES = STEP = FRAGMENT
 
 def takes(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether this kernel is used for so many queries and keys; only it supports growing caches."""
-    return mine.parts.grows or (can(mine) and mine.keys >= costs_of(arch).few.least_keys and bool(_are_few(mine, arch)))
+    cost = costs_of(arch).few
+    least = cost.least_keys_float32 if mine.parts.to_tf32 else cost.least_keys
+    return mine.parts.grows or (can(mine) and mine.keys >= least and bool(_are_few(mine, arch)))
 
 
 def _are_few(mine: AttentionProblem, arch: Arch) -> bool:

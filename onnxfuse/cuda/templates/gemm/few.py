@@ -54,11 +54,15 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
 def choose(work: GemmSource, arch: Arch) -> Strip:
     """Return the widest strip that occupies enough multiprocessors; the narrowest if none does, or of weights [n, k].
 
-    Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way.
+    Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way, unless they
+    have few terms each.
     """
-    strips = fitting(work, arch)
-    for strip in () if work.parts.products[0].transposed else strips[:-1]:
-        if _count(work, strip) >= arch.sm_count * costs.skinny(arch).least_share:
+    strips, cost = fitting(work, arch), costs.skinny(arch)
+    if work.parts.products[0].transposed:
+        waits = work.size.k <= cost.short_terms and _count(work, strips[-1]) > costs.SKINNY_BLOCKS * arch.sm_count
+        return strips[0] if waits else strips[-1]
+    for strip in strips[:-1]:
+        if _count(work, strip) >= arch.sm_count * cost.least_share:
             return strip
     return strips[-1]
 
@@ -102,7 +106,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _shared_bytes(work, strip) + work.left_bytes,
         gcd(WIDTH, *(s.width for s in work.stored)),
         0,
-        2,
+        costs.SKINNY_BLOCKS,
         all(product.b in work.op.constants for product in parts.products),
         left_rows(work, strip),
     )

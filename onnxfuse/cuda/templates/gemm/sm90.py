@@ -22,6 +22,7 @@ from onnxfuse.cuda.templates.gemm.work import GemmSource, chunk_bytes, output_by
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.traced_numbers import selected
 
 SHARED_LIMIT = SM_90A.shared_bytes
 
@@ -278,14 +279,24 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
         return math.inf
     computed = prologue_cpp.microseconds(parts, left_rows(size, tile), arch)
     if rounds > 1:
-        one = steps * larger(cost.several, computed) + (cost.light if light else cost.finish)
+        step = larger(cost.several, _unaligned_bytes(work, tile) / wgmma().fetch_unaligned)
+        one = steps * larger(step, computed) + (cost.light if light else cost.finish)
         # One team alternates between stores and products; two teams overlap them.
-        behind = 0.0 if tile.teams > 1 else steps * cost.several
+        behind = 0.0 if tile.teams > 1 else steps * step
         return wgmma().launch + rounds * larger(one, behind + wgmma().beside + tile.m * tile.n * moved / wgmma().store)
     added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
     gather = wgmma().gather_once + wgmma().gather_each * added if tile.split > 1 else 0.0
     saved = wgmma().light_saves if light else 0.0
     return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - saved
+
+
+def _unaligned_bytes(work: GemmSource, tile: GemmTile) -> int:
+    """Return the bytes of a step whose lines begin inside a sector, of which more than they have are read."""
+    size, item = work.size, work.parts.factors.bytes
+    right = (size.k,) if work.parts.products[0].transposed else size.widths
+    left_bytes = selected(size.pitch * item % limits.SECTOR_BYTES == 0, 0, tile.m * SWIZZLED_BYTES)
+    right_bytes = tile.n * SWIZZLED_BYTES // tile.cluster
+    return left_bytes + selected(gcd(*right) * item % limits.SECTOR_BYTES == 0, 0, right_bytes)
 
 
 def _cost(parts: Anatomy, tile: GemmTile) -> TileCost:
