@@ -294,9 +294,10 @@ def _unaligned_bytes(work: GemmSource, tile: GemmTile) -> int:
     """Return the bytes of a step whose lines begin inside a sector, of which more than they have are read."""
     size, item = work.size, work.parts.factors.bytes
     right = (size.k,) if work.parts.products[0].transposed else size.widths
-    left_bytes = selected(size.pitch * item % limits.SECTOR_BYTES == 0, 0, tile.m * SWIZZLED_BYTES)
-    right_bytes = tile.n * SWIZZLED_BYTES // tile.cluster
-    return left_bytes + selected(gcd(*right) * item % limits.SECTOR_BYTES == 0, 0, right_bytes)
+    left_bytes: int = selected(size.pitch * item % limits.SECTOR_BYTES == 0, 0, tile.m * SWIZZLED_BYTES)
+    whole = tile.n * SWIZZLED_BYTES // tile.cluster
+    right_bytes: int = selected(gcd(*right) * item % limits.SECTOR_BYTES == 0, 0, whole)
+    return left_bytes + right_bytes
 
 
 def _cost(parts: Anatomy, tile: GemmTile) -> TileCost:
