@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter, rewrite
-from onnxfuse.ops.definitions.writer import Defined, Shape
+from onnxfuse.ops.definitions.writer import Defined, Definition, Shape
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,20 @@ def write_definition(graph: Graph, node: Node, constants: MutableMapping[bytes, 
 
     `constants` are those that this wrote in the same graph, by what they hold.
     """
-    if node.entry is None or node.entry.definition is None:
-        return False
-    return rewrite(graph, node, partial(_write, constants=constants))
+    definition = definition_of(node)
+    return definition is not None and rewrite(graph, node, partial(_write, definition=definition, constants=constants))
 
 
-def _write(node: Node, to: Rewriter, constants: MutableMapping[bytes, str]) -> bool:
-    assert node.entry is not None
-    assert node.entry.definition is not None
+def definition_of(node: Node) -> Definition | None:
+    """Return what writes the operator of a node as the nodes of an export; None if its entry has no definition."""
+    return None if node.entry is None else node.entry.definition
+
+
+def _write(node: Node, to: Rewriter, definition: Definition, constants: MutableMapping[bytes, str]) -> bool:
     graph = to.graph
     wanted = [bool(v) and (graph.is_read(v) or graph.is_output(v)) for v in node.outputs]
     attributes = graph.attributes(node)
-    results = node.entry.definition(
+    results = definition(
         Defined(_Nodes(to, next(filter(None, node.outputs)), constants), node.inputs, wanted, attributes)
     )
     if results is None:

@@ -1,12 +1,17 @@
 """The concat template: several kernels, each of which writes its channels of one output."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from bench.cases import ops
 from bench.cases.ops import FLOAT, HALF
 from onnxfuse import cuda
-from onnxfuse.cuda import Arch
+from onnxfuse.cuda import Arch, LaunchPlan
+from onnxfuse.cuda.planning.launch_plan import in_sequence
+from onnxfuse.cuda.templates.concat import plan as concat
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
@@ -72,3 +77,19 @@ def test_parts_of_other_sizes_are_refused() -> None:
     for z in ((2, 7, 5, 8), (2, 7, 6, 4)):
         with pytest.raises(KernelError, match="parts of shapes"):
             cuda.plan(op, ((2, 7, 6, 16), (16, 8), z), True, H200)
+
+
+def test_every_launch_of_a_part_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that its template computes in two launches adds both."""
+    op, shapes = joined.case(HALF)
+    writers = concat._writers()
+    direct = writers["direct"]
+
+    def twice(*request: Any) -> LaunchPlan:
+        return in_sequence((direct.plan(*request), direct.plan(*request)), ())
+
+    monkeypatch.setattr(concat, "_writers", lambda: {**writers, "direct": replace(direct, plan=twice)})
+    plan = concat.plan(op, tuple(shapes), True, A100)
+    files = [[s.file for s in p.kernel.sections][-2] for p in (plan, *plan.then)]
+    assert files[-3:] == ["conv/stencil.cu", "conv/direct.cu", "conv/direct.cu"]
+    assert {p.output_shapes for p in (plan, *plan.then)} == {((2, 7, 6, 112),)}

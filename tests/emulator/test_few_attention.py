@@ -19,6 +19,7 @@ from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import few
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
@@ -48,7 +49,7 @@ def test_warps_share_the_keys_of_all_queries_that_fill_the_gpu_once(queries: int
     case = Case(2, 3, queries, keys, 16, FLOAT, bias=(2, 1, 1, keys) if masked else None)
     plan = cuda.plan(case.op(), case.shapes(), True, H200)
     assert plan.grid[0] == 2 * 3 * -(-queries // 16)
-    assert plan.block[0] == few.WARPS * 32
+    assert plan.block[0] == costs_of(H200).few.warps * 32
     check(case, AttentionVariant())
     many = replace(case, batch=1 + H200.sm_count // 6, bias=None)
     assert "keys of a block; blocks that share" not in cuda.plan(many.op(), many.shapes(), True, H200).kernel.text
@@ -131,7 +132,7 @@ def test_nothing_to_compute_launches_nothing(empty: dict[str, Any]) -> None:
 def test_the_blocks_of_a_cluster_share_what_they_have_found(queries: int, keys: int, warps: int, dtype: int) -> None:
     """Blocks without a key, steps cut short; rows that each of eight gives a share of."""
     case = Case(1, 8, queries, keys, 64, dtype, heads_first="kv", group=4)
-    tuning = way(few.TOGETHER, warps)
+    tuning = way(costs_of(H200).few.cluster, warps)
     assert "CLUSTER = 8;" in cuda.plan(case.op(), case.shapes(), True, H200, tuning).kernel.text
     check(case, tuning)
     check(case, tuning, aligned=False)

@@ -10,9 +10,10 @@ from bench.cases import ops
 from bench.cases.ops import FLOAT, HALF, INT32
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
+from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED, Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.templates.gemm import costs, sm90
+from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.body import anatomy
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant
 from onnxfuse.model.fused import FusedOp
@@ -21,7 +22,7 @@ from tests.emulator import copy_engine, emulate
 from tests.support.kernels import programs, quantized
 
 INT8, UINT8 = TensorProto.INT8, TensorProto.UINT8
-TILES = [t for t in costs.wgmma().float16 if t.n <= sm90.BOX]
+TILES = [t for t in costs.wgmma().float16 if t.n <= limits.BOX]
 """Those of right factors [n, k], which TMA fetches in one box."""
 PAIRS = [(a, b) for a in (INT8, UINT8) for b in (INT8, UINT8)]
 SUMS = "(x, w) => (y) { t = Transpose <perm = [1, 0]> (w) y = MatMulInteger(x, t) }"

@@ -1,7 +1,6 @@
 """Recurrent layers, run by the host's compiler: every kind, direction and size, cells shared by warps and blocks."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.arch import SUPPORTED
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.recurrent import plan as recurrent
+from onnxfuse.cuda.templates.recurrent.costs import costs_of
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
 from tests.support.arches import on
@@ -24,14 +24,6 @@ from tests.support.kernels import recurrents
 from tests.support.kernels.recurrents import Case
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
-
-
-@pytest.fixture(autouse=True)
-def cuts_anew() -> Iterator[None]:
-    """What a test changes of the constants is not remembered."""
-    recurrent.partition.cache_clear()
-    yield
-    recurrent.partition.cache_clear()
 
 
 def check(case: Case, aligned: bool = True, arch: Arch = H200) -> LaunchPlan:
@@ -75,8 +67,9 @@ def test_odd_sizes(hidden: int, terms: int, batch: int, aligned: bool) -> None:
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_blocks_that_share_a_direction(kind: str, cluster: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They send each other what their cells give, and each goes on when it has all of that."""
-    monkeypatch.setattr(recurrent, "CLUSTERS", (cluster,))
-    assert recurrent.partition(40).cluster == cluster
+    cost = replace(costs_of(), clusters=(cluster,))
+    monkeypatch.setattr(recurrent, "costs_of", lambda *arch: cost)
+    assert recurrent.partition(40, cost).cluster == cluster
     plan = check(Case(kind, 40, 5, 3, 8, "bidirectional"))
     assert f"CLUSTER_KERNEL({cluster}, THREADS)" in plan.then[0].kernel.text
 
@@ -84,10 +77,9 @@ def test_blocks_that_share_a_direction(kind: str, cluster: int, monkeypatch: pyt
 @pytest.mark.parametrize("hidden", [40, 64])
 def test_weights_that_do_not_fit_the_registers(hidden: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the later terms lie in shared memory; a warp has several tiles."""
-    monkeypatch.setattr(recurrent, "MOST_WARPS", 4)
-    monkeypatch.setattr(recurrent, "MOST_HELD", 4)
-    monkeypatch.setattr(recurrent, "CLUSTERS", (2,))
-    cut = recurrent.partition(hidden)
+    cost = replace(costs_of(), clusters=(2,), most_warps=4, most_resident=4)
+    monkeypatch.setattr(recurrent, "costs_of", lambda *arch: cost)
+    cut = recurrent.partition(hidden, cost)
     assert (cut.tiles, cut.resident, cut.slices) == (2, 2, 4)
     check(Case("LSTM", hidden, 3, 2, 8))
 

@@ -16,8 +16,8 @@ from onnxfuse.cuda import Arch
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.cuda.templates.conv import costs
 from onnxfuse.cuda.templates.conv.convolution import MOST_TAPS
-from onnxfuse.cuda.templates.conv.stencil import SHARED_LIMIT
 from onnxfuse.cuda.templates.conv.variant import Band, DepthwiseVariant, Patch
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
@@ -192,7 +192,7 @@ def test_the_tensor_cores_take_what_the_plain_cores_are_slow_at() -> None:
     assert not any(on_tensor_cores(planned(o)) for o in others)
     assert not on_tensor_cores(planned(large, aligned=False))
     assert not on_tensor_cores(planned(large, arch=Arch("sm_75", 40)))
-    assert planned(large).shared_bytes <= SHARED_LIMIT
+    assert planned(large).shared_bytes <= costs.depthwise(H200).strip_bytes
 
 
 # ---- refusals

@@ -65,6 +65,7 @@ SIZES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
         "attention.short": (64, 96, 128, 160, 192, 224, 256, 384),
         "attention.few_rows": (0, 1152, 4608, 18432),
         "attention.together_keys": (1024, 2048, 4096),
+        "attention.few.least_keys": (128, 192, 256, 320),
     },
     "memory_bound": {"small.elements": (256, 512, 1024, 2048, 4096), "small.threads": (64, 128, 256)},
 }

@@ -3,11 +3,12 @@
 import gc
 import math
 import multiprocessing
+import os
 import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -71,41 +72,60 @@ def measure(requests: Iterable[Request], arch: Arch, log: Log, say: Say, seconds
     started = time.monotonic()
     wanted = [one for one in requests if one.name not in log.done]
     say(f"{len(wanted)} problems, {sum(len(one.variants) for one in wanted)} variants")
-    compile_all(wanted, arch, say)
-    gc.collect()
-    gc.freeze()  # each capture of a graph collects garbage: not what is here to stay
-    for number, request in enumerate(wanted):
-        if number % SHOWN == 0:
-            say(f"{number} of {len(wanted)} problems after {time.monotonic() - started:.0f} s")
-        if time.monotonic() - started > seconds:
-            return len(wanted) - number
-        try:
-            log.times(request.name, times_of(request, arch, say))
-        except Exception as failed:  # one problem must not cost the times of the others; it is recorded
-            say(f"{request.name} failed:\n{traceback.format_exc()}")
-            log.failure(request.name, f"{type(failed).__name__}: {failed}")
-            if _is_dead():
-                raise DeadGpuError(f"{request.name} broke the GPU's context; run again, and it is left out") from failed
+    with _compiling(wanted, arch, say) as wait:
+        gc.collect()
+        gc.freeze()  # each capture of a graph collects garbage: not what is here to stay
+        for number, request in enumerate(wanted):
+            if number % SHOWN == 0:
+                say(f"{number} of {len(wanted)} problems after {time.monotonic() - started:.0f} s")
+            if time.monotonic() - started > seconds:
+                return len(wanted) - number
+            wait(request)
+            try:
+                log.times(request.name, times_of(request, arch, say))
+            except Exception as failed:  # one problem must not cost the times of the others; it is recorded
+                say(f"{request.name} failed:\n{traceback.format_exc()}")
+                log.failure(request.name, f"{type(failed).__name__}: {failed}")
+                if _is_dead():
+                    raise DeadGpuError(
+                        f"{request.name} broke the GPU's context; run again, and it is left out"
+                    ) from failed
     return 0
 
 
-def compile_all(requests: Sequence[Request], arch: Arch, say: Say) -> None:
-    """Compile all kernels into the cache, by all processors of the host."""
-    kernels = dict.fromkeys(
-        part.kernel
-        for request in requests
-        for variant in request.variants
-        if isinstance(plan := _plan(request.problem, arch, variant), cuda.LaunchPlan)
-        for part in (plan, *plan.then)
-    )
+@contextmanager
+def _compiling(requests: Sequence[Request], arch: Arch, say: Say) -> Iterator[Callable[[Request], None]]:
+    """Compile the kernels of all requests into the cache, in their order, by all processors of the host but one.
+
+    Yields what waits until those of a request are there. The times are the GPU's own, of CUDA graphs: the compilers at
+    work beside them do not change them. Jobs that nobody waited for are dropped at the end.
+    """
+    pool = ProcessPoolExecutor(max(1, (os.cpu_count() or 2) - 1), multiprocessing.get_context("spawn"))
+    jobs: dict[cuda.KernelSource, Future[bytes]] = {}
+    kernels: dict[Request, list[cuda.KernelSource]] = {}
     started = time.monotonic()
-    say(f"compiling {len(kernels)} kernels")
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = {pool.submit(cuda.compile, kernel, arch): kernel for kernel in kernels}
-        for job in as_completed(jobs):
-            if (failed := job.exception()) is not None:
-                say(f"  {jobs[job].entry} does not compile: {_line(failed)}")
-    say(f"compiled after {time.monotonic() - started:.0f} s")
+    for request in requests:
+        kernels[request] = _kernels(request, arch)
+        for kernel in kernels[request]:
+            if kernel not in jobs:
+                jobs[kernel] = pool.submit(cuda.compile, kernel, arch)
+    say(f"{len(jobs)} kernels planned after {time.monotonic() - started:.0f} s")
+
+    def wait(request: Request) -> None:
+        for kernel in kernels[request]:
+            if (failed := jobs[kernel].exception()) is not None:
+                say(f"  {kernel.entry} does not compile: {_line(failed)}")
+
+    try:
+        yield wait
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _kernels(request: Request, arch: Arch) -> list[cuda.KernelSource]:
+    """Return the kernels that the variants of a request launch."""
+    plans = (_plan(request.problem, arch, variant) for variant in request.variants)
+    return [part.kernel for plan in plans if isinstance(plan, cuda.LaunchPlan) for part in (plan, *plan.then)]
 
 
 def times_of(request: Request, arch: Arch, say: Say) -> dict[str, Time]:

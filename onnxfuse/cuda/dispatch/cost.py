@@ -15,6 +15,7 @@ from onnxfuse.codegen.emit.lower_movement import MAX_CASES, LoweredProgram, Read
 from onnxfuse.codegen.program.program import Apply, BodyProgram
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.tables import Bandwidth, InstructionBytes
+from onnxfuse.cuda.planning.limits import SECTOR_BYTES
 from onnxfuse.cuda.templates.memory_bound import schedule
 from onnxfuse.cuda.templates.pointwise import transpose_tile
 from onnxfuse.model.fused import FusedOp
@@ -49,9 +50,6 @@ def launch_bytes() -> int:
     """Return the launch overhead as bytes of memory traffic, while a model is optimized for any GPU."""
     return traffic_costs().launch_bytes
 
-
-SECTOR = 32
-"""Bytes of a memory sector, the smallest unit of a transfer."""
 
 BLOCK = 2048
 """Approximate elements per block: what one of its threads fetches, the others find in the cache."""
@@ -108,7 +106,7 @@ def _reading(program: BodyProgram, lowered: LoweredProgram, input_shapes: tuple[
             size = element_types.TYPES[program.inputs[position]].size
             touched, distinct, sectors = _footprint(own, lowered.extents, size)
             wanted = min(math.prod(input_shapes[position]) * size, distinct * share * size)
-            waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR / (distinct * size))
+            waste = 1.0 if in_tile or not distinct else max(1.0, sectors * SECTOR_BYTES / (distinct * size))
             traffic.setdefault(position, []).append(wanted * waste)
             total += narrow * touched * share / run if along else 0.0
     return total + sum(max(t) + (sum(t) - max(t)) / 4 for t in traffic.values())
@@ -145,7 +143,7 @@ def _footprint(source: Read, extents: Shape, size: int) -> tuple[int, int, int]:
         positions = np.sort(np.concatenate(parts))
         touched += positions.size
         distinct += _different(positions)
-        sectors += _different(positions * size // SECTOR)
+        sectors += _different(positions * size // SECTOR_BYTES)
     return touched, distinct, sectors
 
 

@@ -8,6 +8,15 @@ from enum import Enum
 from onnxfuse.cuda.isa.factors import FactorType
 
 WARP, WARPGROUP = 32, 128
+"""Threads that execute an instruction together."""
+FRAGMENT = 16
+"""Rows of a left factor and of sums that a warp has in registers (PTX ISA, m16n8)."""
+FRAGMENT_COLUMNS = 8
+"""Columns of the same."""
+TERMS_BYTES = 32
+"""Bytes of terms of each factor that one matrix instruction consumes."""
+SWIZZLED_BYTES = 128
+"""Bytes of a row of a swizzled tile in shared memory: all banks once (PTX ISA, 128B swizzle)."""
 
 
 class Copy(Enum):
@@ -86,7 +95,10 @@ def mma_sync(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
 
     Transposed fragments of 16-bit elements are loaded by ldmatrix, those of 32 bits element by element.
     """
-    return tuple(MatrixInstruction(f, 16, (8,), 32 // f.bytes, WARP, k_major=f.needs_k_major) for f in factors)
+    return tuple(
+        MatrixInstruction(f, FRAGMENT, (FRAGMENT_COLUMNS,), TERMS_BYTES // f.bytes, WARP, k_major=f.needs_k_major)
+        for f in factors
+    )
 
 
 def wgmma_async(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
@@ -98,7 +110,7 @@ def wgmma_async(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
         MatrixInstruction(
             f, 64,
             tuple(n for n in range(8, 257, 8) if not f.is_integer or n <= 24 or n % 16 == 0),
-            32 // f.bytes, WARPGROUP, k_major=f.bytes != 2,
+            TERMS_BYTES // f.bytes, WARPGROUP, k_major=f.bytes != 2,
         )
         for f in factors
     )  # fmt: skip

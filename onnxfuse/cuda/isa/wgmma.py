@@ -6,6 +6,10 @@ WIDEST = 256
 """Maximum columns of one instruction."""
 
 
+REGISTERS = 26
+"""Registers of a thread besides the sums of a product (ptxas, CUDA 13.0)."""
+
+
 def product(columns: int, factors: FactorType, *, right_rows: bool, regs: bool = False, fours: bool = False) -> str:
     """Return the function `wgmma` that accumulates a product of 64 x columns x 32 bytes in registers.
 

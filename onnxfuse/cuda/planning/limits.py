@@ -16,6 +16,10 @@ TENSOR_MAPS = 24
 TENSOR_MAP_BYTES = 128
 POINTER_BYTES = 8
 
+SECTOR_BYTES = 32
+"""Bytes of a memory sector, the smallest unit of a transfer (CUDA C++ best practices guide)."""
+ACCESS_BYTES = 16
+"""Bytes of a thread's widest access (CUDA C++ programming guide)."""
 INDICES = 2**31
 """Elements from which a signed 32-bit index does not reach all."""
 REGISTERS = 65536

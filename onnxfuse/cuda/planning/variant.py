@@ -31,6 +31,10 @@ class Variant:
         """Its name in kernel packs; equal only for equal variants."""
         return repr(sorted(self.changed.items()))
 
+    def over(self, usual: Self) -> Self:
+        """Return it with the constants of another one where it leaves them to the plan."""
+        return replace(usual, **self.changed)
+
     def __str__(self) -> str:
         return " ".join(f"{field} {value}" for field, value in self.changed.items())
 

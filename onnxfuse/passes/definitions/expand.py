@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from onnx import NodeProto, TensorProto
 
 from onnxfuse import ops
-from onnxfuse.graph.defined import write_definition
+from onnxfuse.graph.defined import definition_of, write_definition
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.ops import Trait
@@ -43,7 +43,7 @@ def expand(graph: Graph, written: Originals) -> bool:
     for node in [*graph.nodes]:
         if node.inputs and all(not v or v in folded or graph.is_constant(v) for v in node.inputs):
             folded.update(node.outputs)
-        if node.entry is None or node.entry.definition is None or not folded.isdisjoint(node.outputs):
+        if definition_of(node) is None or not folded.isdisjoint(node.outputs):
             continue
         key = graph.place, node.op, next(o for o in node.outputs if o)
         weights = {v: graph.initializers[v] for v in node.inputs if v in graph.initializers}

@@ -6,6 +6,36 @@ from typing import cast
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.templates.attention.variant import Queries
+
+
+@dataclass(frozen=True)
+class FewCosts:
+    """Partitions of the kernel for few queries."""
+
+    least_keys: int
+    least_keys_float32: int
+    most_parts: int
+    warps: int
+    cluster: int
+
+
+@dataclass(frozen=True)
+class ResidentCosts:
+    """Partitions of the kernel with resident keys."""
+
+    warps: int
+    blocks: int
+    step: int
+    few_keys: int
+
+
+@dataclass(frozen=True)
+class WarpgroupCosts:
+    """Partitions of the kernel by warpgroup products."""
+
+    rings: tuple[tuple[int, ...], ...]
+    uneven: Queries
 
 
 @dataclass(frozen=True)
@@ -17,6 +47,9 @@ class AttentionCosts:
     together_keys: int
     together_share: float
     long: int
+    few: FewCosts
+    resident: ResidentCosts
+    warpgroups: WarpgroupCosts
 
 
 @dataclass(frozen=True)

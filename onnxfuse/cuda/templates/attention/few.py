@@ -6,6 +6,7 @@ from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, MMA_SYNC, KernelSource, generated, identifier, template
+from onnxfuse.cuda.isa.isa import FRAGMENT
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -15,23 +16,15 @@ from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_cons
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
-QUERIES = 16
-"""Maximum queries per head of 16-bit elements: more fill tiles of their own."""
-KEYS = 128
-"""Minimum number of keys worth splitting."""
-PARTS = 32
-"""Maximum blocks that share the keys of a head: one block reads all their partial results."""
-STEP = 16
-"""Keys per step of a warp."""
-TOGETHER = 8
-"""Cluster size in blocks; they combine their results through distributed shared memory."""
-WARPS = 8
-"""Warps per multiprocessor: in one block, or in blocks of 4 or 2."""
+QUERIES = STEP = FRAGMENT
+"""Maximum queries per head of 16-bit elements, as more fill tiles of their own; keys per step of a warp."""
 
 
 def takes(mine: AttentionProblem, arch: Arch) -> bool:
     """Return whether this kernel is used for so many queries and keys; only it supports growing caches."""
-    return mine.parts.grows or (can(mine) and mine.keys >= KEYS and bool(_are_few(mine, arch)))
+    cost = costs_of(arch).few
+    least = cost.least_keys_float32 if mine.parts.to_tf32 else cost.least_keys
+    return mine.parts.grows or (can(mine) and mine.keys >= least and bool(_are_few(mine, arch)))
 
 
 def _are_few(mine: AttentionProblem, arch: Arch) -> bool:
@@ -69,7 +62,8 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
     wanted = chosen.parts or _wanted(mine, heads, chosen.warps, arch)
     at_once = chosen.warps * STEP
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
-    cluster = TOGETHER if chosen.parts == TOGETHER and _clusters(mine, heads, chosen.warps, stages, arch) else 1
+    together = costs_of(arch).few.cluster
+    cluster = together if chosen.parts == together and _clusters(mine, heads, chosen.warps, stages, arch) else 1
     parts = cluster if cluster > 1 else larger(-(-mine.keys // span), 1)
     if heads * parts >= limits.INDICES or mine.keys >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
@@ -103,14 +97,17 @@ def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
     memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
     23.2; 1, 16384 keys 8 in 32 15.4, 4 in 32 17.1; but 1, 1024 keys, cache written 8 in 8 8.8, 4 in 16 8.5.
     """
+    cost = costs_of(arch)
+    warps = cost.few.warps
     all_of_them, several = (
-        next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0) for ways in ((WARPS,), (4, 2))
+        next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0)
+        for ways in ((warps,), (warps // 2, warps // 4))
     )
     if mine.queries > QUERIES:  # a block takes all keys: one kernel for any number of them
         return Queries(all_of_them or several, 1, 1, STEP, parts=1)
-    if _clusters(mine, heads, WARPS, 2, arch) and mine.keys <= costs_of(arch).together_keys:
-        return Queries(WARPS, 1, 1, STEP, parts=TOGETHER)
-    enough = heads <= arch.sm_count and mine.keys >= WARPS * STEP * _wanted(mine, heads, WARPS, arch)
+    if _clusters(mine, heads, warps, 2, arch) and mine.keys <= cost.together_keys:
+        return Queries(warps, 1, 1, STEP, parts=cost.few.cluster)
+    enough = heads <= arch.sm_count and mine.keys >= warps * STEP * _wanted(mine, heads, warps, arch)
     return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
 
 
@@ -118,19 +115,20 @@ def _clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch:
     """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
     fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
-    small = bool(heads * TOGETHER <= arch.sm_count * costs_of(arch).together_share)
-    return arch.isa.cluster >= TOGETHER and fits and small
+    cost = costs_of(arch)
+    small = bool(heads * cost.few.cluster <= arch.sm_count * cost.together_share)
+    return arch.isa.cluster >= cost.few.cluster and fits and small
 
 
 def _wanted(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:
     """Return how many blocks per head fill the GPU."""
     resident = _resident(mine, warps, 2, arch)
-    return larger(smaller(resident * arch.sm_count // larger(heads, 1), PARTS), 1)
+    return larger(smaller(resident * arch.sm_count // larger(heads, 1), costs_of(arch).few.most_parts), 1)
 
 
 def _resident(mine: AttentionProblem, warps: int, stages: int, arch: Arch) -> int:
     """Return how many blocks share a multiprocessor."""
-    return max(min(WARPS // warps, arch.shared_bytes // _shared_bytes(mine, warps, stages)), 1)
+    return max(min(costs_of(arch).few.warps // warps, arch.shared_bytes // _shared_bytes(mine, warps, stages)), 1)
 
 
 def candidates(mine: AttentionProblem, arch: Arch) -> tuple[Queries, ...]:

@@ -6,6 +6,7 @@ from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import LENGTHS, AttentionProblem, lengths, tiled_kernel
 from onnxfuse.symbolic.branching import least
@@ -65,35 +66,27 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
     )
 
 
-WARPS = 4
-"""Warps per block, each processing all keys; three such blocks share a multiprocessor."""
-STEP = 128
-"""Maximum keys per step: their scores are register-resident.
-
-float16, H200, 2026-11, microseconds, 128 / 64: 32x12x128x64 with a mask 11.0 / 11.5, 32x12x197x64 21.8 / 24.5,
-1x12x197x64 4.6 / 5.7.
-"""
-FEW_KEYS = 64
-"""Up to this many keys they are processed in two halves: 2048x3x49x32 with a bias 35.5, all at once 38.6."""
-
-
 def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     """Return the queries per block: as many as leave enough blocks for the GPU.
 
     A sequence slightly longer than four warps uses one more warp per 16 queries: 32x8x77x64 causal 5.0 us, in two
-    blocks of four warps 6.8 (float16, H200, 2026-11).
+    blocks of four warps 6.8 (float16, H200, 2026-11). If they fit twice, two blocks are faster: 4x4x102x64 causal 2.9
+    us, in one 3.7.
     """
-    tiles, heads = -(-mine.queries // 16), mine.batch * mine.parts.heads
-    warps = tiles if WARPS < tiles < 2 * WARPS else WARPS
+    tiles, heads, cost = -(-mine.queries // 16), mine.batch * mine.parts.heads, costs_of(arch).resident
+    warps = tiles if cost.warps < tiles < 2 * cost.warps and bool(2 * heads > arch.sm_count) else cost.warps
     rounds = max(-(-tiles // warps), 1)
     ways = [(-(-rounds // passes), passes) for passes in range(1, rounds + 1)]
-    enough = least(ways, lambda one: (one[0] * one[1], one[0]), lambda one: 2 * heads * one[0] >= 3 * arch.sm_count)
+    enough = least(
+        ways, lambda one: (one[0] * one[1], one[0]), lambda one: heads * one[0] >= cost.blocks * arch.sm_count
+    )
     _, passes = enough or ways[0]
-    return Queries(warps, 1, passes, _step(mine))
+    return Queries(warps, 1, passes, _step(mine, arch))
 
 
-def _step(mine: AttentionProblem) -> int:
-    most = FEW_KEYS // 2 if key_rows(mine.keys) <= FEW_KEYS else STEP
+def _step(mine: AttentionProblem, arch: Arch) -> int:
+    cost = costs_of(arch).resident
+    most = cost.few_keys // 2 if key_rows(mine.keys) <= cost.few_keys else cost.step
     steps = max(-(-key_rows(mine.keys) // most), 1)
     return max(-(-key_rows(mine.keys) // steps // 16) * 16, 16)
 

@@ -19,7 +19,7 @@ from onnxfuse.codegen.emit.source import (
     template,
 )
 from onnxfuse.cuda.isa import wgmma
-from onnxfuse.cuda.isa.sm_90 import SM_90A
+from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
@@ -33,10 +33,8 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 from onnxfuse.symbolic.traced_numbers import selected
 
-PANEL, ROW_BYTES = 64, 128
-"""Columns of 16 bits in a TMA box, and their bytes: a row of a panel."""
-SHARED = SM_90A.shared_bytes + 1024
-"""Shared memory of a multiprocessor in bytes, of which each block uses 1 KB more than it requests."""
+PANEL = SWIZZLED_BYTES // 2
+"""Columns of 16 bits in a TMA box: a row of a panel."""
 
 
 def multiplies(parts: AttentionBody, arch: Arch) -> bool:
@@ -74,7 +72,7 @@ def plan(
             f"warpgroup products on {arch.name}, of float32, without keys or of rows that TMA does not read"
         )
     split = tuning.queries or choose(mine, arch)
-    resident = tuning.min_blocks or resident_blocks(mine, split)
+    resident = tuning.min_blocks or resident_blocks(mine, split, arch)
     warpgroups = split.warps // 4
     rows = 64 * warpgroups
     blocks = -(-mine.queries // rows)
@@ -83,7 +81,7 @@ def plan(
         raise UnsupportedError(
             f"{count} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
-    rings = _fitting(mine, split, resident)
+    rings = _fitting(mine, split, resident, arch)
     if not rings:
         raise UnsupportedError(f"{split} and {resident} resident blocks do not fit the shared memory")
     stages, slots = rings[0]
@@ -134,27 +132,26 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
     return tuple(Queries(4 * w, 1, 1, step, warpgroups=1, ahead=1) for w, step in shared)
 
 
-SHARED_WIDELY = Queries(8, 1, 1, 128, warpgroups=1, ahead=1)
-"""Partitions for heads of no multiple of 16, whose panels are partly empty: loads are the bottleneck, and are shared by
-two warpgroups.
-
-H200, float16, us, one warpgroup by 64 and by 128 keys, two by 128, three by 64 / cuDNN (2026-11): 8x8x4096x40 986, 992,
-633, 681 / 585; 8x8x1024x40 72, 72, 54, 57 / 46; 8x16x729x72 114, -, 79, 74 / 78; 2x8x1024x24 20, 19.5, 15, 18 / 17.
-"""
-
-
 def choose(mine: AttentionProblem, arch: Arch) -> Queries:
-    """Return the preferred partition of the queries."""
-    splits = ways(mine)
-    if mine.size != mine.padded and SHARED_WIDELY in splits:
-        return SHARED_WIDELY
-    return splits[1] if len(splits) > 1 and bool(mine.keys >= costs_of(arch).long) else splits[0]
+    """Return the preferred partition of the queries.
+
+    Larger steps outweigh fewer resident blocks if keys are many, or if each block has a multiprocessor for itself:
+    1x16x362x64 6.6 us, by 64 keys 8.0 (float16, H200, 2026-11-30).
+    """
+    splits, cost = ways(mine), costs_of(arch)
+    if mine.size != mine.padded and cost.warpgroups.uneven in splits:
+        return cost.warpgroups.uneven
+    if len(splits) == 1:
+        return splits[0]
+    blocks = mine.batch * mine.parts.heads * -(-mine.queries // (16 * splits[0].warps))
+    alone = splits[0].warps == splits[1].warps and bool(blocks <= arch.sm_count)
+    return splits[1] if alone or bool(mine.keys >= cost.long) else splits[0]
 
 
-def resident_blocks(mine: AttentionProblem, split: Queries) -> int:
+def resident_blocks(mine: AttentionProblem, split: Queries, arch: Arch) -> int:
     """Return how many blocks share a multiprocessor: as many as its registers allow, if their rings fit."""
     most = 1 if split.warps > 4 else 3 if mine.size <= 64 and split.step <= 64 else 2
-    return next((n for n in range(most, 1, -1) if _fitting(mine, split, n)), 1)
+    return next((n for n in range(most, 1, -1) if _fitting(mine, split, n, arch)), 1)
 
 
 def _threads(split: Queries) -> int:
@@ -164,26 +161,23 @@ def _threads(split: Queries) -> int:
 
 def _stage_bytes(mine: AttentionProblem, split: Queries) -> int:
     panels, rows = -(-mine.size // PANEL), 16 * split.warps
-    bias = -(-split.step // PANEL) * rows * ROW_BYTES if mine.is_bias_by_query else 0
+    bias = -(-split.step // PANEL) * rows * SWIZZLED_BYTES if mine.is_bias_by_query else 0
     added = split.step * 4 if _by_key(mine) is not None else 0
-    return 2 * panels * split.step * ROW_BYTES + bias + added
+    return 2 * panels * split.step * SWIZZLED_BYTES + bias + added
 
 
 def _shared_bytes(mine: AttentionProblem, split: Queries, stages: int, slots: int) -> int:
     """Return the shared memory of a block: queries of so many tiles, the ring, two words and three mbarriers
     per stage."""
-    queries = -(-mine.size // PANEL) * 16 * split.warps * ROW_BYTES
+    queries = -(-mine.size // PANEL) * 16 * split.warps * SWIZZLED_BYTES
     return 1024 + slots * (queries + 16) + stages * (_stage_bytes(mine, split) + 32)
 
 
-RINGS = ((4, 2), (3, 2), (3, 1), (2, 2), (2, 1))
-"""Possible numbers of key stages and query tiles in shared memory: a third stage takes precedence over a second
-tile."""
-
-
-def _fitting(mine: AttentionProblem, split: Queries, resident: int) -> list[tuple[int, int]]:
+def _fitting(mine: AttentionProblem, split: Queries, resident: int, arch: Arch) -> list[tuple[int, int]]:
     """Return the rings of which so many fit a multiprocessor, largest first."""
-    return [ring for ring in RINGS if _shared_bytes(mine, split, *ring) <= SHARED // resident - 1024]
+    most = (arch.shared_bytes + limits.RESERVED_BYTES) // resident - limits.RESERVED_BYTES
+    rings = ((stages, tiles) for stages, tiles in costs_of(arch).warpgroups.rings)
+    return [ring for ring in rings if _shared_bytes(mine, split, *ring) <= most]
 
 
 # ---- tensor maps

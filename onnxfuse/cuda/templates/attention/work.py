@@ -12,14 +12,13 @@ from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.program.program import BodyProgram
+from onnxfuse.cuda.isa import isa
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-TERMS_BYTES = 32
-"""Bytes of a row that one product step consumes."""
 LARGEST_SIZE = 256
 """Maximum elements per head: more accumulators would not fit the registers."""
 LOG2_E = math.log2(math.e)
@@ -52,7 +51,7 @@ class AttentionProblem:
     @property
     def padded(self) -> int:
         """Elements of a head's row in shared memory: a multiple of the product step."""
-        at_once = TERMS_BYTES // self.parts.element_bytes
+        at_once = isa.TERMS_BYTES // self.parts.element_bytes
         return -(-self.size // at_once) * at_once
 
     @property

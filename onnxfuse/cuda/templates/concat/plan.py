@@ -17,6 +17,7 @@ from onnxfuse.codegen.program.program import BodyProgram, Input, Move, Output
 from onnxfuse.codegen.program.slices import between
 from onnxfuse.codegen.program.window import Counted, Sliding
 from onnxfuse.cuda import templates
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Planner
@@ -126,7 +127,7 @@ def plan(
         fitted = replace(_suited(part, input_shapes), slot=Slot(first, whole[-1]))
         launches.append(_writers()[fitted.template].plan(fitted, input_shapes, aligned, arch, None))
         first += shape[-1]
-    return replace(launches[0], output_shapes=(whole,), then=tuple(launches[1:]))
+    return launch_plan.in_sequence(launches, (whole,))
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:

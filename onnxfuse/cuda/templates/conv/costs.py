@@ -22,6 +22,10 @@ class DepthwiseCosts:
     mean_threads: int
     small_patch: int
     seats: int
+    strip_bytes: int
+    strip_blocks: int
+    strip_products: int
+    strip_threads: int
     sector: int
     line: int
 
@@ -30,6 +34,10 @@ class DepthwiseCosts:
 class HaloCosts:
     """Cycles of the direct template's kernel that iterates over channel slices, and where warpgroups are faster."""
 
+    tiles: int
+    threads: int
+    sums_together: int
+    warps: tuple[int, ...]
     arrival: int
     few_together: int
     most_together: int
@@ -46,6 +54,10 @@ class HaloCosts:
 class DirectCosts:
     """Cycles of the direct template's kernel that holds all channels."""
 
+    tiles: int
+    threads: int
+    channels: int
+    least_shared: int
     step: int
     pick: int
     rounded: tuple[int, ...]

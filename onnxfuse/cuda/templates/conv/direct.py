@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.isa.factors import Rounding
+from onnxfuse.cuda.isa.isa import WARP
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.conv import convolution, costs, direct_cpp, halo
 from onnxfuse.cuda.templates.conv.convolution import Convolution, ConvolutionProblem
-from onnxfuse.cuda.templates.conv.direct_cpp import THREADS, WARPS, DirectSource, Group, Slab
+from onnxfuse.cuda.templates.conv.costs import DirectCosts
+from onnxfuse.cuda.templates.conv.direct_cpp import DirectSource, Group, Slab
 from onnxfuse.cuda.templates.conv.variant import Area, DirectVariant
 from onnxfuse.graph.channels import FIRST
 from onnxfuse.model.fused import FusedOp
@@ -19,19 +21,12 @@ from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-LEAST_SHARED = 160 * 1024
-"""Minimum shared memory in bytes, below which the weights of too many layers would not fit: sm_80, sm_87 and Hopper."""
-SUMS = 16
-"""Accumulator tiles of 16 by 8 per warp: 64 registers per lane, so that two blocks share a multiprocessor."""
-CHANNELS = 128
-"""Maximum channels of x that a block with several groups loads at a time."""
-
 
 def plan(
     op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: DirectVariant | None = None
 ) -> LaunchPlan:
     """Return the launch plan of `op` for inputs of these shapes."""
-    tuning = variant or DirectVariant()
+    tuning, cost = variant or DirectVariant(), costs.direct(arch)
     parts = parse_op(op)
     outputs = output_shapes(op, input_shapes)
     size = problem(parts, input_shapes)
@@ -44,13 +39,13 @@ def plan(
         raise UnsupportedError("images side by side, but not for windows that slide by one pixel")
     group = _group(op, parts, size, aligned)
     slab = choose(group, arch) if tuning.area is None else _slab(group, tuning.area)
-    work = DirectSource(op, parts, size, bits, aligned, input_shapes, group, slab, bool(parts.packing))
+    work = DirectSource(op, parts, size, bits, aligned, input_shapes, group, slab, cost.threads, bool(parts.packing))
     shared = 0 if slab is None else slab.shared_words(group) * 4
     if shared > arch.shared_bytes:
         raise UnsupportedError(f"{shared} bytes of shared memory, expected at most {arch.shared_bytes}")
     resident = tuning.min_blocks or _resident(shared, arch)
     if slab is None:
-        grid = -(-math.prod(size.full) // THREADS)
+        grid = -(-math.prod(size.full) // cost.threads)
     else:
         grid = slab.blocks[0] * _workers(_tiles(group, slab), slab.blocks[0], resident, arch)
     grid = grid if math.prod(size.full) else 0
@@ -59,7 +54,7 @@ def plan(
     return LaunchPlan(
         kernel=direct_cpp.kernel(work, resident),
         grid=(grid, 1, 1),
-        block=(THREADS, 1, 1),
+        block=(cost.threads, 1, 1),
         shared_bytes=shared,
         parameters=direct_cpp.parameters(work, (1, 1, 1) if slab is None else slab.blocks),
         output_shapes=outputs,
@@ -69,7 +64,11 @@ def plan(
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if the kernel is."""
     parts, isa = parse_op(op), arch.isa
-    if isa.mma(convolution.factors(op, parts)) is None or isa.unused or arch.shared_bytes < LEAST_SHARED:
+    if (
+        isa.mma(convolution.factors(op, parts)) is None
+        or isa.unused
+        or arch.shared_bytes < costs.direct(arch).least_shared
+    ):
         return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
     if precise(op, parts) and halo.slides(parts):
         return "the kernel of windows that slide by one pixel rounds float32 to TF32, and use_tf32 is 0"
@@ -180,7 +179,7 @@ def _columns(group: Group, filters: int) -> int:
     return min(options, key=lambda n: (-(-columns // n) * n, -n))
 
 
-def _areas(group: Group) -> Iterator[Area]:
+def _areas(group: Group, cost: DirectCosts) -> Iterator[Area]:
     """Yield candidate areas: at most whole images, with accumulators that fit the registers."""
     down, around = (max(n, 1) for n in group.window.out)
     sizes = [(r, c) for r in (2, 4, 8, 16) if r < 2 * down or r == 2 for c in (8, 16, 32) if c < 2 * around or c == 8]
@@ -188,13 +187,13 @@ def _areas(group: Group) -> Iterator[Area]:
         sizes = [(1, c) for c in (16, 32, 64, 128, 256, 512) if c < 2 * around or c == 16]
     if group.groups > 1:
         shares = [(g, group.filters) for g in (1, 2, 4, 8, 16, 32) if g <= group.groups]
-        shares = [(g, f) for g, f in shares if g == 1 or g * group.channels <= CHANNELS]
+        shares = [(g, f) for g, f in shares if g == 1 or g * group.channels <= cost.channels]
     else:
         step = 8 * group.bundle
         parts = {-(-group.filters // n // step) * step for n in (1, 2, 3, 4, 6, 8)}
         shares = [(1, group.filters), *((1, f) for f in sorted(parts) if f < group.filters)]
     for (r, c), (g, f), stack in itertools.product(sizes, shares, (1, 2, 4)):
-        if r * c // 16 % stack == 0 and stack * _columns(group, f) <= SUMS:
+        if r * c // 16 % stack == 0 and stack * _columns(group, f) <= cost.tiles:
             yield Area(r, c, g, f, stack)
 
 
@@ -204,7 +203,7 @@ def choose(group: Group, arch: Arch) -> Slab | None:
 
 
 def _fitting(group: Group, arch: Arch) -> list[Slab]:
-    slabs = (_slab(group, area) for area in _areas(group))
+    slabs = (_slab(group, area) for area in _areas(group, costs.direct(arch)))
     return [s for s in slabs if s.shared_words(group) * 4 <= arch.shared_bytes]
 
 
@@ -227,6 +226,7 @@ def _workers(tiles: int, shares: int, resident: int, arch: Arch) -> int:
 def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
     """Estimate the cycles of the convolution: a scheduler issues one warp instruction per cycle."""
     cost = costs.direct(arch)
+    warps = cost.threads // WARP
     area, resident = slab.area, _resident(slab.shared_words(group) * 4, arch)
     tiles = _tiles(group, slab)
     rounds = -(-tiles // max(_workers(tiles, slab.blocks[0], resident, arch), 1))
@@ -237,7 +237,7 @@ def _cycles(group: Group, slab: Slab, arch: Arch) -> float:
     convolve = group.steps * (cost.step + pick + slab.tiles * (once + each * area.stack))
     store_once, store_each = cost.finish
     finish = area.stack * 2 * slab.tiles // group.bundle * (store_once + store_each * group.vector)
-    units = -(-slab.units // WARPS) * WARPS
+    units = -(-slab.units // warps) * warps
     work = slab.fills * (cost.read_wide if slab.read > 1 else cost.read_single) + units * (convolve + finish)
     waiting = cost.waiting if resident == 1 else 1.0
     blocks = -(-slab.blocks[0] * _workers(tiles, slab.blocks[0], resident, arch) // arch.sm_count)

@@ -14,9 +14,6 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.strides import divisors
 
-THREADS = 256
-WARPS = THREADS // 32
-
 
 @dataclass(frozen=True)
 class Group:
@@ -110,6 +107,8 @@ class DirectSource(ConvolutionBody):
     group: Group
     slab: Slab | None
     """The slab; None: each thread computes one output."""
+    threads: int
+    """Threads per block."""
     packed: bool
     """Whether weights are stored [F, R, S, C]; else [F, C, R, S]."""
 
@@ -157,7 +156,7 @@ def _constants(work: DirectSource) -> str:
         "DILATION_H": window.dilations[0], "DILATION_W": window.dilations[1],
         "GROUPS": group.groups, "GROUP_CHANNELS": group.channels, "FILTERS": group.filters,
         "X_CHANNELS": window.shape[3], "Y_CHANNELS": group.groups * group.filters,
-        "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": THREADS,
+        "STRIDED_SLOTS": max(len(work.slots), 1), "THREADS": work.threads,
         **({"CHANNELS": 1} if work.slab is None else _slab_constants(group, work.slab)),
     }  # fmt: skip
     whole = work.aligned and work.packed and not group.planes and group.channels % group.terms == 0

@@ -17,16 +17,8 @@ from onnxfuse.symbolic.branching import gcd, least, settled
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-SUMS = 16
-"""Accumulator tiles of 16 by 8 per warp: 64 registers per lane, so that 16 warps share a multiprocessor."""
 MOST_TAPS = 25
 """Maximum elements of a window, which determine the length of the source."""
-WARPS = (4, 7, 8)
-"""Warps per block: 7 for images of 7, 14, 28 or 56 rows."""
-SUMS_TOGETHER = 128
-"""Maximum accumulator registers per lane of warpgroup products."""
-THREADS = 512
-"""Threads per multiprocessor by register use, in two blocks or more: one multiplies while another waits, or stores."""
 
 
 def takes(op: FusedOp, parts: Convolution, size: ConvolutionProblem) -> bool:
@@ -57,7 +49,7 @@ def plan(
 ) -> LaunchPlan | None:  # fmt: skip
     """Return the launch plan of `op`; None if no tile fits the shared memory."""
     slices = slices_of(op, parts, size, input_shapes, aligned)
-    tiling = choose(slices, arch) if tuning.halo is None else _tiling(slices, tuning.halo)
+    tiling = choose(slices, arch) if tuning.halo is None else _tiling(slices, tuning.halo, arch)
     if tiling is None:
         return None
     if tiling.halo.together and not _multiplies_together(slices, arch):
@@ -99,7 +91,7 @@ def _multiplies_together(slices: Slices, arch: Arch) -> bool:
     return instruction is not None and slices.factors.rounding is Rounding.NONE
 
 
-def _tiling(slices: Slices, halo: Halo) -> Tiling:
+def _tiling(slices: Slices, halo: Halo, arch: Arch) -> Tiling:
     """Derive the remaining parameters from a tile; raises `UnsupportedError` if no kernel supports it."""
     bundle, across = max(slices.vector // 2, 1), halo.columns // 16
     tiles = -(-halo.filters // (8 * bundle * halo.parts)) * bundle
@@ -107,7 +99,7 @@ def _tiling(slices: Slices, halo: Halo) -> Tiling:
     if min(halo.rows, across, halo.stack, halo.parts) < 1 or halo.columns % 16 or halo.rows % halo.stack or not whole:
         raise UnsupportedError(f"a tile of {halo}")
     warps = halo.rows // halo.stack * across * halo.parts
-    if (warps % 4 or halo.parts > 1 if halo.together else warps not in WARPS) or halo.stages < 2:
+    if (warps % 4 or halo.parts > 1 if halo.together else warps not in costs.halo(arch).warps) or halo.stages < 2:
         raise UnsupportedError(f"a tile of {halo}")
     (height, width), (down, rows_across) = slices.kernel, slices.out
     return Tiling(
@@ -126,21 +118,21 @@ def _tiles_together(slices: Slices, arch: Arch) -> Iterator[Halo]:
     if not _multiplies_together(slices, arch) or not cost.few_together < filters <= cost.most_together:
         return
     for columns, stack, warps, stage in itertools.product((16, 32), (1, 2, 4, 7, 8), (4, 8), (2, 3, 4)):
-        if 4 * stack * -(-filters // 8) <= SUMS_TOGETHER:
+        if 4 * stack * -(-filters // 8) <= cost.sums_together:
             yield Halo(stack * warps // (columns // 16), columns, filters, stack, 1, stage, 1)
 
 
-def _tiles(slices: Slices) -> Iterator[Halo]:
+def _tiles(slices: Slices, arch: Arch) -> Iterator[Halo]:
     """Yield candidate tiles with accumulators that fit the registers."""
-    step = 8 * max(slices.vector // 2, 1)
+    step, cost = 8 * max(slices.vector // 2, 1), costs.halo(arch)
     shares = {slices.filters, *(n for n in (32, 64, 128) if n < slices.filters)}
     columns, stacks, parts, stages = (16, 32), (1, 2, 4, 8), (1, 2, 4), (2, 3, 4)
     for filters, c, stack, part, warps, stage in itertools.product(
-        sorted(shares), columns, stacks, parts, WARPS, stages
+        sorted(shares), columns, stacks, parts, cost.warps, stages
     ):
         across = c // 16 * part
         tiles = -(-filters // (step * part)) * (step // 8)
-        if warps % across == 0 and part <= -(-filters // step) and stack * tiles <= SUMS:
+        if warps % across == 0 and part <= -(-filters // step) and stack * tiles <= cost.tiles:
             yield Halo(stack * warps // across, c, filters, stack, part, stage)
 
 
@@ -161,14 +153,14 @@ def candidates(slices: Slices, arch: Arch) -> list[DirectVariant]:
 
 
 def _fitting(slices: Slices, arch: Arch) -> list[Tiling]:
-    tilings = (_tiling(slices, halo) for halo in (*_tiles_together(slices, arch), *_tiles(slices)))
+    tilings = (_tiling(slices, halo, arch) for halo in (*_tiles_together(slices, arch), *_tiles(slices, arch)))
     return [t for t in tilings if t.shared_bytes <= arch.shared_bytes]
 
 
 def _resident(tiling: Tiling, arch: Arch) -> int:
     """Return how many blocks share a multiprocessor, which has one kilobyte more than a single block may use."""
     threads = tiling.warps * 32
-    many = THREADS // threads
+    many = costs.halo(arch).threads // threads
     if tiling.halo.together:
         # Accumulators, two loads of pixels, and 26 registers that ptxas needed besides (CUDA 13.0).
         pixels = tiling.halo.stack + tiling.kernel_height - 1

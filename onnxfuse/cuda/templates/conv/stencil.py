@@ -94,13 +94,6 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 # ---- tensor cores
 
-SHARED_LIMIT = 72 * 1024
-"""Maximum shared memory of a block: three share a multiprocessor, so that one computes while others wait for memory."""
-RESIDENT = 3
-"""Resident blocks per multiprocessor."""
-MOST_BANDS = 18
-"""Maximum products of 16 columns for a strip of one row: each holds two registers of weights."""
-
 
 def strips(
     parts: Convolution, size: ConvolutionProblem, factors: FactorType, arch: Arch, tuning: DepthwiseVariant
@@ -117,13 +110,13 @@ def strips(
         or not math.prod(size.full)
     ):
         return None
-    if arch.isa.mma(factors) is None or window.kernel[0] * _span(window) > MOST_BANDS * 16:
+    if arch.isa.mma(factors) is None or window.kernel[0] * _span(window) > cost.strip_products * 16:
         return None
     if tuning.band is None and (math.prod(window.kernel) <= cost.few_taps or min(window.out) < cost.small):
         return None
     block_channels = 16 if channels > 8 else 8
     bands = _bands(window) if tuning.band is None else (tuning.band,)
-    fitting = [b for b in bands if _shared_words(window, b, block_channels) * 4 <= SHARED_LIMIT]
+    fitting = [b for b in bands if _shared_words(window, b, block_channels) * 4 <= cost.strip_bytes]
     if not fitting:
         return None
     band = least(fitting, lambda b: _instructions(window, b)) or fitting[0]
@@ -131,7 +124,7 @@ def strips(
     blocks = (-(-channels // block_channels), *tiles)
     if tuning.band is None and window.shape[0] * math.prod(blocks) < 2 * arch.sm_count:
         return None
-    return Strips(band, block_channels, blocks, _shared_words(window, band, block_channels))
+    return Strips(band, block_channels, blocks, _shared_words(window, band, block_channels), cost.strip_threads)
 
 
 def _bands(window: WindowGeometry) -> tuple[Band, ...]:
@@ -177,7 +170,7 @@ def _instructions(window: WindowGeometry, band: Band) -> float:
 def _workers(size: ConvolutionProblem, tile: Strips, arch: Arch) -> int:
     """Return how many persistent blocks share the tiles of a channel range: as many as fit the GPU, evenly loaded."""
     tiles = size.window.shape[0] * tile.blocks[1] * tile.blocks[2]
-    share = -(-tiles // max(arch.sm_count * RESIDENT // tile.blocks[0], 1))
+    share = -(-tiles // max(arch.sm_count * costs.depthwise(arch).strip_blocks // tile.blocks[0], 1))
     return -(-tiles // share)
 
 

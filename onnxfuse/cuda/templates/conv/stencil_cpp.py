@@ -57,7 +57,7 @@ class Strips:
     blocks: tuple[int, int, int]
     """Number of tiles along an image's channels, columns and rows."""
     shared_words: int
-    threads: int = 256
+    threads: int
 
 
 @dataclass(frozen=True)

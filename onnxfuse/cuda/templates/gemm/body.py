@@ -28,6 +28,7 @@ from onnxfuse.codegen.program.rounding import rounded_once
 from onnxfuse.codegen.program.slices import between, canonical, depth_first, operands_last
 from onnxfuse.codegen.program.window import Sliding
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, INTEGERS, TF32, FactorType, Rounding, factors_of
+from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES
 from onnxfuse.cuda.templates.gemm.output_layout import Moves
 from onnxfuse.graph.channels import to_first
 from onnxfuse.model.fused import FusedOp
@@ -40,7 +41,10 @@ FACTORS = (FLOAT16, BFLOAT16, TF32, *INTEGERS)
 """Types of factors; for float32 the rounded one, unless the op asks for all digits."""
 STORED_BYTES = (1, 2, 4)
 """Element sizes of outputs."""
-ROW_BYTES = 128
+LEAST_STAGES = 3
+"""Minimum stages of a ring: one multiplied, one free, one in flight."""
+PADDING = 8
+"""Padding between the rows of sums in shared memory, in columns."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ class Anatomy:
     @property
     def terms(self) -> int:
         """Terms per row of a factor's tile, the swizzle width of TMA."""
-        return ROW_BYTES // self.factors.bytes
+        return SWIZZLED_BYTES // self.factors.bytes
 
 
 def anatomy(op: FusedOp) -> Anatomy:

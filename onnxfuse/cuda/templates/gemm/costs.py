@@ -32,6 +32,7 @@ class WgmmaCosts:
 
     light_saves: float
     launch: float
+    fetch_unaligned: int
     store: int
     beside: float
     shared_from: int
@@ -85,6 +86,8 @@ class Pace:
 class MmaCosts:
     """Costs of the kernel by products of single warps, by rows and total columns of a gate's products."""
 
+    accumulators: int
+    spare: tuple[Block, ...]
     near: float
     few_rows: int
     rounded: Mapping[Block, Pace]
@@ -104,6 +107,8 @@ def mma(arch: Arch) -> MmaCosts:
 class SkinnyCosts:
     """Costs of the kernel for few rows."""
 
+    most_columns: int
+    short_terms: int
     least_share: float
     left_rows: int
 
@@ -132,6 +137,8 @@ STRIPS = (Strip(32), Strip(16))
 2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
 columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
 all."""
+SKINNY_BLOCKS = 2
+"""Resident blocks per multiprocessor, by their rings."""
 BESIDE_RING = 16 * 1024
 """Bytes of a block of few rows beside its ring, of a left factor that it computes, with which two blocks still share a
 multiprocessor: of more the ring is shorter."""

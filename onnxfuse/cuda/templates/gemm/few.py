@@ -1,27 +1,23 @@
 """The gemm template's kernel for skinny products: where it is used, its strip of columns per block, the launch."""
 
 from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16
+from onnxfuse.cuda.isa.isa import FRAGMENT_COLUMNS
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm.body import LEAST_STAGES, PADDING
 from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, LeftRows, SkinnyParameters
 from onnxfuse.symbolic.branching import gcd
 
 FACTORS = (FLOAT16, BFLOAT16)
-MOST_ROWS = 8
+MOST_ROWS = FRAGMENT_COLUMNS
 """Maximum rows, which the lanes of a warp cover. With 16, which each block reads: 4096x4096 13.4 us, tiles 10.2."""
 TERMS = 32
 """Terms per step of a warp."""
-LEAST_STAGES = 3
-"""Minimum stages of a warp's ring: one multiplied, one free, one in flight."""
-PADDING = 8
-"""Padding between the rows of sums in shared memory, in columns."""
 STRIPS = costs.STRIPS
-MOST_COLUMNS = 64
-"""Maximum columns of all products of a strip, limited by the registers of two resident blocks."""
 WIDTH = 2
 """Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 
@@ -50,7 +46,7 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in STRIPS
-        if strip.columns * work.first_operand <= MOST_COLUMNS
+        if strip.columns * work.first_operand <= costs.skinny(arch).most_columns
         and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
@@ -58,11 +54,15 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
 def choose(work: GemmSource, arch: Arch) -> Strip:
     """Return the widest strip that occupies enough multiprocessors; the narrowest if none does, or of weights [n, k].
 
-    Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way.
+    Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way, unless they
+    have few terms each.
     """
-    strips = fitting(work, arch)
-    for strip in () if work.parts.products[0].transposed else strips[:-1]:
-        if _count(work, strip) >= arch.sm_count * costs.skinny(arch).least_share:
+    strips, cost = fitting(work, arch), costs.skinny(arch)
+    if work.parts.products[0].transposed:
+        waits = work.size.k <= cost.short_terms and _count(work, strips[-1]) > costs.SKINNY_BLOCKS * arch.sm_count
+        return strips[0] if waits else strips[-1]
+    for strip in strips[:-1]:
+        if _count(work, strip) >= arch.sm_count * cost.least_share:
             return strip
     return strips[-1]
 
@@ -106,7 +106,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _shared_bytes(work, strip) + work.left_bytes,
         gcd(WIDTH, *(s.width for s in work.stored)),
         0,
-        2,
+        costs.SKINNY_BLOCKS,
         all(product.b in work.op.constants for product in parts.products),
         left_rows(work, strip),
     )

@@ -6,6 +6,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs, few
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
+from onnxfuse.cuda.templates.gemm.body import LEAST_STAGES, PADDING
 from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, SkinnyParameters
 from onnxfuse.symbolic.branching import gcd, least
@@ -59,7 +60,7 @@ def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
     return [
         strip
         for strip in costs.PACKED_STRIPS
-        if strip.columns * work.first_operand <= few.MOST_COLUMNS
+        if strip.columns * work.first_operand <= costs.skinny(arch).most_columns
         and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
     ]
 
@@ -91,7 +92,7 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 def _stages(work: GemmSource, strip: Strip) -> int:
     """Return the stages of a warp's ring: as many as its share has steps, or as the ring holds."""
-    held = max(few.LEAST_STAGES, few.ring_bytes(work, strip) // _step_bytes(work, strip))
+    held = max(LEAST_STAGES, few.ring_bytes(work, strip) // _step_bytes(work, strip))
     return min(_steps(work, strip) + 1, held)
 
 
@@ -101,7 +102,7 @@ def _steps(work: GemmSource, strip: Strip) -> int:
 
 def _shared_bytes(work: GemmSource, strip: Strip) -> int:
     """Return the bytes of the rings, or of the sums that reuse their memory."""
-    sums = strip.warps * work.first_operand * _rows(work) * (strip.columns + few.PADDING) * 4
+    sums = strip.warps * work.first_operand * _rows(work) * (strip.columns + PADDING) * 4
     return max(_stages(work, strip) * _step_bytes(work, strip), sums)
 
 

@@ -3,15 +3,13 @@
 from onnxfuse.codegen.emit import expressions
 from onnxfuse.codegen.emit.access import Load, RegisterGroup
 from onnxfuse.codegen.program.program import Apply
+from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES
 from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.limits import ACCESS_BYTES
 from onnxfuse.cuda.templates.gemm import costs
-from onnxfuse.cuda.templates.gemm.body import JOINED, ROW_BYTES, Anatomy, Prologue
+from onnxfuse.cuda.templates.gemm.body import JOINED, Anatomy, Prologue
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
-
-PIECE_BYTES = 16
-"""Bytes of the left factor that a thread computes at once."""
-
 
 SHORT = frozenset({
     "add", "sub", "mul", "neg", "abs", "relu", "max", "min", "at_least", "at_most", "clip", "cast", "where", "pow_2",
@@ -50,7 +48,7 @@ def sm80(op: FusedOp, parts: Anatomy, prologue: Prologue, rows: int, along: int)
         address, name = "a", _name(i)
         if i != prologue.in_place:
             address = f"beside + ({behind} + number * {wide * size})"
-            behind += rows * (ROW_BYTES // PIECE_BYTES) * wide * size
+            behind += rows * (SWIZZLED_BYTES // ACCESS_BYTES) * wide * size
         start = "run(term).at(row)" if i == JOINED else f"{name} + ((unsigned long long)row * pitch + term)"
         fetches.append(f"    copy_neighbours<{wide}, {along}>({address}, {start}, left);\n")
         take = f"take_neighbours<{stored}, {wide}, {along}>({address}, {start}, left)"
@@ -85,7 +83,7 @@ def sm90(op: FusedOp, parts: Anatomy, prologue: Prologue) -> str:
 
 
 def _wide(parts: Anatomy) -> int:
-    return PIECE_BYTES // parts.factors.bytes
+    return ACCESS_BYTES // parts.factors.bytes
 
 
 def _cells(op: FusedOp, prologue: Prologue) -> list[tuple[int, str, int]]:

@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES
 from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
-from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.cuda.templates.gemm.body import PADDING, Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource
@@ -20,15 +21,6 @@ from onnxfuse.symbolic.branching import gcd, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 STAGES = range(6, 1, -1)
-REGISTERS_HELD = 144
-"""Maximum accumulators per thread: fragments and addresses need a hundred more registers."""
-PADDING = 8
-"""Padding between the rows of sums in shared memory, in columns."""
-
-
-SPARE = (Block(64, 192, 2, 2), Block(64, 256, 2, 2))
-"""Fallback if none of these fits: three and four products of one body in the 99 KB of shared memory of an A10. Not
-timed."""
 
 
 def most_products() -> int:
@@ -86,7 +78,7 @@ def choose(parts: Anatomy, size: GemmProblem, arch: Arch) -> Block:
     best = least(candidates(parts, arch), lambda block: microseconds(block, parts, size, arch))
     if best is not None:
         return best
-    spare = _fitting(SPARE, parts, arch)
+    spare = _fitting(costs.mma(arch).spare, parts, arch)
     if not spare:
         raise UnsupportedError(f"{plural(len(parts.epilogues[0].products), 'product')} in one body")
     return spare[0]
@@ -161,7 +153,7 @@ def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:
     """Return the bytes of the ring, or of the sums that reuse its memory."""
     accumulated = len(parts.epilogues[0].products)
     extra = 0 if parts.prologue is None else parts.terms * parts.prologue.extra_bytes
-    ring = stages * block.warps_k * ((block.m + accumulated * block.n) * ROW_BYTES + block.m * extra)
+    ring = stages * block.warps_k * ((block.m + accumulated * block.n) * SWIZZLED_BYTES + block.m * extra)
     sums = block.warps_k * accumulated * block.m * (block.n + PADDING) * 4
     seen = block.m * 16 if parts.products[0].sliding is not None else 0
     return max(ring, sums) + seen
@@ -184,7 +176,7 @@ def _ring(parts: Anatomy, block: Block, arch: Arch) -> tuple[int, int]:
 def _fit(work: GemmSource, block: Block, aligned: bool, arch: Arch) -> Fit:
     parts, size = work.parts, work.size
     sums = block.m * block.n * len(parts.epilogues[0].products) // (32 * block.warps_m * block.warps_n)
-    if sums > REGISTERS_HELD:
+    if sums > costs.mma(arch).accumulators:
         raise UnsupportedError(
             f"a block of {block.m} by {block.n} does not fit the registers of {block.threads} threads"
         )

@@ -6,14 +6,15 @@ from dataclasses import replace
 from onnxfuse.codegen.program.program import Apply
 from onnxfuse.codegen.program.tables import instructions
 from onnxfuse.cuda.isa.factors import ALIGNED, BFLOAT16, FLOAT16
-from onnxfuse.cuda.isa.isa import Copy
+from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES, Copy
 from onnxfuse.cuda.isa.sm_90 import SM_90A
+from onnxfuse.cuda.isa.wgmma import REGISTERS as PRODUCT_REGISTERS
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp, sm90_cpp, tensor_maps
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
-from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.cuda.templates.gemm.body import LEAST_STAGES, Anatomy
 from onnxfuse.cuda.templates.gemm.costs import TileCost, wgmma
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
@@ -21,6 +22,7 @@ from onnxfuse.cuda.templates.gemm.work import GemmSource, chunk_bytes, output_by
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import gcd, larger, least, merged, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.traced_numbers import selected
 
 SHARED_LIMIT = SM_90A.shared_bytes
 
@@ -121,10 +123,6 @@ def plan(work: GemmSource, tile: GemmTile, arch: Arch) -> LaunchPlan:
     )
 
 
-PRODUCT_REGISTERS = 26
-"""Registers of a multiprocessor; and per thread, those of a warpgroup product besides its sums (ptxas, CUDA 13.0)."""
-
-
 def _threads(parts: Anatomy, tile: GemmTile) -> int:
     """Return the threads of a block: consumer teams, producers, and warpgroups that compute part of a factor."""
     return 128 * (tile.warpgroups * tile.teams + 1 + sm90_cpp.computers(parts))
@@ -148,7 +146,7 @@ def _shared_bytes(work: GemmSource, tile: GemmTile, stages: int) -> int:
     rows = left_rows(work.size, tile)
     matrices = 1 if work.parts.prologue is None else len(work.parts.prologue.cells)
     rights = work.first_operand * (2 if work.parts.precise else 1)
-    ring = stages * (matrices * -(-rows * ROW_BYTES // 1024) * 1024 + rights * tile.n * ROW_BYTES)
+    ring = stages * (matrices * -(-rows * SWIZZLED_BYTES // 1024) * 1024 + rights * tile.n * SWIZZLED_BYTES)
     warps = 4 * tile.warpgroups * tile.teams
     chunks = _chunks(tile)
     buffers = 2 if work.staged is None else chunks
@@ -168,10 +166,6 @@ def _chunks(tile: GemmTile) -> int:
 def left_rows(size: GemmProblem, tile: GemmTile) -> int:
     """Return the rows of the left factor loaded per tile: limited to the existing ones, except for windows."""
     return tile.m if size.window is not None else smaller(tile.m, larger(-(-size.m // 8) * 8, 8))
-
-
-LEAST_STAGES = 3
-"""Minimum stages of a tile's ring: one multiplied, one free, one in flight."""
 
 
 def _most_stages(work: GemmSource, tile: GemmTile) -> int:
@@ -233,10 +227,6 @@ def _is_near(work: GemmSource, tile: GemmTile) -> bool:
     return tile.m * tile.cluster <= 2 * rows and tile.n <= 2 * columns
 
 
-BOX = 256
-"""Maximum rows of a TMA box."""
-
-
 def _takes_columns(work: GemmSource, tile: GemmTile) -> bool:
     """Return whether the columns of a tile are whole chunks, or rows of a right factor [n, k] that end within one.
 
@@ -245,7 +235,7 @@ def _takes_columns(work: GemmSource, tile: GemmTile) -> bool:
     """
     transposed = work.parts.products[0].transposed
     if tile.n % 64 == 0:
-        return tile.n % (64 * work.first_operand) == 0 and (tile.n <= BOX or not transposed)
+        return tile.n % (64 * work.first_operand) == 0 and (tile.n <= limits.BOX or not transposed)
     alone = transposed and work.first_operand == 1
     return alone and (tile.n > 64 or work.size.n <= tile.n)
 
@@ -289,14 +279,25 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
         return math.inf
     computed = prologue_cpp.microseconds(parts, left_rows(size, tile), arch)
     if rounds > 1:
-        one = steps * larger(cost.several, computed) + (cost.light if light else cost.finish)
+        step = larger(cost.several, _unaligned_bytes(work, tile) / wgmma().fetch_unaligned)
+        one = steps * larger(step, computed) + (cost.light if light else cost.finish)
         # One team alternates between stores and products; two teams overlap them.
-        behind = 0.0 if tile.teams > 1 else steps * cost.several
+        behind = 0.0 if tile.teams > 1 else steps * step
         return wgmma().launch + rounds * larger(one, behind + wgmma().beside + tile.m * tile.n * moved / wgmma().store)
     added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
     gather = wgmma().gather_once + wgmma().gather_each * added if tile.split > 1 else 0.0
     saved = wgmma().light_saves if light else 0.0
     return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - saved
+
+
+def _unaligned_bytes(work: GemmSource, tile: GemmTile) -> int:
+    """Return the bytes of a step whose lines begin inside a sector, of which more than they have are read."""
+    size, item = work.size, work.parts.factors.bytes
+    right = (size.k,) if work.parts.products[0].transposed else size.widths
+    left_bytes: int = selected(size.pitch * item % limits.SECTOR_BYTES == 0, 0, tile.m * SWIZZLED_BYTES)
+    whole = tile.n * SWIZZLED_BYTES // tile.cluster
+    right_bytes: int = selected(gcd(*right) * item % limits.SECTOR_BYTES == 0, 0, whole)
+    return left_bytes + right_bytes
 
 
 def _cost(parts: Anatomy, tile: GemmTile) -> TileCost:

@@ -4,6 +4,7 @@ from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, HOPPER, WARP_SPECIALIZED, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
+from onnxfuse.cuda.planning.limits import ACCESS_BYTES
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.cpp import brought, kernel, pointers, right_factors
@@ -160,7 +161,7 @@ def piece_bytes(work: GemmSource) -> int:
     prologue = work.parts.prologue
     if prologue is None or not prologue.joined:
         return 0
-    wide = prologue_cpp.PIECE_BYTES // work.parts.factors.bytes
+    wide = ACCESS_BYTES // work.parts.factors.bytes
     columns = (i for i, kind in zip(prologue.inputs, prologue.kinds, strict=True) if kind == "column")
     return 16 + larger(16, sum(-(-wide * element_types.TYPES[work.op.inputs[i]].size // 16) * 16 for i in columns))
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxfuse.codegen.program.window import WindowGeometry
+from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES
 from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.launch_plan import PixelWindow, TensorMapSpec
 from onnxfuse.cuda.templates.gemm import sm90_cpp
-from onnxfuse.cuda.templates.gemm.body import ROW_BYTES, Anatomy
+from onnxfuse.cuda.templates.gemm.body import Anatomy
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.variant import GemmTile
 from onnxfuse.cuda.templates.gemm.work import GemmSource
@@ -37,7 +38,7 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
             lies, box = (n, size.k), (fetched, tile.n // tile.cluster)
         maps.append(_map(product.b, parts.factors.right, *lies, box, matrices=right, to_tf32=parts.to_tf32))
     for n, output in enumerate(() if work.stored else work.program.outputs):
-        columns = min(CHUNK, ROW_BYTES // element_types.TYPES[output.dtype].size)
+        columns = min(CHUNK, SWIZZLED_BYTES // element_types.TYPES[output.dtype].size)
         for body, epilogue in enumerate(parts.epilogues):
             position = len(op.inputs) + epilogue.outputs[n]
             maps.append(_output_map(position, output.dtype, size, body, (columns, 16), op.slot))
@@ -45,7 +46,7 @@ def maps(work: GemmSource, tile: GemmTile, left_rows: int) -> tuple[TensorMapSpe
         for body, epilogue in enumerate(parts.epilogues):
             position = epilogue.operands[work.staged - work.first_operand]
             staged = op.inputs[position]
-            box = (min(CHUNK, ROW_BYTES // element_types.TYPES[staged].size), 16)
+            box = (min(CHUNK, SWIZZLED_BYTES // element_types.TYPES[staged].size), 16)
             maps.append(_output_map(position, staged, size, body, box))
     return tuple(maps)
 

@@ -28,21 +28,18 @@ from onnxfuse.codegen.program.recentre import alone, centred
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.planning.limits import ACCESS_BYTES
 from onnxfuse.cuda.planning.template import Running
 from onnxfuse.cuda.templates.general import shapes
+from onnxfuse.cuda.templates.general.costs import GeneralCosts, costs_of
 from onnxfuse.cuda.templates.general.numbers import WordTable
 from onnxfuse.cuda.templates.general.values_cpp import Text, read_by
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.strides import Shape
 
-THREADS = 128
-BLOCKS = 16
-"""Maximum blocks per multiprocessor: beyond that a thread processes more than one element."""
 SHARED_FLOATS = 2 * 16 * 65
 """Floats of the factors' tiles in shared memory, as in general.cuh."""
-ALIGNMENT = 16
-"""Alignment of values in scratch memory, in bytes."""
 
 
 def plan(
@@ -52,7 +49,7 @@ def plan(
 
     For recorded shapes it branches only on whether the op supports them. Raises `UnsupportedError` if it does not.
     """
-    program = alone(centred(program))
+    program, cost = alone(centred(program)), costs_of(arch)
     of = {i: (*s,) for i, s in shapes.of_values(program, input_shapes).items()}
     memo = _stored(program)
     levels = _levels(program, memo)
@@ -61,24 +58,25 @@ def plan(
     for index in sorted(memo):
         stored = element_types.TYPES[_scratch_type(program.values[index].dtype)]
         addresses[index] = f"(({stored.stored}*)(t.scratch + {numbers.one(used)}))"
-        used += -(-math.prod(of[index]) * stored.size // ALIGNMENT) * ALIGNMENT
+        used += -(-math.prod(of[index]) * stored.size // ACCESS_BYTES) * ACCESS_BYTES
     text = Text(program, of, addresses, numbers, running)
     functions = [text.function(i) for i in sorted(_called(program, memo))]
     last = max((levels[i] for i in memo), default=0)
     loops = [[text.stage(i) for i in sorted(memo) if levels[i] == step + 1] for step in range(last)]
     loops.append([text.output(n) for n in range(len(program.outputs))])
     counts = [
-        [math.prod(of[i]) * _threads(program, i) for i in sorted(memo) if levels[i] == step + 1] for step in range(last)
+        [math.prod(of[i]) * _threads(program, i, cost) for i in sorted(memo) if levels[i] == step + 1]
+        for step in range(last)
     ]
     counts.append([math.prod(of[o.value]) for o in program.outputs])
-    kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(memo))
+    kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(memo), cost.threads)
     shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contraction | Reduce) for i in memo) else 0
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     scratch = 1 << larger(used - 1, 0).bit_length() if memo else 0
     outputs = tuple(of[o.value] for o in program.outputs)
     launches = [
         LaunchPlan(
-            kernel, (_blocks(counts[step], arch), 1, 1), (THREADS, 1, 1), shared,
+            kernel, (_blocks(counts[step], arch), 1, 1), (cost.threads, 1, 1), shared,
             launch_plan.packed((step, *(numbers.words or [0])), 64), outputs, scratch_bytes=scratch, passing=bool(memo),
         )
         for step in range(last + 1)
@@ -87,16 +85,16 @@ def plan(
 
 
 def _blocks(counts: Iterable[int], arch: Arch) -> int:
-    most = 1
+    most, cost = 1, costs_of(arch)
     for count in counts:
-        most = larger(most, smaller(-(-count // THREADS), arch.sm_count * BLOCKS))
+        most = larger(most, smaller(-(-count // cost.threads), arch.sm_count * cost.blocks))
     return most
 
 
-def _threads(program: BodyProgram, index: int) -> int:
+def _threads(program: BodyProgram, index: int, cost: GeneralCosts) -> int:
     """Return how many threads compute an element of a value: a block for a reduction, one for a window."""
     value = program.values[index]
-    return THREADS if isinstance(value, Reduce) and not isinstance(program.values[value.arg], SlidingWindow) else 1
+    return cost.threads if isinstance(value, Reduce) and not isinstance(program.values[value.arg], SlidingWindow) else 1
 
 
 def _stored(program: BodyProgram) -> frozenset[int]:
@@ -150,7 +148,13 @@ def _scratch_type(dtype: int) -> int:
 
 
 def _kernel(
-    name: str, program: BodyProgram, functions: list[str], loops: list[list[str]], count: int, scratch: bool
+    name: str,
+    program: BodyProgram,
+    functions: list[str],
+    loops: list[list[str]],
+    count: int,
+    scratch: bool,
+    threads: int,
 ) -> KernelSource:
     entry = identifier(name)
     inputs = [
@@ -161,7 +165,7 @@ def _kernel(
     ]
     fields = [*inputs, *outputs, *([Pointer("char", "scratch", "scratch")] if scratch else [])]
     head = (
-        f"using Index = long long;\nconstexpr int THREADS = {THREADS}, SHARED_FLOATS = {SHARED_FLOATS};\n"
+        f"using Index = long long;\nconstexpr int THREADS = {threads}, SHARED_FLOATS = {SHARED_FLOATS};\n"
         f"struct Parameters {{ Index step, number[{max(count, 1)}]; }};\n"
     )
     steps = "".join(f"  if (p.step == {step}) {{\n{''.join(texts)}  }}\n" for step, texts in enumerate(loops))

@@ -56,11 +56,11 @@ def plan(
     if not any(math.prod(s) for s in outputs):
         return launch_plan.nothing(op, outputs)
     if phases(built):
-        row = _of_kind(RowVariant, variant)
+        row = _of_kind(RowVariant, variant).over(reduction_costs.usual(arch))
         launch = reduction.plan(PlanRequest(op, built, input_shapes, outputs, aligned, arch, row))
     else:
         make = mapped.plan if built.moves() else dense.plan
-        pointwise = _of_kind(PointwiseVariant, variant)
+        pointwise = _of_kind(PointwiseVariant, variant).over(pointwise_costs.usual(arch))
         launch = make(PlanRequest(op, built, input_shapes, outputs, aligned, arch, pointwise))
     if launch.grid[0] == 0 and any(math.prod(s) for s in outputs):
         raise UnsupportedError("an empty input beside an output that is not empty")

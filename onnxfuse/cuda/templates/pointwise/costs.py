@@ -60,6 +60,11 @@ def mapped(arch: Arch) -> MappedCosts:
     return tables.section(arch.name, "pointwise.mapped", MappedCosts)
 
 
+def usual(arch: Arch) -> PointwiseVariant:
+    """Return the constants of plans that no variant changes."""
+    return tables.section(arch.name, "pointwise.usual", PointwiseVariant)
+
+
 def candidates(arch: Arch) -> tuple[PointwiseVariant, ...]:
     """Return the variants worth measuring, each with one constant varied."""
     return one_at_a_time(PointwiseVariant, tables.section(arch.name, "pointwise.candidates", Candidates))

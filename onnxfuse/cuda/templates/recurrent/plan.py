@@ -25,6 +25,7 @@ from onnxfuse.codegen.emit.source import (
 )
 from onnxfuse.codegen.program.builder import Builder
 from onnxfuse.codegen.program.program import BodyProgram, Input, Output
+from onnxfuse.cuda.isa.isa import FRAGMENT
 from onnxfuse.cuda.isa.sm_90 import SM_90
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
@@ -35,6 +36,7 @@ from onnxfuse.cuda.templates.gemm.body import Anatomy, Epilogue, Product
 from onnxfuse.cuda.templates.gemm.problem import GemmProblem
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.cuda.templates.recurrent.body import Layer, parse_op
+from onnxfuse.cuda.templates.recurrent.costs import RecurrentCosts, costs_of
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.ops import scalar
 from onnxfuse.support.plurals import plural
@@ -42,21 +44,8 @@ from onnxfuse.symbolic.branching import larger, least
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-CLUSTERS = (1, 2, 4, 8)
-"""Possible cluster sizes per direction; 8 is supported by every GPU with clusters."""
-IN_TILE = 4
-"""Cells per tile of 16 weight rows."""
-FRAGMENTS = 128
-"""Target number of 16 by 16 weight tiles per block; beyond it more blocks share a direction. 64 KB: 128 registers of
-128 threads."""
-MOST_WARPS = 8
-"""Maximum warps per block."""
-MOST_HELD = 32
-"""Maximum register-resident weight tiles per warp, 128 registers per thread; the others are in shared memory."""
-SEQUENCES = (8, 16, 32)
-"""Sequences per cluster, in multiples of the product size of eight."""
-FEW = 16
-"""Maximum if weights are read from shared memory, once for every eight sequences."""
+IN_TILE = FRAGMENT // 4
+"""Cells per tile of weight rows: four gates each."""
 
 
 @dataclass(frozen=True)
@@ -89,33 +78,40 @@ class CellPartition:
 
 
 @lru_cache(maxsize=256)
-def partition(hidden: int) -> CellPartition:
+def partition(hidden: int, cost: RecurrentCosts) -> CellPartition:
     """Return the partition of so many cells."""
     slices = -(-hidden // 32) * 2
-    for cluster in CLUSTERS:
+    for cluster in cost.clusters:
         tiles = -(-hidden // (IN_TILE * cluster))
-        if tiles * slices <= FRAGMENTS:
+        if tiles * slices <= cost.fragments:
             break
-    of_warp = -(-tiles // (2 * MOST_WARPS)) * 2
-    return CellPartition(cluster, -(-tiles // of_warp), of_warp, slices, min(slices, MOST_HELD // of_warp // 2 * 2))
+    of_warp = -(-tiles // (2 * cost.most_warps)) * 2
+    resident = min(slices, cost.most_resident // of_warp // 2 * 2)
+    return CellPartition(cluster, -(-tiles // of_warp), of_warp, slices, resident)
 
 
 def check(op: FusedOp) -> Layer:
     """Return the parsed body of `op`; raises `UnsupportedError` with the reason if no kernel supports it."""
     layer = parse_op(op)
-    if partition(layer.hidden).shared_bytes(SEQUENCES[0]) > max(arch.shared_bytes for arch in SUPPORTED):
+    if _least_bytes(layer, costs_of()) > max(arch.shared_bytes for arch in SUPPORTED):
         raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of eight blocks")
     return layer
 
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on this GPU."""
-    if arch.isa.cluster < CLUSTERS[-1]:
+    cost = costs_of(arch.name)
+    if arch.isa.cluster < cost.clusters[-1]:
         return f"the kernel needs {SM_90.name}, this is {arch.name}"
-    needed = partition(parse_op(op).hidden).shared_bytes(SEQUENCES[0])
+    needed = _least_bytes(parse_op(op), cost)
     if needed > arch.shared_bytes:
         return f"the weights of a block take {needed} bytes of shared memory, {arch.name} has {arch.shared_bytes}"
     return None
+
+
+def _least_bytes(layer: Layer, cost: RecurrentCosts) -> int:
+    """Return the shared memory of a block with the fewest sequences."""
+    return partition(layer.hidden, cost).shared_bytes(cost.sequences[0])
 
 
 @dataclass(frozen=True)
@@ -173,11 +169,9 @@ def plan(
     # Rounded to powers of two, so that few scratch allocations serve many shapes.
     used = size.steps * size.batch * layer.ways * layer.rows * 4
     scratch = 1 << larger(used - 1, 0).bit_length()
-    launch = replace(_layer(op, layer, size, aligned, arch), output_shapes=outputs, scratch_bytes=scratch, passing=True)
-    if size.steps == 0:
-        return launch
-    products = _products(op, layer, size, aligned, arch)
-    return replace(products, output_shapes=outputs, scratch_bytes=scratch, passing=True, then=(launch,))
+    launches = [_products(op, layer, size, aligned, arch)] if size.steps != 0 else []
+    launches.append(_layer(op, layer, size, aligned, arch))
+    return launch_plan.in_sequence((replace(p, scratch_bytes=scratch, passing=True) for p in launches), outputs)
 
 
 def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
@@ -205,7 +199,8 @@ def _as_float(dtype: int) -> BodyProgram:
 
 def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
     """Return the launch that iterates over the positions."""
-    shared = partition(layer.hidden)
+    cost = costs_of(arch.name)
+    shared = partition(layer.hidden, cost)
 
     def rounds(sequences: int) -> int:
         """Return the relative time: each further eight sequences take half as long as the first.
@@ -216,8 +211,8 @@ def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> 
         clusters = layer.ways * -(-size.batch // sequences)
         return -(-clusters * shared.cluster // arch.sm_count) * (1 + sequences // 8)
 
-    most = SEQUENCES[-1] if shared.resident == shared.slices else FEW
-    fitting = [n for n in SEQUENCES if n <= most and shared.shared_bytes(n) <= arch.shared_bytes]
+    most = cost.sequences[-1] if shared.resident == shared.slices else cost.most_sequences
+    fitting = [n for n in cost.sequences if n <= most and shared.shared_bytes(n) <= arch.shared_bytes]
     sequences = least(fitting, rounds)
     if sequences is None:
         raise UnsupportedError(f"{layer.hidden} cells do not fit the shared memory of {arch.name}")

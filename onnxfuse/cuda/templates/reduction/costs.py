@@ -12,6 +12,10 @@ from onnxfuse.cuda.templates.reduction.variant import RowVariant
 class GroupCosts:
     """Sizes by which the group template's partition is chosen."""
 
+    most_across: int
+    """Maximum adjacent vectors, and threads per block."""
+    most_width: int
+    """Maximum elements of a vector, each with moments in registers."""
     threads: int
     """Threads per block, with vectors stacked accordingly."""
     blocks: int
@@ -91,6 +95,11 @@ class Candidates:
 def row(arch: Arch) -> RowCosts:
     """Return the costs of reductions along contiguous elements on an architecture."""
     return tables.section(arch.name, "reduction.row", RowCosts)
+
+
+def usual(arch: Arch) -> RowVariant:
+    """Return the constants of plans that no variant changes."""
+    return tables.section(arch.name, "reduction.usual", RowVariant)
 
 
 def candidates(arch: Arch) -> tuple[RowVariant, ...]:

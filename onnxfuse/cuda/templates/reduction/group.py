@@ -15,20 +15,14 @@ from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, constant
 from onnxfuse.codegen.program.moments import Moments, moments
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.planning.limits import RESERVED_BYTES
+from onnxfuse.cuda.planning.limits import ACCESS_BYTES, RESERVED_BYTES
 from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction.problem import Reduced
 from onnxfuse.cuda.templates.reduction.vector_operands import VectorOperand, pointers_at, space_words
 from onnxfuse.symbolic.branching import gcd, larger, least, settled, smaller
 from onnxfuse.symbolic.strides import Shape, StridedLayout, divisor, vector_width
 
-MOST_ACROSS = 512
-"""Maximum adjacent vectors, and threads per block."""
-MOST_WIDTH = 8
-"""Maximum elements of a vector, each with moments in registers."""
 MOMENTS_BYTES, PART_BYTES = 8, 16
-BOUNDARY = 16
-"""Alignment of the parts of a block's shared memory."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +95,8 @@ def norm(work: Reduced) -> Norm | None:
         return None
     if any(p.moves and p.along == "gather" for p in placed):
         return None
-    split = _share_out(work, spaces, placed)
-    if (
-        split.across > MOST_ACROSS
-        or spaces.groups * expressions.reduced_bytes(work.program) > costs.group(work.request.arch).shared_bytes
-    ):
+    split, cost = _share_out(work, spaces, placed), costs.group(work.request.arch)
+    if split.across > cost.most_across or spaces.groups * expressions.reduced_bytes(work.program) > cost.shared_bytes:
         return None
     return Norm(work, of, spaces, placed, split)
 
@@ -189,7 +180,7 @@ def _shared_bytes(norm: Norm, split: GroupPartition, positions: int) -> int:
     teams = max(1, split.threads // 32 // groups)
     size = split.rows * (split.columns + 1) * MOMENTS_BYTES
     size += groups * (teams * PART_BYTES + expressions.reduced_bytes(norm.work.program))
-    return size + 3 * BOUNDARY + _resident_bytes(norm, split, positions)
+    return size + 3 * ACCESS_BYTES + _resident_bytes(norm, split, positions)
 
 
 def _resident_bytes(norm: Norm, split: GroupPartition, positions: int) -> int:
@@ -275,7 +266,7 @@ def _share_out(work: Reduced, spaces: GroupSpaces, placed: tuple[GroupOperand, .
     vectors = [p for p in placed if p.along == "vector"]
     steps = [s for p in vectors for s in (*spaces.outer.strides[p.slot], *spaces.positions.strides[p.slot])]
     columns, cost = settled(math.prod(spaces.columns.extents)), costs.group(work.request.arch)
-    widest = min(MOST_WIDTH, work.request.tuning.width or vector_width(tuple(p.operand.size for p in vectors)))
+    widest = min(cost.most_width, work.request.tuning.width or vector_width(tuple(p.operand.size for p in vectors)))
     width = settled(gcd(widest, columns, *steps)) if work.request.aligned else 1
     across = columns // width
     fetched = [p for p in placed if p.moves and not p.operand.is_output]

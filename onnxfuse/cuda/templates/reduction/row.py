@@ -10,6 +10,7 @@ from onnxfuse.codegen.emit import access, expressions
 from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, KernelSource, Section, generated, template
+from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.reduction.costs import row as row_costs
@@ -18,9 +19,6 @@ from onnxfuse.cuda.templates.reduction.row_cpp import around, constants, leaves_
 from onnxfuse.cuda.templates.reduction.row_operands import patterns, refined, with_lookups
 from onnxfuse.cuda.templates.reduction.row_split import share_out, within_block
 from onnxfuse.symbolic.element_types import UnsupportedError
-
-INCLUDED = ("coordinates", "reduce", "extremes", "extremes_of_block")
-"""Headers that the kernel uses, wherever its text stands."""
 
 
 def plan(work: Reduced) -> LaunchPlan:
@@ -47,9 +45,7 @@ def plan(work: Reduced) -> LaunchPlan:
         entry,
         (
             *(template(f) for f in (DEVICE, CLUSTER, "include/math.cuh", "include/memory.cuh")),
-            generated(entry, facts + expressions.source(program)),
-            *(template(f"include/{name}.cuh") for name in INCLUDED),
-            template("reduction/row.cuh"),
+            *_sections(entry, facts, program),
             generated(entry, around(placed, split, wanted if extremes else None)),
             template("reduction/row.cu" if split.items else "reduction/row_loop.cu"),
             generated(
@@ -74,6 +70,19 @@ def plan(work: Reduced) -> LaunchPlan:
         output_shapes=request.output_shapes,
         extremes=blocks if extremes else None,
     )
+
+
+def _sections(entry: str, facts: str, program: BodyProgram) -> tuple[Section, ...]:
+    """Return what computes a row, wherever the text stands: the constants, and the headers that read them."""
+    included = (
+        "include/coordinates",
+        "include/reduce",
+        "include/extremes",
+        "include/extremes_of_block",
+        "reduction/row",
+    )
+    text = generated(entry, facts + expressions.source(program))
+    return (text, *(template(f"{name}.cuh") for name in included))
 
 
 @dataclass(frozen=True)
@@ -111,9 +120,7 @@ def of_block(work: Reduced, kept: int, threads: int, at_once: int) -> RowsOfBloc
     facts = constants(bits, outer, inner, placed, split, threads, flight, extremes=False)
     entry = request.entry
     sections = (
-        generated(entry, facts + expressions.source(work.program)),
-        *(template(f"include/{name}.cuh") for name in INCLUDED),
-        template("reduction/row.cuh"),
+        *_sections(entry, facts, work.program),
         template("reduction/row_kept.cuh"),
         generated(entry, around(placed, split, None, output)),
         template("reduction/row.cu"),

@@ -145,7 +145,7 @@ def _choices(arch: Arch, tuning: RowVariant, few: bool, shifted: bool) -> tuple[
         *lanes,
         *(full if shifted else ()),
         *blocks,
-        *((four, pair) if tuning.long_elements else ()),
+        *((four, pair) if tuning.long_elements > 1 else ()),
         *((*clusters, *one) if few else (*one, *clusters)),
     )
 

@@ -23,8 +23,8 @@ from onnxfuse.cuda.templates.gemm.problem import output_shapes as product_shapes
 from onnxfuse.cuda.templates.gemm.variant import GemmVariant
 from onnxfuse.cuda.templates.gemm.work import LeftRows
 from onnxfuse.cuda.templates.memory_bound import schedule
+from onnxfuse.cuda.templates.reduction import costs
 from onnxfuse.cuda.templates.reduction import plan as reduction
-from onnxfuse.cuda.templates.reduction.variant import RowVariant
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
@@ -121,7 +121,7 @@ def _left_rows(body: RowProductBody, shapes: tuple[Shape, ...], arch: Arch) -> C
     count = len(op.inputs)
 
     def rows(threads: int, at_once: int) -> LeftRows:
-        request = PlanRequest(op, schedule.program(op), shapes[:count], shapes[count:], True, arch, RowVariant())
+        request = PlanRequest(op, schedule.program(op), shapes[:count], shapes[count:], True, arch, costs.usual(arch))
         found = reduction.of_block(request, body.left, threads, at_once)
         if bool(found.columns != shapes[count + body.left][-1]):
             raise UnsupportedError("a reduction over other elements than a row of the left factor")

@@ -20,6 +20,7 @@ from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.program.builder import Term
 from onnxfuse.codegen.program.program import BodyProgram, Input, Output, Value, broadcast
 from onnxfuse.codegen.program.slices import between
+from onnxfuse.cuda.isa.isa import WARP
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -33,11 +34,11 @@ from onnxfuse.symbolic.branching import gcd
 from onnxfuse.symbolic.element_types import DisagreeingError, UnsupportedError
 from onnxfuse.symbolic.strides import Shape, StridedLayout, collapse, strides_in, vector_width
 
-MOST = 32
+MOST = WARP
 """Maximum k: a warp holds an element per lane."""
 THREADS = 256
 """Threads per block: also the most per row, and the number of a block that shares its row with others."""
-WARPS = THREADS // 32
+WARPS = THREADS // WARP
 WIDEST = 8
 """Maximum elements per vector, by which the queues in shared memory grow."""
 BUSY = 32

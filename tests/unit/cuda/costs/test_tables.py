@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.cases import ops
+from bench.cases.ops import HALF
+from onnxfuse import cuda
 from onnxfuse.cuda import SUPPORTED, Arch
 from onnxfuse.cuda.costs import library, tables
 from onnxfuse.cuda.costs.roofline import Roofline
@@ -19,17 +22,22 @@ from onnxfuse.cuda.templates.attention import costs as attention
 from onnxfuse.cuda.templates.conv import costs as conv
 from onnxfuse.cuda.templates.gemm import costs as gemm
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile
+from onnxfuse.cuda.templates.general import costs as general
 from onnxfuse.cuda.templates.memory_bound import costs as memory_bound
 from onnxfuse.cuda.templates.pointwise import costs as pointwise
+from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
+from onnxfuse.cuda.templates.recurrent import costs as recurrent
 from onnxfuse.cuda.templates.reduction import costs as reduction
 from onnxfuse.cuda.templates.scan import costs as scan
 from onnxfuse.rules.pattern import expression
 from onnxfuse.support.errors import RuleError
 from tests.unit.cuda.dispatch.test_measurements import CASES
+from tools.calibrate import costs_file
 
 READERS = (
     gemm.skinny, attention.costs_of, conv.depthwise, conv.direct,
-    reduction.group, reduction.column, reduction.row, scan.costs_of, pointwise.mapped,
+    reduction.group, reduction.column, reduction.row, reduction.usual, scan.costs_of, pointwise.mapped, pointwise.usual,
+    general.costs_of, lambda arch: recurrent.costs_of(arch.name),
 )  # fmt: skip
 
 
@@ -217,3 +225,16 @@ def test_the_longer_of_traffic_and_operations_is_a_kernel_s_time() -> None:
     there, here = attention.times_of(Arch("sm_80", 108)).kept, attention.times_of(H200).kept
     assert there.operations == pytest.approx(here.operations * share)
     assert there.bandwidth == pytest.approx(here.bandwidth * mine.bandwidth / measured.bandwidth)
+
+
+def test_what_a_variant_leaves_to_the_plan_is_what_the_costs_say() -> None:
+    """Threads of a block by the costs, those of a variant before them."""
+    op, shapes = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF,) * 2, (HALF,)), ((4096, 4096), (4096,))
+
+    def threads(variant: PointwiseVariant | None = None) -> int:
+        return cuda.plan(op, shapes, True, H200, variant).block[0]
+
+    text = costs_file.with_value(tables.source(H200.name), "pointwise.usual", "pointwise_threads", "64")
+    assert (threads(), threads(PointwiseVariant(pointwise_threads=512))) == (256, 512)
+    with tables.substituted(H200.name, text):
+        assert (threads(), threads(PointwiseVariant(pointwise_threads=512))) == (64, 512)
