@@ -23,10 +23,10 @@ def test_every_option_is_listed_with_its_value_and_origin(folder: Path, onnxfuse
     assert (rows["guard"]["value"], rows["guard"]["origin"]) == (False, "default")
     (folder / "onnxfuse.toml").write_text(f'\n{CONFIG}skip = ["gemm"]\nfreeze_initializers = false\n')
     rows = {r["option"]: r for r in json.loads(onnxfuse_command("config", "--json", "ci").out)["options"]}
-    assert (rows["small: skip"]["value"], rows["small: skip"]["origin"]) == (["gemm"], "onnxfuse.toml:2")
+    assert (rows["small: skip"]["value"], rows["small: skip"]["origin"]) == (["gemm"], "onnxfuse.toml:10:8")
     assert rows["small: also"]["origin"] == "default"
-    assert rows["small: freeze_initializers"]["origin"] == "onnxfuse.toml:2"
+    assert rows["small: freeze_initializers"]["origin"] == "onnxfuse.toml:11:23"
     table = onnxfuse_command("config", "ci")
-    assert (table.code, "onnxfuse.toml:2" in table.out) == (0, True)
+    assert (table.code, "onnxfuse.toml:10:8" in table.out) == (0, True)
     assert "Did you mean optimize?" in onnxfuse_command("config", "optimise").err
     assert json.loads(onnxfuse_command("config", "--schema").out) == toml.json_schema()
