@@ -184,7 +184,7 @@ class RulesCommand(Rules, Common, total=False):
 class ExplainCommand(Rules, CustomOps, Common, total=False):
     """Explain what fuses in IN.onnx, what does not, and why. Writes nothing."""
 
-    source: Annotated[Path, Argument("IN.onnx")]
+    source: Annotated[Path, Argument("IN.onnx", "model")]
     only: Annotated[Strings, Option((), "Consider only this rule.", "--only, --rule", "NAME", group="Rules",
         complete="rules")]
     also: Annotated[Strings, Option((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also",

@@ -1,6 +1,7 @@
 """`onnxfuse explain`: what fuses, what does not, where the furthest attempt stopped and why."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,16 @@ def test_nothing_is_written(folder: Path, onnxfuse_command: Command) -> None:
     onnxfuse_command("explain", "in.onnx")
     assert (folder / "in.onnx").read_bytes() == before
     assert [p.name for p in folder.iterdir()] == ["in.onnx"]
+
+
+def test_a_model_comes_through_standard_input(
+    folder: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`-` is the model, as for optimize; the report is that of the file."""
+    with (folder / "in.onnx").open() as model:
+        monkeypatch.setattr(sys, "stdin", model)
+        streamed = onnxfuse_command("explain", "-")
+    assert (streamed.code, streamed.out) == (0, onnxfuse_command("explain", "in.onnx").out)
 
 
 def test_a_fused_file_is_described_first(folder: Path, onnxfuse_command: Command) -> None:

@@ -223,6 +223,7 @@ class _Standard:
 STREAMED: dict[str, Callable[[], tuple[str, ...]]] = {
     "optimize": lambda: ("optimize", "-", "o.onnx"), "verify": lambda: ("verify", "-", "in.onnx"),
     "bench": lambda: ("bench", "-", "in.onnx"), "profile": lambda: ("profile", "-", "--no-time"),
+    "explain": lambda: ("explain", "-"),
 }  # fmt: skip
 
 
