@@ -81,6 +81,8 @@ class OriginalRuns:
     """Runners of it with perturbed tables, opened one by one."""
     rounded: Callable[[Arrays], Arrays] | None
     """Evaluates it as the judged model may round; None if that may not."""
+    ties: Sequence[Callable[[Arrays], Arrays]]
+    """Evaluate it within the rounding errors of half precision, if the judged model may round so and it quantizes."""
     variants: Callable[[], Sequence[Callable[[Arrays], Arrays]]]
     """Opens its equivalent forms."""
     unoptimized: Unoptimized
@@ -329,8 +331,13 @@ class Comparison:
             siblings.setdefault(name, []).append(value)
         for name, value in (self.original.rounded(inputs) if self.original.rounded is not None else {}).items():
             dtype = expected[name].dtype if name in expected else value.dtype
-            if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
+            half = self.judging.rounding == "half" and (dtype.kind in "fV" or name in self.facts.steps)
+            if dtype == np.float32 or half:
                 siblings.setdefault(name, []).append(value.astype(dtype))
+        for run in self.original.ties:
+            for name, value in run(inputs).items():
+                if name in expected and (expected[name].dtype.kind in "fV" or name in self.facts.steps):
+                    perturbed.setdefault(name, []).append(value.astype(expected[name].dtype))
         return _Runs(expected, actual, reference, uncertain, wide, right, siblings, perturbed, rerounded)
 
     def _add_row(self, name: str, runs: _Runs, keys: tuple[Any, ...]) -> None:

@@ -66,6 +66,7 @@ from onnxfuse.verification.variants.as_written import as_written
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.declared_types import with_types
 from onnxfuse.verification.variants.float32_twin import Float32Comparison, step_of_half
+from onnxfuse.verification.variants.half_ties import within_half_errors
 from onnxfuse.verification.variants.perturbed import on_perturbed_tables, on_perturbed_weights, selects
 from onnxfuse.verification.variants.variant import Arrays
 
@@ -135,6 +136,7 @@ def compare(
                 else reference_for(original_model, truth, [c.shapes for c in plan], file)
             )
             rounded = {"tf32": as_tf32, "half": as_half}[judging.rounding](original_model) if judging.rounding else None
+            ties = list(within_half_errors(original_model)) if judging.rounding == "half" else []
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)
@@ -164,6 +166,7 @@ def compare(
                 plain,
                 on_perturbed_tables(lambda: load(original, "original"), providers, cuda),
                 rounded,
+                ties,
                 lambda: _original_variants(load(original, "original"), providers, cuda),
                 Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
                 twin,
@@ -185,7 +188,7 @@ def compare(
     rounding = (
         ""
         if report.ok or judging.rounding or wrong_in_float32
-        else rounding_behind(report, halves=halves and wide is not None)
+        else rounding_behind(report, halves=halves, wide=wide is not None)
     )
     if rounding:
         permitted = replace(judging, rounding=rounding, wide=False)  # The float32 comparison found no problem.

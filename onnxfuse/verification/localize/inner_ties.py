@@ -16,14 +16,12 @@ from onnxfuse.model.schema import opset_of
 from onnxfuse.ops.quantize import INTEGER_RANGES
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
-from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run import random_numbers, sessions
 from onnxfuse.verification.tolerance.quantized_outputs import rounds
 
 SHARE = 1 / 16
 """Share of the inner integers that are moved in one run: several of every few dozen, and few of one sum."""
 RUNS = 4
-ROUND_SINCE = 11
-"""The operator set from which on there is a Round."""
 
 
 def reach_of_ties(window: ModelProto, feeds: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, float]:
@@ -51,7 +49,7 @@ def _run(model: ModelProto, feeds: Mapping[str, npt.NDArray[np.generic]]) -> dic
 
 def _with_moved_integers(window: ModelProto, seed: int) -> ModelProto | None:
     """Return a window some of whose inner integers are one step off; None if it has none of known type."""
-    if opset_of(window) < ROUND_SINCE:
+    if opset_of(window) < random_numbers.SINCE:  # nor has it a Round then
         return None
     types, outputs = value_types(infer(window).graph), {o.name for o in window.graph.output}
     copy = ModelProto()
@@ -85,7 +83,7 @@ def _moved(value: str, dtype: int, seed: int) -> list[NodeProto]:
     return [
         *constants,
         helper.make_node(ops.Cast, [f"{value}.exact"], [wide], to=TensorProto.FLOAT),
-        helper.make_node(ops.RandomUniformLike, [wide], [drawn], low=-1.0, high=1.0, seed=float(seed + 1)),
+        *random_numbers.uniform_like(wide, drawn, -1.0, 1.0, seed),
         helper.make_node(ops.Mul, [drawn, c], [scaled]),
         helper.make_node(ops.Round, [scaled], [by]),
         helper.make_node(ops.Add, [wide, by], [sums]),

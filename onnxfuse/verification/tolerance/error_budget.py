@@ -26,7 +26,8 @@ bfloat16 result below the smallest normal number may be flushed to zero, as GPUs
 
 Of an output that the model rounds to multiples of a step (`quantized_outputs`) no element may be more than one step
 from the original and the reference, and 99.9% must be the same: what lies in the middle of two steps is rounded to
-either. An element one step off is judged after it is moved by that step.
+either. An element one step off is judged after it is moved by that step. Which elements are in the middle depends on
+the rounding of what they are computed from: a step that any run of the original gives is right, and a tie of rounding.
 """
 
 import math
@@ -104,7 +105,7 @@ def measure(
     grid = _Grid(step, 1 + math.ceil(reach / step) if step else 0)
     measured = _measure_floats(base, fused, originals, perturbed, reference, grid)
     if step and not measured.broken:
-        measured = _with_ties(measured, fused, originals[0], reference, grid)
+        measured = _with_ties(measured, fused, [*originals, *perturbed, reference], grid)
     return _without_nan(measured, fused, originals[0], reference) if nan == "fail" and not measured.broken else measured
 
 
@@ -332,28 +333,31 @@ class _Grid:
         return np.asarray((off > self.step / 2) & (off < (self.most + 0.5) * self.step))
 
 
-def _with_ties(measured: Measure, fused: Array, original: Array, reference: Array, grid: _Grid) -> Measure:
-    """Return the measure of floats on a grid, broken if too many are steps from both original and reference."""
-    apart = 0
-    for _, f, o, t in _wide_pieces(fused, original, reference):
-        apart += int((grid.beside(f, o) & grid.beside(f, t)).sum())
-    result = replace(measured, apart=apart)
+def _with_ties(measured: Measure, fused: Array, runs: Sequence[Array], grid: _Grid) -> Measure:
+    """Return the measure of floats on a grid, broken if too many are steps from every run and the reference."""
+    apart = other = 0
+    for _, f, *every in _wide_pieces(fused, *runs):
+        beside = [grid.beside(f, x) for x in every]
+        apart += int(np.logical_and.reduce(beside).sum())
+        other += int(beside[0].sum())
+    result = replace(measured, apart=apart, ties=other - apart)
     return replace(result, broken=ties_fault(apart, fused.size))
 
 
 def _measure_steps(base: Measure, fused: Array, originals: Sequence[Array], reference: Array, most: int) -> Measure:
     """Measure integers to which the model rounds, of which none may be more than `most` steps off."""
-    shape, apart, furthest, largest, scale = fused.shape, 0, 0, -1.0, 0.0
+    shape, apart, other, furthest, largest, scale = fused.shape, 0, 0, 0, -1.0, 0.0
     for start, f, t, *runs in _wide_pieces(fused, reference, *originals):
         distance = np.min([np.abs(f - x) for x in (t, *runs)], axis=0)
         apart += int((distance > 0).sum())
+        other += int((f != runs[0]).sum())
         scale = max(scale, float(np.abs(t).max()))
         worst = int(distance.argmax())
         if distance[worst] > largest:
             furthest, largest = start + worst, float(distance[worst])
     location = _at(furthest, shape, fused, originals[0], reference)
     law = f"{largest:g} steps apart" if largest > most else ties_fault(apart, fused.size)
-    return replace(base, compared=fused.size, scale=scale, apart=apart, **location, broken=law)
+    return replace(base, compared=fused.size, scale=scale, apart=apart, ties=other - apart, **location, broken=law)
 
 
 def ties_fault(apart: int, elements: int) -> str:

@@ -234,14 +234,15 @@ COARSE = """g (float[1000] x) => (int8[1000] q) <float s = {1}, float t = {0.3},
 }"""
 
 
-def test_a_tie_inside_a_window_moves_what_comes_out_by_more_than_a_step() -> None:
+@pytest.mark.parametrize("opset", [11, 21, 24])
+def test_a_tie_inside_a_window_moves_what_comes_out_by_more_than_a_step(opset: int) -> None:
     """A step of 1 is three or four of 0.3; without one inside, nothing is moved."""
     x = {"x": np.linspace(-9, 9, 1000).astype(np.float32)}
-    assert reach_of_ties(parse(COARSE, 21), x) == {"q": 4.0}
+    assert reach_of_ties(parse(COARSE, opset), x) == {"q": 4.0}
     alone = COARSE.replace("  a = QuantizeLinear (x, s, z)\n  b = DequantizeLinear (a, s, z)\n", "").replace(
         "(b, t", "(x, t"
     )
-    assert reach_of_ties(parse(alone, 21), x) == {}
+    assert reach_of_ties(parse(alone, opset), x) == {}
 
 
 @pytest.mark.parametrize(("by", "many", "ok"), [(4, 1, True), (4, 2, False), (6, 1, False)])
