@@ -8,7 +8,7 @@ from onnxfuse import ops
 SINCE = 11
 """The operator set from which on there is a Range."""
 PRIME, FACTOR = 2**31 - 1, 48271
-"""Lehmer's generator (Park and Miller, 1993); the square of its number, modulo the same prime, breaks up its lattice."""
+"""Lehmer's generator (Park and Miller, 1993). The square of its number, modulo the same prime, has no lattice."""
 
 
 def uniform_like(value: str, result: str, low: float, high: float, seed: int) -> list[NodeProto]:
