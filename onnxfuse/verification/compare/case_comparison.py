@@ -104,6 +104,8 @@ class OutputFacts:
     """Whether some depend on a selection by value."""
     steps: Mapping[str, float]
     """Of those that the model rounds to multiples of a step, that step."""
+    float8: Mapping[str, float]
+    """Of those that it rounds to float8 numbers and dequantizes, the scale."""
 
 
 @dataclass(frozen=True)
@@ -346,17 +348,18 @@ class Comparison:
         originals = runs.right.get(name) or [value, *runs.siblings.pop(name, [])]
         top_k = self.judging.top_k or (CLASS_RANKS if name in self.facts.scores else ())
         true, step = runs.truth.pop(name), self.facts.steps.get(name, 0.0)
-        reach = self.judging.reach.get(name, 0.0)
+        reach, float8 = self.judging.reach.get(name, 0.0), self.facts.float8.get(name, 0.0)
         if name in runs.wide and runs.wide[name].dtype.kind == "f":
             self._add_exact_row(name, runs, value, originals, true)
         if name in runs.right:
             measure = broken_original.measure_against_unoptimized(
-                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step, reach=reach
-            )
+                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step, reach=reach,
+                float8=float8,
+            )  # fmt: skip
         else:
             measure = error_budget.measure(
                 fused, originals, true, perturbed=runs.perturbed.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                unsure=name in runs.unsure, step=step, reach=reach,
+                unsure=name in runs.unsure, step=step, reach=reach, float8=float8,
             )  # fmt: skip
         if not measure.fault and counts(name, self.outputs) and is_empty_metadata(value):
             measure = NOTHING

@@ -61,7 +61,7 @@ from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.interface import interface_problems
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.tolerance.class_outputs import class_outputs
-from onnxfuse.verification.tolerance.quantized_outputs import steps_of_outputs
+from onnxfuse.verification.tolerance.quantized_outputs import float8_outputs, steps_of_outputs
 from onnxfuse.verification.variants.as_written import as_written
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.declared_types import with_types
@@ -145,6 +145,7 @@ def compare(
                 outputs_without_elements(original_model),
                 selects(original_model),
                 steps_of_outputs(original_model),
+                float8_outputs(original_model),
             )
             del original_model
             # With two providers the original's own error is the worse of the two.

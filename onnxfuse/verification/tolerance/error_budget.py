@@ -35,6 +35,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -75,14 +76,16 @@ def measure(
     unsure: bool = False,
     step: float = 0.0,
     reach: float = 0.0,
+    float8: float = 0.0,
 ) -> Measure:
     """Measure `fused` against the original's outputs, the first on the inputs themselves, and `reference`.
 
     `perturbed` are further outputs of the original. They determine how large its largest error can be, but not its
     typical error: that is no chance, and perturbing every input by an ulp makes it larger than rounding does. `unsure`
-    is a field of the measure. `step`: the model rounds the output to multiples of it; 0 if it does not. Ties inside the
-    model move it by `reach`. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the
-    fused output is a fault even if the original has it too.
+    is a field of the measure. `step`: the model rounds the output to multiples of it; 0 if it does not. `float8`: it
+    rounds the output to float8 numbers times this scale; 0 if it does not. Ties inside the model move it by `reach`.
+    `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even
+    if the original has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
@@ -92,7 +95,8 @@ def measure(
         return NOTHING
     base = replace(
         NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
-        identical=_identical(fused, original), eps=_eps(original.dtype), grid=step, reach=0.0 if step else reach,
+        identical=_identical(fused, original), eps=_eps(original.dtype), grid=step or float8,
+        reach=0.0 if step or float8 else reach,
     )  # fmt: skip
     # Perturbation may change the output's size, as through the scales of a Resize. Such a run is not comparable.
     originals, perturbed = ([x for x in runs if x.shape == original.shape] for runs in (originals, perturbed))
@@ -102,9 +106,9 @@ def measure(
         return _measure_steps(base, fused, [*originals, *perturbed], reference, 1 + math.ceil(reach))
     if original.dtype.kind in "biuSUO":
         return _measure_exact(base, fused, [*originals, *perturbed], reference)
-    grid = _Grid(step, 1 + math.ceil(reach / step) if step else 0)
+    grid = _Float8Grid(float8) if float8 else _Grid(step, 1 + math.ceil(reach / step) if step else 0)
     measured = _measure_floats(base, fused, originals, perturbed, reference, grid)
-    if step and not measured.broken:
+    if grid.step and not measured.broken:
         measured = _with_ties(measured, fused, [*originals, *perturbed, reference], grid)
     return _without_nan(measured, fused, originals[0], reference) if nan == "fail" and not measured.broken else measured
 
@@ -163,7 +167,7 @@ def _measure_floats(
     originals: Sequence[Array],
     perturbed: Sequence[Array],
     reference: Array,
-    grid: "_Grid",
+    grid: "_Grid | _Float8Grid",
 ) -> Measure:
     """Measure floats in two chunked passes: statistics of the reference first, then the errors, apart from steps of the
     `grid`."""
@@ -333,7 +337,39 @@ class _Grid:
         return np.asarray((off > self.step / 2) & (off < (self.most + 0.5) * self.step))
 
 
-def _with_ties(measured: Measure, fused: Array, runs: Sequence[Array], grid: _Grid) -> Measure:
+@dataclass(frozen=True)
+class _Float8Grid:
+    """The numbers of float8e4m3fn, times a scale, to which the model rounds an output."""
+
+    step: float
+    """The scale."""
+
+    def moved(self, x: Floats, t: Floats) -> Floats:
+        """Return values as `t` where they are a neighboring number."""
+        return np.where(self.beside(x, t), t, x)
+
+    def beside(self, x: Floats, t: Floats) -> Bools:
+        """Return where values are such numbers, and next to that of `t`."""
+        own, other = self._number(x), self._number(t)
+        exact = np.abs(x / self.step - own.astype(np.float64)) <= np.abs(x / self.step) * ON_FLOAT8
+        return np.asarray(exact & (np.abs(_order(own) - _order(other)) == 1))
+
+    def _number(self, x: Floats) -> Array:
+        most = float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)
+        return np.clip(x / self.step, -most, most).astype(ml_dtypes.float8_e4m3fn)
+
+
+ON_FLOAT8 = 2.0**-7
+"""Relative distance up to which a value is a float8 number times a scale: a bfloat16 product is rounded to 2^-8."""
+
+
+def _order(numbers: Array) -> npt.NDArray[np.int64]:
+    """Return the position of each float8 number among all of them; neighbors differ by 1, and both zeros are 0."""
+    bits = numbers.view(np.uint8).astype(np.int64)
+    return np.where(bits >= 128, 128 - bits, bits)
+
+
+def _with_ties(measured: Measure, fused: Array, runs: Sequence[Array], grid: "_Grid | _Float8Grid") -> Measure:
     """Return the measure of floats on a grid, broken if too many are steps from every run and the reference."""
     apart = other = 0
     for _, f, *every in _wide_pieces(fused, *runs):
