@@ -120,9 +120,9 @@ def test_several_steps_may_be_on_their_way(causal: bool, stages: int, dtype: int
     ("case", "stages"),
     [
         (Case(8, 12, 128, 128, 64, FLOAT), 4),
-        (Case(32, 12, 128, 128, 64, FLOAT), 2),
-        (Case(8, 12, 128, 64, 64, FLOAT), 2),
-        (Case(8, 12, 128, 128, 64, HALF), 2),
+        (Case(32, 12, 128, 128, 64, FLOAT), 0),
+        (Case(8, 12, 128, 64, 64, FLOAT), 0),
+        (Case(8, 12, 128, 128, 64, HALF), 0),
     ],
     ids=["all resident", "more blocks", "few steps", "float16"],
 )

@@ -355,10 +355,11 @@ class _Float8Grid:
         return np.asarray(exact & (np.abs(_order(own) - _order(other)) == 1))
 
     def _number(self, x: Floats) -> Array:
-        most = float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)
-        return np.clip(x / self.step, -most, most).astype(ml_dtypes.float8_e4m3fn)
+        return np.clip(x / self.step, -MOST_FLOAT8, MOST_FLOAT8).astype(ml_dtypes.float8_e4m3fn)
 
 
+MOST_FLOAT8 = 448.0
+"""The greatest float8e4m3fn."""
 ON_FLOAT8 = 2.0**-7
 """Relative distance up to which a value is a float8 number times a scale: a bfloat16 product is rounded to 2^-8."""
 

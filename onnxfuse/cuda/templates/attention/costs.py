@@ -17,6 +17,7 @@ class AttentionCosts:
     together_keys: int
     together_share: float
     long: int
+    stages: int
 
 
 @dataclass(frozen=True)
