@@ -6,7 +6,7 @@ such nodes and kernels round after some of them: neither shows which integers de
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache
 
 import onnx
 
@@ -28,13 +28,14 @@ SEEDS = 104_729
 def within_half_errors(model: onnx.ModelProto) -> Iterator[Callable[[Arrays], Arrays]]:
     """Yield what evaluates `model` with every half-precision value moved within its rounding error, each differently.
 
-    Each opens its session when it is called, and holds none. Nothing if the model quantizes no computed value, or for an
-    operator set before `random_numbers.SINCE`.
+    Each opens its session when it is first called. Nothing if the model quantizes no computed value, or for an operator
+    set before `random_numbers.SINCE`.
     """
     if rounds_inside(model) and opset_of(model) >= random_numbers.SINCE:
         for run in range(max(1, min(RUNS, MOST_PARAMETERS // max(parameters(model), 1)))):
-            yield partial(_evaluate, model, run * SEEDS)
+            yield _opened_once(model, run * SEEDS)
 
 
-def _evaluate(model: onnx.ModelProto, seed: int, inputs: Arrays) -> Arrays:
-    return as_half(model, seed=seed)(inputs)
+def _opened_once(model: onnx.ModelProto, seed: int) -> Callable[[Arrays], Arrays]:
+    opened = cache(lambda: as_half(model, seed=seed))
+    return lambda inputs: opened()(inputs)
