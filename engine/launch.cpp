@@ -36,8 +36,9 @@ void TensorMap::set_type(int element, bool tf32) {
     case 16: type = 9; break;             // BFLOAT16
     case 5:
     case 4: type = 1; break;  // INT16, UINT16 -> UINT16: a copy does not look at the bits
+    case 17:
     case 3:
-    case 2: type = 0; break;  // INT8, UINT8 -> UINT8
+    case 2: type = 0; break;  // FLOAT8E4M3FN, INT8, UINT8 -> UINT8
     default: throw std::runtime_error("a tensor map of element type " + std::to_string(element));
   }
 }

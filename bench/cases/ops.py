@@ -23,7 +23,7 @@ NUMPY: Mapping[int, Any] = {
     HALF: np.float16, BRAIN: ml_dtypes.bfloat16, FLOAT: np.float32, DOUBLE: np.float64, BOOL: np.bool_,
     INT32: np.int32, INT64: np.int64, TensorProto.INT8: np.int8, TensorProto.INT16: np.int16,
     TensorProto.UINT8: np.uint8, TensorProto.UINT16: np.uint16, TensorProto.UINT32: np.uint32,
-    TensorProto.UINT64: np.uint64,
+    TensorProto.UINT64: np.uint64, TensorProto.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
 }  # fmt: skip
 # Half the distance between neighbours, relative to their size: what one rounding may lose.
 ROUNDING: Mapping[int, float] = {HALF: 2.0**-11, BRAIN: 2.0**-8, FLOAT: 2.0**-24, DOUBLE: 2.0**-53}

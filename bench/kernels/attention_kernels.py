@@ -116,7 +116,10 @@ def ways(case: Case) -> dict[str, Variant | None]:
     return {
         "ours": None,
         **{f"{w.warps} in {w.parts}": AttentionVariant(queries=w) for w in shared},
-        **{f"{w.warps}x{w.tiles}x{w.step}": AttentionVariant(queries=w) for w in streamed.candidates(mine)},
+        **{
+            f"{w.warps}x{w.tiles}x{w.step}{f'x{w.stages}' if w.stages else ''}": AttentionVariant(queries=w)
+            for w in streamed.candidates(mine, arch)
+        },
         **{
             f"{w.warps // 4} by {w.step}": AttentionVariant(queries=w)
             for w in sm90.ways(mine)

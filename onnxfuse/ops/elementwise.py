@@ -293,10 +293,14 @@ Where = broadcasting(
 
 
 def _cast(node: ScalarNode) -> Scalar:
+    if not node.number("saturate", 1):
+        raise node.refusal("that does not saturate")
     return node.term(0).cast(int(node.number("to", 0)))
 
 
 def _cast_like(node: ScalarNode) -> Scalar:
+    if not node.number("saturate", 1):
+        raise node.refusal("that does not saturate")
     return node.term(0).cast(node.term(1).dtype)
 
 

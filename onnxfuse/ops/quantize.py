@@ -38,11 +38,22 @@ def _of_one_scale(node: ScalarNode) -> None:
         raise node.refusal("with a scale for each index of an axis")
 
 
+def _saturates(node: ScalarNode, zero: Scalar | None) -> None:
+    """Raise for a node of float8 that has a zero point, or gives NaN for what is out of range."""
+    if not node.number("saturate", 1):
+        raise node.refusal("that does not saturate")
+    if zero is not None and zero.literal != 0:
+        raise node.refusal("with a zero point among float8")
+
+
 def _quantized(node: ScalarNode) -> Scalar:
-    """saturate(round_half_even(x / scale) + zero)"""
+    """saturate(round_half_even(x / scale) + zero); float8 is rounded to its own numbers"""
     _of_one_scale(node)
     x, scale, zero = node.real(0), node.real(1), node.optional(2)
     to = int(node.number("output_dtype", 0)) or (TensorProto.UINT8 if zero is None else zero.dtype)
+    if to == TensorProto.FLOAT8E4M3FN:
+        _saturates(node, zero)
+        return (x.cast(TensorProto.FLOAT) / scale.cast(TensorProto.FLOAT)).cast(to)
     if to not in RANGES:
         raise node.refusal("to no integers of 8 or 16 bits")
     low, high = RANGES[to]
@@ -59,8 +70,12 @@ def _quantized(node: ScalarNode) -> Scalar:
 def _dequantized(node: ScalarNode) -> Scalar:
     """(x - zero) * scale"""
     _of_one_scale(node)
-    x, scale, zero = node.term(0, Kind.INTEGER), node.real(1), node.optional(2)
+    x, scale, zero = node.term(0), node.real(1), node.optional(2)
     to = int(node.number("output_dtype", 0)) or scale.dtype
+    if x.dtype == TensorProto.FLOAT8E4M3FN:
+        _saturates(node, zero)
+    elif x.kind is not Kind.INTEGER:
+        raise node.refusal("of neither integers nor float8e4m3fn")
     steps = x.cast(TensorProto.FLOAT)
     shifted = steps if zero is None or zero.literal == 0 else steps - zero.cast(TensorProto.FLOAT)
     return (shifted * scale.cast(TensorProto.FLOAT)).cast(to)

@@ -46,6 +46,7 @@ TYPES: dict[int, ElementType] = {
     TensorProto.FLOAT: ElementType("float", "float", 4),
     TensorProto.FLOAT16: ElementType("f16", "float", 2),
     TensorProto.BFLOAT16: ElementType("bf16", "float", 2),
+    TensorProto.FLOAT8E4M3FN: ElementType("e4m3", "float", 1),
     TensorProto.DOUBLE: ElementType("double", "double", 8),
     TensorProto.BOOL: ElementType("boolean", "bool", 1),
     TensorProto.INT8: _integer("signed char", 8, True),

@@ -27,8 +27,8 @@ TWO = pytest.mark.parametrize("dtype", [HALF, FLOAT])
 """An element type of either size."""
 
 
-def way(warps: int = 2, tiles: int = 1, step: int = 16) -> AttentionVariant:
-    return AttentionVariant(queries=Queries(warps, tiles, 1, step, streamed=1))
+def way(warps: int = 2, tiles: int = 1, step: int = 16, stages: int = 2) -> AttentionVariant:
+    return AttentionVariant(queries=Queries(warps, tiles, 1, step, streamed=1, stages=stages))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -97,14 +97,46 @@ def test_the_causal_mask(sequence: int, tuning: AttentionVariant, bias: bool, dt
 @settings(max_examples=15, deadline=None)
 @given(
     queries=st.integers(1, 70), keys=st.integers(1, 140), warps=st.integers(1, 4), tiles=st.integers(1, 2),
-    step=st.sampled_from([16, 32, 48, 64]), bias=st.booleans(), aligned=st.booleans(),
+    step=st.sampled_from([16, 32, 48, 64]), stages=st.integers(2, 5), bias=st.booleans(), aligned=st.booleans(),
     dtype=st.sampled_from([HALF, FLOAT]),
 )  # fmt: skip
 def test_the_queries_may_be_shared_in_any_way(
-    queries: int, keys: int, warps: int, tiles: int, step: int, bias: bool, aligned: bool, dtype: int
+    queries: int, keys: int, warps: int, tiles: int, step: int, stages: int, bias: bool, aligned: bool, dtype: int
 ) -> None:
     case = Case(1, 2, queries, keys, 16, dtype, bias=(1, 1, 1, keys) if bias else None)
-    check(case, way(warps, tiles, step), aligned)
+    check(case, way(warps, tiles, step, stages), aligned)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("stages", [3, 4])
+@TWO
+def test_several_steps_may_be_on_their_way(causal: bool, stages: int, dtype: int) -> None:
+    """Fewer steps than stages, as many, and more: the ring is filled again."""
+    for keys in (10, 16 * stages - 16, 16 * stages, 130):
+        check(Case(1, 1, keys, keys, 16, dtype, causal=causal, bias=(1, 1, 1, keys)), way(2, 1, 16, stages))
+
+
+@pytest.mark.parametrize(
+    ("case", "stages"),
+    [
+        (Case(8, 12, 128, 128, 64, FLOAT), 4),
+        (Case(32, 12, 128, 128, 64, FLOAT), 0),
+        (Case(8, 12, 128, 64, 64, FLOAT), 0),
+        (Case(8, 12, 128, 128, 64, HALF), 0),
+    ],
+    ids=["all resident", "more blocks", "few steps", "float16"],
+)
+def test_four_stages_where_all_blocks_are_resident(case: Case, stages: int) -> None:
+    """In float32, of more than two steps."""
+    mine = work(case.op(), case.shapes())
+    assert streamed.choose(mine, H200).stages == stages
+
+
+@pytest.mark.parametrize("stages", [1, 9])
+def test_stages_that_do_not_fit_are_refused(stages: int) -> None:
+    case = Case(1, 1, 64, 64, 64, FLOAT)
+    with pytest.raises(KernelError, match=f"{stages} stages of 64 keys"):
+        cuda.plan(case.op(), case.shapes(), True, H200, way(4, 1, 64, stages))
 
 
 @pytest.mark.parametrize("safe", [False, True])
@@ -157,8 +189,9 @@ def test_one_program_answers_for_every_length(causal: bool, bias: tuple[int, int
     case = Case(3, 4, 700, 700, dtype=dtype, bias=bias, causal=causal)
     made, found = answers(case, A100, (1, 2, 15, 63, 64, 65, 128, 197, 512, 700, 1023, 4096, 100_000))
     ways = streamed.ways(work(replace(case.op(), open_length=True), case.shapes()))
-    # A single query has its bias as if it were one for all of them, and float32 that fills the GPU once its own kernel.
-    assert len(found) <= len(ways) + 1 + (dtype == FLOAT)
+    # A single query has its bias as if it were one for all of them. Of float32 what fills the GPU once has a kernel of
+    # its own, and one with more stages.
+    assert len(found) <= len(ways) + 1 + 2 * (dtype == FLOAT)
     assert len(made.kernels) <= len(found)
     assert not made.pins
 

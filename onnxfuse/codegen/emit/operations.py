@@ -58,7 +58,7 @@ def expression_of(function: Function, args: Sequence[str]) -> str:
 SIXTEEN_BITS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
-ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16"}
+ROUND = {"f16": "round_to_f16", "bf16": "round_to_bf16", "e4m3": "round_to_e4m3"}
 
 
 # Combination of two partial results of a reduction; a mean stays a sum until the end. An index is combined with its

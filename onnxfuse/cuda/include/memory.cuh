@@ -3,12 +3,14 @@
 
 struct f16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
+struct e4m3 { unsigned char bits; };  // float8 of four bits of exponent and three of mantissa, up to 448; 0x7f is NaN
 struct boolean { unsigned char bits; };
 
 // The type that an element is computed in, and its raw bits in memory.
 template <class T> struct Stored { using Value = T; };
 template <> struct Stored<f16> { using Value = float; };
 template <> struct Stored<bf16> { using Value = float; };
+template <> struct Stored<e4m3> { using Value = float; };
 template <> struct Stored<boolean> { using Value = bool; };
 
 template <int BYTES> struct Raw;
@@ -17,9 +19,31 @@ template <> struct Raw<2> { using Word = unsigned short; };
 template <> struct Raw<4> { using Word = unsigned; };
 template <> struct Raw<8> { using Word = unsigned long long; };
 
+// Its bits behind the sign are those of a float16 from the second bit of the exponent on, 2^8 too small.
+DEVICE float e4m3_to_float(unsigned bits) {
+  const float value = f16_to_float((bits & 0x80u) << 8 | (bits & 0x7fu) << 7) * 256.0f;
+  return (bits & 0x7fu) == 0x7fu ? float_of_bits(0x7fc00000u) : value;
+}
+// Round to nearest even; what is greater than 448 becomes 448, as ONNX's Cast and QuantizeLinear saturate.
+DEVICE unsigned float_to_e4m3(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  unsigned short both;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(0.0f), "f"(value));
+  return both & 0xffu;
+#else
+  const unsigned word = bits_of_float(value), sign = word >> 24 & 0x80u, size = word & 0x7fffffffu;
+  if (size > 0x7f800000u) return sign | 0x7fu;
+  if (size >= 0x43e00000u) return sign | 0x7eu;  // 448
+  // Below 2^-6 there are steps of 2^-9, which a sum with 2^14 rounds to; else 20 bits of the mantissa are rounded away.
+  if (size < 0x3c800000u) return sign | (bits_of_float(float_of_bits(size) + 16384.0f) & 0xfu);
+  return sign | ((size + 0x7ffffu + (size >> 20 & 1u)) >> 20) - (120u << 3);
+#endif
+}
+
 template <class T> DEVICE typename Stored<T>::Value decode(typename Raw<sizeof(T)>::Word bits, T*) { return (T)bits; }
 DEVICE float decode(unsigned short bits, f16*) { return f16_to_float(bits); }
 DEVICE float decode(unsigned short bits, bf16*) { return bf16_to_float(bits); }
+DEVICE float decode(unsigned char bits, e4m3*) { return e4m3_to_float(bits); }
 DEVICE bool decode(unsigned char bits, boolean*) { return bits != 0; }
 DEVICE float decode(unsigned bits, float*) { return float_of_bits(bits); }
 DEVICE double decode(unsigned long long bits, double*) { return double_of_bits(bits); }
@@ -29,12 +53,15 @@ template <class T> DEVICE typename Raw<sizeof(T)>::Word encode(T value, T*) {
 }
 DEVICE unsigned short encode(float value, f16*) { return (unsigned short)floats_to_f16x2(value, 0.0f); }
 DEVICE unsigned short encode(float value, bf16*) { return (unsigned short)floats_to_bf16x2(value, 0.0f); }
+DEVICE unsigned char encode(float value, e4m3*) { return (unsigned char)float_to_e4m3(value); }
 DEVICE unsigned char encode(bool value, boolean*) { return value ? 1 : 0; }
 DEVICE unsigned encode(float value, float*) { return bits_of_float(value); }
 DEVICE unsigned long long encode(double value, double*) { return bits_of_double(value); }
 
 DEVICE float round_to_f16(float value) { return f16_to_float(floats_to_f16x2(value, 0.0f) & 0xffffu); }
 DEVICE float round_to_bf16(float value) { return bf16_to_float(floats_to_bf16x2(value, 0.0f) & 0xffffu); }
+
+DEVICE float round_to_e4m3(float value) { return e4m3_to_float(float_to_e4m3(value)); }
 
 template <int BYTES> struct alignas(BYTES) Chunk {
   typename Raw < BYTES<4 ? BYTES : 4>::Word word[BYTES < 4 ? 1 : BYTES / 4];

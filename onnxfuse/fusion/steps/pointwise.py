@@ -34,6 +34,7 @@ RESHAPING = named(Trait.RESHAPE)
 TYPES = frozenset({
     TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT64,
     TensorProto.INT32, TensorProto.INT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32,
+    TensorProto.FLOAT8E4M3FN,
     TensorProto.UINT64, TensorProto.BOOL,
 })  # fmt: skip
 """Element types that a kernel can read and write."""

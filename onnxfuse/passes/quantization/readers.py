@@ -1,14 +1,20 @@
 """Give each reader of a dequantized value a DequantizeLinear of its own.
 
 Its kernel then reads the quantized value, a quarter of the bytes; of one that all share, somebody would write the
-floating-point numbers. What no kernel of ours dequantizes as it reads, and what does not change from run to run, is
-dequantized once for all.
+floating-point numbers. Products of float8 are computed in 16 bits or more: the kernel that rounds their factor writes
+these numbers, once, and products that share it stay side by side. What no kernel of ours dequantizes as it reads, and
+what does not change from run to run, is dequantized once for all.
 """
 
+from collections.abc import Sequence
+
+from onnx import TensorProto
+
 from onnxfuse import ops
-from onnxfuse.graph.graph import Graph
+from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
+from onnxfuse.ops import Trait
 
 
 @graph_pass
@@ -20,6 +26,8 @@ def dequantize_for_each_reader(graph: Graph) -> bool:
         if not node.is_elementwise or graph.is_constant(node.inputs[0]):
             continue
         readers = graph.readers(value)
+        if _is_factor_of_floats(graph, node, readers):
+            continue
         for reader in readers[not graph.is_output(value) :]:
             if value in reader.captures:
                 continue
@@ -29,3 +37,9 @@ def dequantize_for_each_reader(graph: Graph) -> bool:
             to.finish()
             changed = True
     return changed
+
+
+def _is_factor_of_floats(graph: Graph, node: Node, readers: Sequence[Node]) -> bool:
+    """Return whether a node dequantizes float8 numbers for products, all of which are computed in wider types."""
+    eight = graph.type(node.inputs[0]).dtype == TensorProto.FLOAT8E4M3FN
+    return eight and any(reader.has(Trait.CONTRACTION) for reader in readers)

@@ -81,6 +81,8 @@ class OriginalRuns:
     """Runners of it with perturbed tables, opened one by one."""
     rounded: Callable[[Arrays], Arrays] | None
     """Evaluates it as the judged model may round; None if that may not."""
+    ties: Sequence[Callable[[Arrays], Arrays]]
+    """Evaluate it within the rounding errors of half precision, if the judged model may round so and it quantizes."""
     variants: Callable[[], Sequence[Callable[[Arrays], Arrays]]]
     """Opens its equivalent forms."""
     unoptimized: Unoptimized
@@ -102,6 +104,8 @@ class OutputFacts:
     """Whether some depend on a selection by value."""
     steps: Mapping[str, float]
     """Of those that the model rounds to multiples of a step, that step."""
+    float8: Mapping[str, float]
+    """Of those that it rounds to float8 numbers and dequantizes, the scale."""
 
 
 @dataclass(frozen=True)
@@ -329,8 +333,13 @@ class Comparison:
             siblings.setdefault(name, []).append(value)
         for name, value in (self.original.rounded(inputs) if self.original.rounded is not None else {}).items():
             dtype = expected[name].dtype if name in expected else value.dtype
-            if dtype == np.float32 or (self.judging.rounding == "half" and dtype.kind in "fV"):
+            half = self.judging.rounding == "half" and (dtype.kind in "fV" or name in self.facts.steps)
+            if dtype == np.float32 or half:
                 siblings.setdefault(name, []).append(value.astype(dtype))
+        for run in self.original.ties:
+            for name, value in run(inputs).items():
+                if name in expected and (expected[name].dtype.kind in "fV" or name in self.facts.steps):
+                    perturbed.setdefault(name, []).append(value.astype(expected[name].dtype))
         return _Runs(expected, actual, reference, uncertain, wide, right, siblings, perturbed, rerounded)
 
     def _add_row(self, name: str, runs: _Runs, keys: tuple[Any, ...]) -> None:
@@ -339,17 +348,18 @@ class Comparison:
         originals = runs.right.get(name) or [value, *runs.siblings.pop(name, [])]
         top_k = self.judging.top_k or (CLASS_RANKS if name in self.facts.scores else ())
         true, step = runs.truth.pop(name), self.facts.steps.get(name, 0.0)
-        reach = self.judging.reach.get(name, 0.0)
+        reach, float8 = self.judging.reach.get(name, 0.0), self.facts.float8.get(name, 0.0)
         if name in runs.wide and runs.wide[name].dtype.kind == "f":
             self._add_exact_row(name, runs, value, originals, true)
         if name in runs.right:
             measure = broken_original.measure_against_unoptimized(
-                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step, reach=reach
-            )
+                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step, reach=reach,
+                float8=float8,
+            )  # fmt: skip
         else:
             measure = error_budget.measure(
                 fused, originals, true, perturbed=runs.perturbed.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                unsure=name in runs.unsure, step=step, reach=reach,
+                unsure=name in runs.unsure, step=step, reach=reach, float8=float8,
             )  # fmt: skip
         if not measure.fault and counts(name, self.outputs) and is_empty_metadata(value):
             measure = NOTHING

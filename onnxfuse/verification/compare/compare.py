@@ -61,11 +61,12 @@ from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.interface import interface_problems
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.tolerance.class_outputs import class_outputs
-from onnxfuse.verification.tolerance.quantized_outputs import steps_of_outputs
+from onnxfuse.verification.tolerance.quantized_outputs import float8_outputs, steps_of_outputs
 from onnxfuse.verification.variants.as_written import as_written
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.declared_types import with_types
 from onnxfuse.verification.variants.float32_twin import Float32Comparison, step_of_half
+from onnxfuse.verification.variants.half_ties import within_half_errors
 from onnxfuse.verification.variants.perturbed import on_perturbed_tables, on_perturbed_weights, selects
 from onnxfuse.verification.variants.variant import Arrays
 
@@ -135,6 +136,7 @@ def compare(
                 else reference_for(original_model, truth, [c.shapes for c in plan], file)
             )
             rounded = {"tf32": as_tf32, "half": as_half}[judging.rounding](original_model) if judging.rounding else None
+            ties = list(within_half_errors(original_model)) if judging.rounding == "half" else []
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)
@@ -143,6 +145,7 @@ def compare(
                 outputs_without_elements(original_model),
                 selects(original_model),
                 steps_of_outputs(original_model),
+                float8_outputs(original_model),
             )
             del original_model
             # With two providers the original's own error is the worse of the two.
@@ -164,6 +167,7 @@ def compare(
                 plain,
                 on_perturbed_tables(lambda: load(original, "original"), providers, cuda),
                 rounded,
+                ties,
                 lambda: _original_variants(load(original, "original"), providers, cuda),
                 Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
                 twin,
@@ -185,7 +189,7 @@ def compare(
     rounding = (
         ""
         if report.ok or judging.rounding or wrong_in_float32
-        else rounding_behind(report, halves=halves and wide is not None)
+        else rounding_behind(report, halves=halves, wide=wide is not None)
     )
     if rounding:
         permitted = replace(judging, rounding=rounding, wide=False)  # The float32 comparison found no problem.

@@ -110,6 +110,7 @@ def _own(comparison: Comparison, inputs: dict[str, Array]) -> Mapping[str, Measu
             [x, *(o[n].astype(x.dtype) for o in further_runs if n in o and o[n].shape == x.shape)],
             reference[n],
             step=comparison.facts.steps.get(n, 0.0),
+            float8=comparison.facts.float8.get(n, 0.0),
         )
         for n, x in expected.items()
     }

@@ -12,22 +12,27 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 """Types of outputs that rounding changes."""
 
 
-def rounding_behind(report: VerifyReport, *, halves: bool) -> Rounding:
+def rounding_behind(report: VerifyReport, *, halves: bool, wide: bool) -> Rounding:
     """Return the rounding under which the original may be as far from the reference as the failing outputs; empty if
     none.
 
     On CUDA, sessions may round the factors of float32 products to TF32: the libraries choose the algorithm for the
     original, but the session permits the rounding. On the CPU, ONNX Runtime keeps float32 between half-precision
     operators without kernels, and so rounds less than these are defined to: `halves` says whether the original holds
-    such types.
+    such types. Such a rounding could hide a fault of floats, so that they are compared in float32, too (`wide`). It
+    hides none of outputs on a grid of steps: each element must be that of some run, on any provider.
     """
     wrong = [r for r in report.rows if r.verdict in ("mismatch", "undecided") and not r.measure.empty]
-    if report.problems or not wrong or any(r.tolerance is not None or r.measure.broken for r in wrong):
+    if report.problems or not wrong or any(r.tolerance is not None or r.measure.unlike for r in wrong):
+        return ""
+    if halves and all(r.measure.grid for r in wrong):
+        return "half"
+    if any(r.measure.broken for r in wrong):
         return ""
     ran_on = (report.provider, report.fused_provider)
     may_round = sessions.CUDA in ran_on and not report.without_tf32 and report.truth == "float64"
     if may_round and all(r.dtype == "float32" for r in wrong):
         return "tf32"
-    if sessions.CPU in ran_on and halves and all(r.dtype in FLOATS for r in wrong):
+    if sessions.CPU in ran_on and halves and wide and all(r.dtype in FLOATS for r in wrong):
         return "half"
     return ""

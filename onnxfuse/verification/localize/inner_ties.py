@@ -16,14 +16,12 @@ from onnxfuse.model.schema import opset_of
 from onnxfuse.ops.quantize import INTEGER_RANGES
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
-from onnxfuse.verification.run import sessions
+from onnxfuse.verification.run import random_numbers, sessions
 from onnxfuse.verification.tolerance.quantized_outputs import rounds
 
 SHARE = 1 / 16
 """Share of the inner integers that are moved in one run: several of every few dozen, and few of one sum."""
 RUNS = 4
-ROUND_SINCE = 11
-"""The operator set from which on there is a Round."""
 
 
 def reach_of_ties(window: ModelProto, feeds: Mapping[str, npt.NDArray[np.generic]]) -> dict[str, float]:
@@ -51,7 +49,7 @@ def _run(model: ModelProto, feeds: Mapping[str, npt.NDArray[np.generic]]) -> dic
 
 def _with_moved_integers(window: ModelProto, seed: int) -> ModelProto | None:
     """Return a window some of whose inner integers are one step off; None if it has none of known type."""
-    if opset_of(window) < ROUND_SINCE:
+    if opset_of(window) < random_numbers.SINCE:  # nor has it a Round then
         return None
     types, outputs = value_types(infer(window).graph), {o.name for o in window.graph.output}
     copy = ModelProto()
@@ -61,15 +59,41 @@ def _with_moved_integers(window: ModelProto, seed: int) -> ModelProto | None:
         value = node.output[0] if node.output else ""
         dtype = types[value].dtype if value in types else 0
         nodes.append(node)
-        if rounds(node) and value not in outputs and dtype in INTEGER_RANGES:
+        if rounds(node) and value not in outputs and dtype in (*INTEGER_RANGES, TensorProto.FLOAT8E4M3FN):
             nodes[-1] = NodeProto.FromString(node.SerializeToString())
             nodes[-1].output[0] = f"{value}.exact"
-            nodes += _moved(value, dtype, seed)
+            nodes += _moved(value, dtype, seed) if dtype in INTEGER_RANGES else _moved_float8(value, dtype, seed)
     if len(nodes) == len(window.graph.node):
         return None
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
     return copy
+
+
+BESIDE_FLOAT8 = 0.07
+"""Share of a float8 number that leads to the next one, and not to the one behind that: steps are 1/16 to 1/8 of it."""
+
+
+def _moved_float8(value: str, dtype: int, seed: int) -> list[NodeProto]:
+    """Return the nodes from `value`.exact to `value`, some of its float8 numbers the next one."""
+    wide, drawn, scaled, by, off, sums, c, share = (
+        f"{value}.{n}" for n in ("wide", "u", "s", "by", "off", "sum", "c", "share")
+    )
+    constants = [
+        helper.make_node(ops.Constant, [], [name], value=numpy_helper.from_array(np.array(number, np.float32)))
+        for name, number in ((c, 0.5 / (1 - SHARE)), (share, BESIDE_FLOAT8))
+    ]
+    return [
+        *constants,
+        helper.make_node(ops.Cast, [f"{value}.exact"], [wide], to=TensorProto.FLOAT),
+        *random_numbers.uniform_like(wide, drawn, -1.0, 1.0, seed),
+        helper.make_node(ops.Mul, [drawn, c], [scaled]),
+        helper.make_node(ops.Round, [scaled], [by]),
+        helper.make_node(ops.Mul, [by, share], [off]),
+        helper.make_node(ops.Mul, [off, wide], [f"{value}.step"]),
+        helper.make_node(ops.Add, [wide, f"{value}.step"], [sums]),
+        helper.make_node(ops.Cast, [sums], [value], to=dtype),
+    ]
 
 
 def _moved(value: str, dtype: int, seed: int) -> list[NodeProto]:
@@ -85,7 +109,7 @@ def _moved(value: str, dtype: int, seed: int) -> list[NodeProto]:
     return [
         *constants,
         helper.make_node(ops.Cast, [f"{value}.exact"], [wide], to=TensorProto.FLOAT),
-        helper.make_node(ops.RandomUniformLike, [wide], [drawn], low=-1.0, high=1.0, seed=float(seed + 1)),
+        *random_numbers.uniform_like(wide, drawn, -1.0, 1.0, seed),
         helper.make_node(ops.Mul, [drawn, c], [scaled]),
         helper.make_node(ops.Round, [scaled], [by]),
         helper.make_node(ops.Add, [wide, by], [sums]),

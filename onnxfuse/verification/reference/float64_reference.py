@@ -200,10 +200,10 @@ def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
     return _float64(model, 0, Tf32).evaluate
 
 
-def as_half(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
+def as_half(model: onnx.ModelProto, *, seed: int | None = None) -> Callable[[Arrays], Arrays]:
     """Return what evaluates `model` in float32 and rounds every half-precision value after its node, as ONNX defines
-    it."""
-    return _node_by_node(rounded(model))
+    it; with a `seed`, moves it within its rounding error (`promoted.rounded`)."""
+    return _node_by_node(rounded(model, seed=seed))
 
 
 def _float64(

@@ -16,6 +16,8 @@ from onnxfuse.model.functions import bind_attributes, called, functions_of
 from onnxfuse.model.nested import every_name
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
+from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.run import random_numbers
 
 NARROWER: dict[int, tuple[int, ...]] = {
     TensorProto.FLOAT: (TensorProto.FLOAT16, TensorProto.BFLOAT16),
@@ -75,16 +77,24 @@ def _keep_types(copy: onnx.ModelProto, halves: dict[str, int]) -> None:
     _replace(copy.graph, nodes)
 
 
-def rounded(model: onnx.ModelProto) -> onnx.ModelProto:
+def rounded(model: onnx.ModelProto, *, seed: int | None = None) -> onnx.ModelProto:
     """Return a float32 copy in which every float16 and bfloat16 value is rounded to its type after its node.
 
     That is how half-precision operators are defined: each reads and returns numbers of that type. ONNX Runtime's CPU
     provider has float32 kernels for most, and keeps float32 between them. Values of unknown type, and values inside
     functions, are not rounded.
+
+    With a `seed`, a third of the elements are rounded, a third keep float32, and a third are moved by their own
+    rounding error to the other side, drawn anew for each value: all of them are as close to the exact value as a
+    rounded one. Numbers of the type, and what overflows it, stay. Raises UsageError before `random_numbers.SINCE`.
     """
+    if seed is not None and schema.opset_of(model) < random_numbers.SINCE:
+        raise UsageError(
+            f"values cannot be moved in operator set {schema.opset_of(model)}", f"It takes {random_numbers.SINCE}."
+        )
     types = infer(model)
     copy = promoted(model, TensorProto.FLOAT)
-    _round_graph(copy.graph, _halves(types.graph), every_name(copy.graph))
+    _round_graph(copy.graph, _halves(types.graph), every_name(copy.graph), seed)
     return copy
 
 
@@ -97,11 +107,11 @@ def _halves(graph: GraphProto) -> dict[str, int]:
     return half_types
 
 
-def _round_graph(graph: GraphProto, halves: dict[str, int], used_names: set[str]) -> None:
+def _round_graph(graph: GraphProto, halves: dict[str, int], used_names: set[str], seed: int | None) -> None:
     nodes = []
     for node in graph.node:
         for body in bodies(node):
-            _round_graph(body, halves, used_names)
+            _round_graph(body, halves, used_names, seed)
         nodes.append(node)
         if node.op_type == ops.Constant:
             continue  # Its number is representable already, and some kernels require a Constant.
@@ -111,8 +121,33 @@ def _round_graph(graph: GraphProto, halves: dict[str, int], used_names: set[str]
             exact, half = (_unused(f"{name}.{suffix}", used_names) for suffix in ("exact", "half"))
             node.output[n] = exact
             nodes.append(helper.make_node(ops.Cast, [exact], [half], to=halves[name]))
-            nodes.append(helper.make_node(ops.Cast, [half], [name], to=TensorProto.FLOAT))
+            if seed is None:
+                nodes.append(helper.make_node(ops.Cast, [half], [name], to=TensorProto.FLOAT))
+            else:
+                nodes += _moved(exact, half, name, used_names, seed + len(nodes) * SPACING)
     _replace(graph, nodes)
+
+
+SPACING = 7919
+"""Distance of the seeds of two values."""
+
+
+def _moved(exact: str, half: str, name: str, used_names: set[str], seed: int) -> list[NodeProto]:
+    """Return the nodes from a value and its rounded form to what is within its rounding error, by random numbers."""
+    names = ("near", "drawn", "by", "error", "off", "moved", "equal", "over", "fixed")
+    near, drawn, by, error, off, moved, equal, over, fixed = (_unused(f"{name}.{n}", used_names) for n in names)
+    return [
+        helper.make_node(ops.Cast, [half], [near], to=TensorProto.FLOAT),
+        *random_numbers.uniform_like(near, drawn, 0.0, 3.0, seed),
+        helper.make_node(ops.Floor, [drawn], [by]),
+        helper.make_node(ops.Sub, [exact, near], [error]),
+        helper.make_node(ops.Mul, [by, error], [off]),
+        helper.make_node(ops.Add, [near, off], [moved]),
+        helper.make_node(ops.Equal, [near, exact], [equal]),
+        helper.make_node(ops.IsInf, [near], [over]),
+        helper.make_node(ops.Or, [equal, over], [fixed]),
+        helper.make_node(ops.Where, [fixed, near, moved], [name]),
+    ]
 
 
 def _replace(graph: GraphProto, nodes: list[NodeProto]) -> None:

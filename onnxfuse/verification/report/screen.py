@@ -141,6 +141,13 @@ def _legend(report: "VerifyReport") -> str:
             "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
             "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
         )
+    ties = sum(row.measure.ties for row in report.rows) if report.half else 0
+    if ties:
+        values = sum(row.measure.elements for row in report.rows if row.measure.grid)
+        text += (
+            f"\n{ties} of {plural(values, 'quantized value')} {agreeing(ties, 'is a tie', 'are ties', of=values)} of "
+            "rounding: half-precision values before them are as close to either step"
+        )
     for row in report.outputs:
         if row.contract is not None and row.contract.agreement is not None:
             text += f"\n{escape(row.output)}: the best class is the truth's in {row.contract.agreement:.2%} of the rows"

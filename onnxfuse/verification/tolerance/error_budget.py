@@ -26,7 +26,8 @@ bfloat16 result below the smallest normal number may be flushed to zero, as GPUs
 
 Of an output that the model rounds to multiples of a step (`quantized_outputs`) no element may be more than one step
 from the original and the reference, and 99.9% must be the same: what lies in the middle of two steps is rounded to
-either. An element one step off is judged after it is moved by that step.
+either. An element one step off is judged after it is moved by that step. Which elements are in the middle depends on
+the rounding of what they are computed from: a step that any run of the original gives is right, and a tie of rounding.
 """
 
 import math
@@ -34,6 +35,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -74,14 +76,16 @@ def measure(
     unsure: bool = False,
     step: float = 0.0,
     reach: float = 0.0,
+    float8: float = 0.0,
 ) -> Measure:
     """Measure `fused` against the original's outputs, the first on the inputs themselves, and `reference`.
 
     `perturbed` are further outputs of the original. They determine how large its largest error can be, but not its
     typical error: that is no chance, and perturbing every input by an ulp makes it larger than rounding does. `unsure`
-    is a field of the measure. `step`: the model rounds the output to multiples of it; 0 if it does not. Ties inside the
-    model move it by `reach`. `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the
-    fused output is a fault even if the original has it too.
+    is a field of the measure. `step`: the model rounds the output to multiples of it; 0 if it does not. `float8`: it
+    rounds the output to float8 numbers times this scale; 0 if it does not. Ties inside the model move it by `reach`.
+    `top_k` is that of `metrics.difference`. With `nan="fail"` a NaN or an infinity in the fused output is a fault even
+    if the original has it too.
     """
     original = originals[0]
     if fused.shape != original.shape or fused.dtype != original.dtype:
@@ -91,7 +95,8 @@ def measure(
         return NOTHING
     base = replace(
         NOTHING, elements=original.size, difference=difference(fused, original, top_k), unsure=unsure,
-        identical=_identical(fused, original), eps=_eps(original.dtype), grid=step, reach=0.0 if step else reach,
+        identical=_identical(fused, original), eps=_eps(original.dtype), grid=step or float8,
+        reach=0.0 if step or float8 else reach,
     )  # fmt: skip
     # Perturbation may change the output's size, as through the scales of a Resize. Such a run is not comparable.
     originals, perturbed = ([x for x in runs if x.shape == original.shape] for runs in (originals, perturbed))
@@ -101,10 +106,10 @@ def measure(
         return _measure_steps(base, fused, [*originals, *perturbed], reference, 1 + math.ceil(reach))
     if original.dtype.kind in "biuSUO":
         return _measure_exact(base, fused, [*originals, *perturbed], reference)
-    grid = _Grid(step, 1 + math.ceil(reach / step) if step else 0)
+    grid = _Float8Grid(float8) if float8 else _Grid(step, 1 + math.ceil(reach / step) if step else 0)
     measured = _measure_floats(base, fused, originals, perturbed, reference, grid)
-    if step and not measured.broken:
-        measured = _with_ties(measured, fused, originals[0], reference, grid)
+    if grid.step and not measured.broken:
+        measured = _with_ties(measured, fused, [*originals, *perturbed, reference], grid)
     return _without_nan(measured, fused, originals[0], reference) if nan == "fail" and not measured.broken else measured
 
 
@@ -162,7 +167,7 @@ def _measure_floats(
     originals: Sequence[Array],
     perturbed: Sequence[Array],
     reference: Array,
-    grid: "_Grid",
+    grid: "_Grid | _Float8Grid",
 ) -> Measure:
     """Measure floats in two chunked passes: statistics of the reference first, then the errors, apart from steps of the
     `grid`."""
@@ -332,28 +337,64 @@ class _Grid:
         return np.asarray((off > self.step / 2) & (off < (self.most + 0.5) * self.step))
 
 
-def _with_ties(measured: Measure, fused: Array, original: Array, reference: Array, grid: _Grid) -> Measure:
-    """Return the measure of floats on a grid, broken if too many are steps from both original and reference."""
-    apart = 0
-    for _, f, o, t in _wide_pieces(fused, original, reference):
-        apart += int((grid.beside(f, o) & grid.beside(f, t)).sum())
-    result = replace(measured, apart=apart)
+@dataclass(frozen=True)
+class _Float8Grid:
+    """The numbers of float8e4m3fn, times a scale, to which the model rounds an output."""
+
+    step: float
+    """The scale."""
+
+    def moved(self, x: Floats, t: Floats) -> Floats:
+        """Return values as `t` where they are a neighboring number."""
+        return np.where(self.beside(x, t), t, x)
+
+    def beside(self, x: Floats, t: Floats) -> Bools:
+        """Return where values are such numbers, and next to that of `t`."""
+        own, other = self._number(x), self._number(t)
+        exact = np.abs(x / self.step - own.astype(np.float64)) <= np.abs(x / self.step) * ON_FLOAT8
+        return np.asarray(exact & (np.abs(_order(own) - _order(other)) == 1))
+
+    def _number(self, x: Floats) -> Array:
+        return np.clip(x / self.step, -MOST_FLOAT8, MOST_FLOAT8).astype(ml_dtypes.float8_e4m3fn)
+
+
+MOST_FLOAT8 = 448.0
+"""The greatest float8e4m3fn."""
+ON_FLOAT8 = 2.0**-7
+"""Relative distance up to which a value is a float8 number times a scale: a bfloat16 product is rounded to 2^-8."""
+
+
+def _order(numbers: Array) -> npt.NDArray[np.int64]:
+    """Return the position of each float8 number among all of them; neighbors differ by 1, and both zeros are 0."""
+    bits = numbers.view(np.uint8).astype(np.int64)
+    return np.where(bits >= 128, 128 - bits, bits)
+
+
+def _with_ties(measured: Measure, fused: Array, runs: Sequence[Array], grid: "_Grid | _Float8Grid") -> Measure:
+    """Return the measure of floats on a grid, broken if too many are steps from every run and the reference."""
+    apart = other = 0
+    for _, f, *every in _wide_pieces(fused, *runs):
+        beside = [grid.beside(f, x) for x in every]
+        apart += int(np.logical_and.reduce(beside).sum())
+        other += int(beside[0].sum())
+    result = replace(measured, apart=apart, ties=other - apart)
     return replace(result, broken=ties_fault(apart, fused.size))
 
 
 def _measure_steps(base: Measure, fused: Array, originals: Sequence[Array], reference: Array, most: int) -> Measure:
     """Measure integers to which the model rounds, of which none may be more than `most` steps off."""
-    shape, apart, furthest, largest, scale = fused.shape, 0, 0, -1.0, 0.0
+    shape, apart, other, furthest, largest, scale = fused.shape, 0, 0, 0, -1.0, 0.0
     for start, f, t, *runs in _wide_pieces(fused, reference, *originals):
         distance = np.min([np.abs(f - x) for x in (t, *runs)], axis=0)
         apart += int((distance > 0).sum())
+        other += int((f != runs[0]).sum())
         scale = max(scale, float(np.abs(t).max()))
         worst = int(distance.argmax())
         if distance[worst] > largest:
             furthest, largest = start + worst, float(distance[worst])
     location = _at(furthest, shape, fused, originals[0], reference)
     law = f"{largest:g} steps apart" if largest > most else ties_fault(apart, fused.size)
-    return replace(base, compared=fused.size, scale=scale, apart=apart, **location, broken=law)
+    return replace(base, compared=fused.size, scale=scale, apart=apart, ties=other - apart, **location, broken=law)
 
 
 def ties_fault(apart: int, elements: int) -> str:

@@ -66,7 +66,9 @@ class Measure:
     reach: float = 0.0
     """How far a tie of rounding inside the model moves the output (`inner_ties`); 0 if that was not asked."""
     apart: int = 0
-    """Elements of such an output that the fused model rounds to the next step."""
+    """Elements of such an output that the fused model rounds to another step than any run of the original."""
+    ties: int = 0
+    """Elements of such an output that only other runs than the original's first round to the fused model's step."""
     follows: bool = False
     """Whether the fused output follows the broken original instead of the right one."""
 

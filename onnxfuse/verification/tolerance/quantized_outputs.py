@@ -5,10 +5,11 @@ differs by a whole step, which is no error of either. Determined from the graph:
 elements or choose among them, is
 
 - of integers that a node rounds to (QuantizeLinear, DynamicQuantizeLinear, QLinearAdd and the like): its step is 1; or
-- what a DequantizeLinear with one constant scale makes of such integers: its step is the scale.
+- what a DequantizeLinear with one constant scale makes of such integers: its step is the scale; or
+- the same of float8 numbers that a node rounds to, whose steps are those of their type times the scale.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -38,6 +39,17 @@ def steps_of_outputs(model: onnx.ModelProto) -> Mapping[str, float]:
     return {name: step for name, step in steps.items() if step is not None}
 
 
+def float8_outputs(model: onnx.ModelProto) -> Mapping[str, float]:
+    """Return the scale of each output of `model` whose values are float8 numbers to which it rounds, dequantized."""
+    if not any(rounds(node) for node in model.graph.node):
+        return {}
+    typed = infer(model).graph
+    makers = {value: node for node in typed.node for value in node.output if value}
+    graph = _Grid(makers, constants_of(typed), value_types(typed), frozenset({TensorProto.FLOAT8E4M3FN}))
+    scales = {o.name: graph.step(o.name) for o in typed.output if graph.type_of(o.name) != TensorProto.FLOAT8E4M3FN}
+    return {name: scale for name, scale in scales.items() if scale is not None}
+
+
 def rounds_inside(model: onnx.ModelProto) -> bool:
     """Return whether `model` rounds computed values to integers."""
     weights = {t.name for t in model.graph.initializer} - {i.name for i in model.graph.input}
@@ -54,9 +66,18 @@ class _Grid:
     """The grids on which the values of a graph lie."""
 
     def __init__(
-        self, makers: Mapping[str, NodeProto], constants: Mapping[str, TensorProto], types: Mapping[str, ValueType]
+        self,
+        makers: Mapping[str, NodeProto],
+        constants: Mapping[str, TensorProto],
+        types: Mapping[str, ValueType],
+        rounded_to: Collection[int] = (0, *INTEGER_RANGES),
     ) -> None:
-        self.makers, self.constants, self.types = makers, constants, types
+        """`rounded_to` are the element types that count, 0 for an unknown one."""
+        self.makers, self.constants, self.types, self.rounded_to = makers, constants, types, rounded_to
+
+    def type_of(self, value: str) -> int:
+        """Return the element type of a value, 0 if unknown."""
+        return self.types.get(value, UNKNOWN).dtype
 
     def step(self, value: str) -> float | None:
         """Return the step of a value; None if it has none that is known."""
@@ -64,7 +85,7 @@ class _Grid:
         if node is None or value in self.constants:
             return None
         if rounds(node):
-            return 1.0 if self.types.get(value, UNKNOWN).dtype in (0, *INTEGER_RANGES) else None
+            return 1.0 if self.type_of(value) in self.rounded_to else None
         if node.op_type == ops.DequantizeLinear:
             return self._scale(node.input[1]) if self.step(node.input[0]) == 1.0 else None
         if node.op_type not in CARRIERS:

@@ -17,12 +17,13 @@ def test_a_random_graph_holds_every_law(first: int) -> None:
     assert {seed: said for seed in range(first, first + 10) if (said := broken(case(seed))) is not None} == {}
 
 
-@pytest.mark.parametrize("seed", [361, 1612, 7742, 6839, 8404, 9661, 1018880])
+@pytest.mark.parametrize("seed", [361, 1612, 7742, 6839, 8404, 9661, 1018880, 2002258, 2002337])
 def test_what_random_graphs_have_found_stays_mended(seed: int) -> None:
     """Seven open axes, sampled as large ones, are more elements than 64 bits hold; a Slice may end at 2^63;
     ONNX's own inference stumbles on a MeanVarianceNormalization beside a function, and gives a PRelu in one the shape
     of its input, where ONNX Runtime broadcasts it; a node that is computed a second time has a name of its own;
-    constants folded in float64 and rounded once are nearer the truth than the original."""
+    constants folded in float64 and rounded once are nearer the truth than the original; float16 rounded before an
+    integer product, by nodes that ONNX Runtime computes in float32, may reach another step."""
     assert broken(case(seed)) is None
 
 

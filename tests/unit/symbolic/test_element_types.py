@@ -16,7 +16,7 @@ INTEGERS = [t for t in TYPES if is_integer(t)]
 def test_kinds_of_types() -> None:
     """Numbers that are whole, those that are not, and truth values."""
     assert [t for t in TYPES if is_real(t)] == [
-        TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE
+        TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.DOUBLE,
     ]  # fmt: skip
     assert set(TYPES) - set(INTEGERS) - {t for t in TYPES if is_real(t)} == {TensorProto.BOOL}
     with pytest.raises(UnsupportedError, match="element type STRING"):

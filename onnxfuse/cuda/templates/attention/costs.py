@@ -47,6 +47,7 @@ class AttentionCosts:
     together_keys: int
     together_share: float
     long: int
+    stages: int
     few: FewCosts
     resident: ResidentCosts
     warpgroups: WarpgroupCosts

@@ -113,6 +113,7 @@ def _kernel(mine: AttentionProblem, queries: Queries, blocks: int, aligned: bool
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
         "THREADS": queries.warps * 32, "KEY_ROWS": key_rows(mine.keys), "HELD": True, "ALIGNED": aligned,
+        "RING": 0,
     }  # fmt: skip
     fields = zip(LENGTHS, lengths(mine, max(blocks, 1)), strict=True)
     numbers = ", ".join(f"{name} = {value}" for name, value in fields)

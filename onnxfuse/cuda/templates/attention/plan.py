@@ -97,7 +97,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
     shared = few.candidates(mine, arch) if few.takes(mine, arch) else ()
     short = kept.candidates(mine) if _fit(mine, arch) else ()
     long = sm90.ways(mine) if sm90.takes(mine, True, arch) else ()
-    others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine))
+    others = () if mine.parts.grows else (*short, *long, *streamed.candidates(mine, arch))
     return tuple(AttentionVariant(queries=split) for split in (*shared, *others))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onnxfuse.codegen.emit.source import KernelSource
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import LENGTHS, AttentionProblem, lengths, tiled_kernel
-from onnxfuse.symbolic.branching import least
+from onnxfuse.symbolic.branching import least, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 
@@ -19,6 +22,10 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
     if queries.step % 16 or not 1 <= queries.passes <= most:
         raise UnsupportedError(
             f"{queries.step} keys at a time in {queries.passes} passes, expected a multiple of 16 in {most}"
+        )
+    if _stages(queries) < 2 or _shared_bytes(queries, mine) > arch.isa.shared_bytes:
+        raise UnsupportedError(
+            f"{_stages(queries)} stages of {queries.step} keys, {_shared_bytes(queries, mine)} bytes"
         )
     blocks = -(-mine.queries // (_rows(queries) * queries.passes))
     grid = mine.batch * mine.parts.heads * blocks
@@ -61,7 +68,7 @@ def ways(mine: AttentionProblem) -> tuple[Queries, ...]:
 
 def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     """Return the partition with the most queries per block that leaves enough blocks for the GPU, each more than half
-    full; else the smallest."""
+    full; else the smallest. The smallest has more stages if all blocks are resident at once with them, too."""
     heads, splits = mine.batch * mine.parts.heads, ways(mine)
 
     def fills(split: Queries) -> bool:
@@ -69,15 +76,30 @@ def choose(mine: AttentionProblem, arch: Arch) -> Queries:
         enough = 2 * heads * -(-mine.queries // rows) >= 3 * arch.sm_count
         return enough and mine.queries > rows // 2
 
-    return least(splits, lambda split: -_rows(split) * split.passes, fills) or splits[-1]
+    chosen = least(splits, lambda split: -_rows(split) * split.passes, fills) or splits[-1]
+    return _deeper(chosen, mine, arch) if chosen == splits[-1] else chosen
 
 
-def candidates(mine: AttentionProblem) -> tuple[Queries, ...]:
+def _deeper(queries: Queries, mine: AttentionProblem, arch: Arch) -> Queries:
+    """Return a partition with more stages, if there are so many steps and all blocks are resident with them, too.
+
+    Otherwise blocks that come later hide the latency of copies, of which more are resident with less shared memory.
+    """
+    if not mine.parts.to_tf32 or not bool(mine.keys > 2 * queries.step):
+        return queries
+    deep = replace(queries, stages=costs_of(arch).stages)
+    resident = smaller(arch.isa.shared_bytes // _shared_bytes(deep, mine), _resident(deep, mine))
+    blocks = mine.batch * mine.parts.heads * -(-mine.queries // (_rows(deep) * deep.passes))
+    return deep if bool(blocks <= resident * arch.sm_count) else queries
+
+
+def candidates(mine: AttentionProblem, arch: Arch) -> tuple[Queries, ...]:
     """Return other partitions of the queries among blocks and warps."""
     if not mine.parts.to_tf32 or mine.size > 64:
         return ways(mine)
+    deep = tuple(replace(split, stages=costs_of(arch).stages) for split in ways(mine))
     # Four warps could not hold the scores of 64 keys in registers in addition to their biases.
-    return (*ways(mine), *(Queries(w, 1, 1, 64, streamed=1) for w in ((8, 4) if mine.bias is None else (8,))))
+    return (*ways(mine), *deep, *(Queries(w, 1, 1, 64, streamed=1) for w in ((8, 4) if mine.bias is None else (8,))))
 
 
 def _rows(queries: Queries) -> int:
@@ -90,11 +112,16 @@ def _holds(queries: Queries, mine: AttentionProblem) -> bool:
     return queries.tiles * mine.padded * mine.parts.element_bytes <= 512
 
 
+def _stages(queries: Queries) -> int:
+    """Return the steps of keys and values in shared memory at a time."""
+    return queries.stages or 2
+
+
 def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
-    """Return the shared memory of a block: two stages of keys and values with rows padded by 16 bytes, their bias, and
-    the queries unless they are register-resident."""
+    """Return the shared memory of a block: stages of keys and values with rows padded by 16 bytes, their bias, and the
+    queries unless they are register-resident."""
     row = mine.padded * mine.parts.element_bytes + 16
-    return queries.step * (4 * row + 2 * 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
+    return _stages(queries) * queries.step * (2 * row + 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
 
 
 def _resident(queries: Queries, mine: AttentionProblem) -> int:
@@ -113,5 +140,6 @@ def _kernel(mine: AttentionProblem, queries: Queries, aligned: bool, min_blocks:
     facts = {
         "WARPS": queries.warps, "TILES": queries.tiles, "PASSES": queries.passes, "STEP": queries.step,
         "THREADS": queries.warps * 32, "KEY_ROWS": 0, "HELD": _holds(queries, mine), "ALIGNED": aligned,
+        "RING": _stages(queries),
     }  # fmt: skip
     return tiled_kernel(mine, facts, f"long long {', '.join(LENGTHS)};", min_blocks)

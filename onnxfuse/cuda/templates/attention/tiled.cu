@@ -18,7 +18,7 @@
 // Under the causal mask comparisons with the diagonal are for the steps that it crosses alone. Two modes:
 //
 // Streamed (KEY_ROWS is 0): any number of queries and keys, none of which stands in the text: one kernel is for all of them.
-// Keys and values go by STEP at a time, through a pipeline of two stages: while one is multiplied, the other is filled.
+// Keys and values go by STEP at a time, through a pipeline of RING stages: while one is multiplied, the others are filled.
 // Under the causal mask steps without a key for a query of the block are not fetched.
 //
 // Resident: keys and values of a head fit the shared memory, KEY_ROWS with those behind the last one. All lengths are
@@ -26,7 +26,7 @@
 // arrived, and the queries of all passes read it there.
 
 constexpr bool RESIDENT = KEY_ROWS > 0;
-constexpr int STAGES = RESIDENT ? (KEY_ROWS + STEP - 1) / STEP : 2;
+constexpr int STAGES = RESIDENT ? (KEY_ROWS + STEP - 1) / STEP : RING;
 constexpr int STAGED = RESIDENT ? KEY_ROWS : STAGES * STEP;  // keys in shared memory
 constexpr int ROWS = WARPS * TILES * 16;                     // queries of a block at a time
 
@@ -238,32 +238,37 @@ template <Softmax SOFTMAX> DEVICE void attend_streamed(Rows& rows, SharedAddress
                                                        bool fetches, const Parameters& p) {
   constexpr bool VALUES = SOFTMAX != TOTAL;
   using Pipeline = AsyncPipeline<BlockScope, STAGES>;
+  constexpr int AHEAD = (STAGES - 1) * STEP;  // keys that are fetched before a step is multiplied
   KeyBias<STEP> next;
-  if (at.end > 0 && fetches) {
-    fetch_step<STEP, VALUES>(ring, k, v, 0, at.keys);
-    if constexpr (BIAS == PER_KEY) {
-      next.load_from(biases.bias, 0, at.keys, p.bias_key);
-      next.store(ring.key_bias);
+  UNROLLED for (int first = 0; first < AHEAD; first += STEP) {
+    if (first < at.end && fetches) {
+      fetch_step<STEP, VALUES>(ring.from(first), k, v, first, at.keys);
+      if constexpr (BIAS == PER_KEY) {
+        next.load_from(biases.bias, first, at.keys, p.bias_key);
+        next.store(ring.from(first).key_bias);
+      }
     }
+    Pipeline::producer_commit();
   }
-  Pipeline::producer_commit();
   if (SOFTMAX != SHARES) load_queries(rows, q, at, first_query);
-  for (int first_key = 0, stage = 0; first_key < at.end; first_key += STEP, stage ^= 1) {
+  typename Pipeline::State state;
+  for (int first_key = 0; first_key < at.end; first_key += STEP, state.advance()) {
     Pipeline::consumer_wait();
-    const int after = first_key + STEP;
+    const int after = first_key + AHEAD, last = first_key + STEP;
+    const Stage free = ring.from(state.previous() * STEP);
     if (after < at.end) {
-      fetch_step<STEP, VALUES>(ring.from((stage ^ 1) * STEP), k, v, after, at.keys);
+      fetch_step<STEP, VALUES>(free, k, v, after, at.keys);
       if constexpr (BIAS == PER_KEY) next.load_from(biases.bias, after, at.keys, p.bias_key);
     }
     Pipeline::producer_commit();
-    const Stage now = ring.from(stage * STEP);
+    const Stage now = ring.from(state.stage * STEP);
     if (sees(at, first_query, first_key)) {
-      if (after > at.keys || (CAUSAL && after > first_query + 1))
+      if (last > at.keys || (CAUSAL && last > first_query + 1))
         attend_step<SOFTMAX, STEP, false, true>(rows, queries, now, biases, at, first_query, first_key, p);
       else attend_step<SOFTMAX, STEP, false, false>(rows, queries, now, biases, at, first_query, first_key, p);
     }
     if constexpr (BIAS == PER_KEY)
-      if (after < at.end) next.store(ring.from((stage ^ 1) * STEP).key_bias);
+      if (after < at.end) next.store(free.key_bias);
   }
 }
 

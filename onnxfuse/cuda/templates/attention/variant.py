@@ -24,9 +24,12 @@ class Queries:
     """1: warpgroup products (wgmma), on Hopper only; 0: each warp multiplies by itself."""
     ahead: int = 0
     """1: overlaps the value product of a step with the key product of the next; 0: sequential."""
+    stages: int = 0
+    """Steps of keys and values in shared memory at a time, of streamed ones; 0: two, one of which is filled."""
 
     def __str__(self) -> str:
-        how = " streamed" if self.streamed else f" in {self.parts}" if self.parts else ""
+        how = f" streamed in {self.stages}" if self.streamed and self.stages else ""
+        how = how or " streamed" if self.streamed else f" in {self.parts}" if self.parts else ""
         how = " ahead by warpgroups" if self.ahead else " by warpgroups" if self.warpgroups else how
         return f"{self.warps}x{self.tiles}x{self.passes}x{self.step}{how}"
 

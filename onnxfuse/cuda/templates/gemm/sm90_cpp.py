@@ -257,7 +257,8 @@ def _store_results(program: BodyProgram) -> str:
             packer = {"f16": "packed_f16<2>", "bf16": "packed_bf16<2>"}.get(stored, f"packed<{stored}, 2>")
             lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, {packer}(value{n}).word(0));")
         elif size == 1:
-            bytes_of = f"(unsigned char)value{n}[0] | (unsigned char)value{n}[1] << 8"
+            low, high = (f"encode(value{n}[{i}], ({stored}*)nullptr)" for i in range(2))
+            bytes_of = f"{low} | {high} << 8"
             lines.append(f"  store_shared(to{n} + half * 1024 + {offset}, (unsigned short)({bytes_of}));")
         else:
             lines.append("  UNROLLED for (int w = 0; w < 2; ++w)")

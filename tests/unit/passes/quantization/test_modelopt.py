@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, compose, helper, numpy_helper
 
+from onnxfuse.verification import verify
 from tests.support.small import ops, optimize, run
 
 TERMS, COLUMNS = 64, 32
@@ -107,12 +108,32 @@ def test_int8(dtype: type[np.floating], casts: bool, gemm: bool) -> None:
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize(("dtype", "casts"), [(np.float32, False), (np.float16, False), (np.float16, True)])
 def test_float8(dtype: type[np.floating], casts: bool, stored: bool, gemm: bool) -> None:
-    """No 8-bit kernel takes it: the weight is dequantized once, and the layer is the kernel of the model's numbers."""
+    """The weight is dequantized once, and the layer is the kernel of the model's numbers; one kernel rounds the
+    activations to float8."""
     model = layer(dtype, float8=True, stored=stored, casts=casts, gemm=gemm)
     made, _ = optimize(model)
     assert weight_types(made) == {helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
-    assert " ".join(ops(made)).count("DequantizeLinear") == 1
+    (rounded,) = [op for op in ops(made) if "QuantizeLinear" in op]
+    assert rounded == ("{Cast QuantizeLinear DequantizeLinear Cast}" if casts else "{QuantizeLinear DequantizeLinear}")
     assert_same(model, made, dtype)
+    assert verify(model, made, providers=["CPUExecutionProvider"]).ok
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_float8_is_rounded_where_it_is_computed(dtype: type[np.floating]) -> None:
+    """Two layers: the kernel of the first one rounds to float8 what the second one multiplies."""
+    first, second = (layer(dtype, float8=True, stored=True) for _ in range(2))
+    columns = numpy_helper.to_array(next(t for t in second.graph.initializer if t.name == "w"))[:COLUMNS]
+    next(t for t in second.graph.initializer if t.name == "w").CopyFrom(numpy_helper.from_array(columns, "w"))
+    second.graph.input[0].type.tensor_type.shape.dim[1].dim_value = COLUMNS
+    model = compose.merge_models(compose.add_prefix(first, "a_"), compose.add_prefix(second, "b_"), [("a_y", "b_x")])
+    made, _ = optimize(model)
+    # A Sum keeps ONNX Runtime from quantizing float32 weights anew.
+    assert ops(made)[1].replace(" Sum", "").replace("Transpose ", "") == (
+        "{MatMul Add Relu QuantizeLinear DequantizeLinear}"
+    )
+    report = verify(model, made, providers=["CPUExecutionProvider"])
+    assert report.ok, report
 
 
 def test_weights_are_quantized_as_onnx_runtime_does() -> None:

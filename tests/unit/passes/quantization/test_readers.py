@@ -2,7 +2,9 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
+from onnx import numpy_helper
 
 from tests.support import small
 from tests.support.small import assert_same_numbers, ops, optimize
@@ -39,3 +41,25 @@ def test_once_for_all(name: str) -> None:
     made, _ = optimize(model, "softmax")
     assert ops(made) == ["DequantizeLinear", "MatMul", "MatMul"]
     assert_same_numbers(model, made)
+
+
+def test_products_share_what_is_rounded_to_float8() -> None:
+    """Its kernel writes the numbers that products read: they stay side by side."""
+    model = parse(
+        """g (float[N,16] x, float[16] scale) => (float[N,16] y, float[N,16] z)
+<float s = {0.05}, float8e4m3fn zero = {0}> {
+  n = LayerNormalization (x, scale)
+  q = QuantizeLinear (n, s, zero)
+  d = DequantizeLinear (q, s, zero)
+  y = MatMul (d, v)
+  z = MatMul (d, w)
+}"""
+    )
+    rng = np.random.default_rng(0)
+    for name in "vw":
+        array = rng.standard_normal((16, 16)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    made, _ = optimize(model)
+    assert ops(made) == [
+        "{LayerNormalization QuantizeLinear DequantizeLinear}", "{Transpose MatMul Transpose MatMul}",
+    ]  # fmt: skip

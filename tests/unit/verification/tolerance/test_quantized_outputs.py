@@ -1,10 +1,11 @@
 """Outputs on a grid of steps: which they are, and how they are judged."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from onnxfuse.verification.tolerance.error_budget import measure, ties_fault
-from onnxfuse.verification.tolerance.quantized_outputs import rounds_inside, steps_of_outputs
+from onnxfuse.verification.tolerance.quantized_outputs import float8_outputs, rounds_inside, steps_of_outputs
 from tests.support.small import parse
 
 SCALE = np.float32(0.05)
@@ -94,3 +95,35 @@ def test_dequantized_values_are_judged_but_for_one_step() -> None:
     ).fault
     many = ((original + 1) * SCALE).astype(np.float32)
     assert measure(many, [given], truth, step=step).fault == ties_fault(10_000, 10_000)
+
+
+FLOAT8 = """g (float[N,32] x) => (float[N,32] d, float[N,32] e) <float s = {0.05}, float8e4m3fn z = {0}> {
+  q = QuantizeLinear (x, s, z)
+  d = DequantizeLinear (q, s, z)
+  e = Exp (d)
+}"""
+
+
+def test_dequantized_float8_has_steps_of_its_own() -> None:
+    assert float8_outputs(parse(FLOAT8, 21)) == {"d": float(SCALE)}
+    assert steps_of_outputs(parse(FLOAT8, 21)) == {}
+
+
+def test_float8_numbers_may_be_the_next_one() -> None:
+    """One in a thousand; not the one behind that, nor what is no such number times the scale."""
+    every = np.tile(np.arange(1, 0x7E, dtype=np.uint8), 80).view(ml_dtypes.float8_e4m3fn)
+    following = (every.view(np.uint8) + 1).view(ml_dtypes.float8_e4m3fn)
+    scale = float(SCALE)
+    truth = every.astype(np.float64) * scale
+    given, after = (x.astype(np.float32) * SCALE for x in (every, following))
+    fused = given.copy()
+    fused[::1001] = after[::1001]
+    right = measure(fused, [given], truth, float8=scale)
+    assert (right.fault, right.apart) == ("", 10)
+    assert measure(fused, [given], truth).fault
+    fused[::501] = after[::501]
+    assert measure(fused, [given], truth, float8=scale).fault == ties_fault(29, 10_000)
+    skipped = given.copy()
+    skipped[7] = given[9]
+    assert measure(skipped, [given], truth, float8=scale).fault
+    assert measure((given * np.float32(1.02)).astype(np.float32), [given], truth, float8=scale).fault
