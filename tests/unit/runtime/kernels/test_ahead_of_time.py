@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -67,6 +67,14 @@ class Compiler:
         raise AssertionError(f"{len(self.entries)} kernels, expected {count}")
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(400):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("not within 4 s")
+
+
 def made(dims: str, variants: Variants = lambda device: {}) -> AheadOfTime:
     """Return what compiles ahead for three ops, one after the other, on inputs of these dimensions."""
     graph = f"""chain (float[{dims}, 8] x, float[8] b) => (float[{dims}, 8] y) {{
@@ -101,17 +109,77 @@ def test_the_variant_that_was_measured_is_compiled(monkeypatch: pytest.MonkeyPat
 
 def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
+    monkeypatch.setattr(AheadOfTime, "_guess", lambda *facts: None)
     ahead = made("N")
     ahead.start(0)
-    for _ in range(200):
-        if ahead.places:
-            break
-        time.sleep(0.01)
+    wait_until(lambda: bool(ahead.names))
     first, second = ahead.ops.values()
     assert not compiler.entries
     ahead.plan(first, ((5, 8), (8,)), True, 0, None)
     compiler.wait_for(2)
     assert ahead.plan(second, ((5, 8),), True, 0, None) == cuda.plan(second, ((5, 8),), True, H200)
+
+
+def test_likely_sizes_are_compiled_while_a_session_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only by cores that are left; the plan of a run that has them finds its kernels compiled."""
+    compiler = Compiler(monkeypatch)
+    ahead = made("N")
+    ahead.start(0)
+    compiler.wait_for(2)
+    assert {shapes[0] for _, shapes, *_ in ahead.guesses} == {(1, 8)}
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    alone = made("N")
+    alone.start(0)
+    wait_until(lambda: not alone.threads)
+    assert not alone.guesses
+
+
+def test_a_run_comes_before_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is guessed and not begun when a run tells its sizes is dropped; what is begun is not waited for."""
+    compiler = Compiler(monkeypatch)
+    compiler.until = threading.Event()  # no kernel is ever finished
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    ahead = made("N")
+    ahead.start(0)
+    compiler.wait_for(1)
+    guesses = [*ahead.guesses.values()]
+    ahead.plan(next(iter(ahead.ops.values())), ((5, 8), (8,)), True, 0, None)
+    assert not ahead.guesses
+    assert not any(task.is_guess for task in ahead.waiting)
+    compiler.wait_for(3)
+    assert guesses
+    assert all(guess.compiled.cancelled() for guess in guesses)
+    compiler.until.set()
+
+
+def test_sizes_that_change_are_guessed_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, from the second run on: sizes below, between and above."""
+    compiler = Compiler(monkeypatch)
+    compiler.until = threading.Event()
+    compiler.until.set()
+    ahead = made("N")
+    ahead.start(0)
+    wait_until(lambda: not ahead.threads)
+    first = next(iter(ahead.ops.values()))
+    ahead.plan(first, ((16, 8), (8,)), True, 0, None)
+    wait_until(lambda: not ahead.threads)
+    assert not ahead.guesses
+    ahead.plan(first, ((64, 8), (8,)), True, 0, None)
+    wait_until(lambda: not ahead.threads)
+    assert {shapes[0][0] for _, shapes, *_ in ahead.guesses} == {16, 32, 128}
+
+
+def test_long_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    ahead = made("3")
+    ahead.start(0)
+    compiler.wait_for(2)
+    by_length = sorted(
+        (cuda.plan(op, ((3, 8), (8,))[: len(op.inputs)], True, H200).kernel for op in ahead.ops.values()),
+        key=lambda kernel: -len(kernel.text),
+    )
+    assert compiler.entries == [kernel.entry for kernel in by_length]
 
 
 def test_plans_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
