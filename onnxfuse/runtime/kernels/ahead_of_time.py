@@ -3,8 +3,8 @@
 If the model's shapes are static this starts with the session. Otherwise the first run starts it: the shapes of its
 first op bind the named dimensions, and the ops behind it are compiled while the run proceeds.
 
-Idle cores guess: while the session opens they compile for likely sizes, and once the sizes have changed, for others
-around those met. What a run waits for comes first, and a guess that is not begun when a run comes is dropped.
+Once the sizes have changed, half of the cores guess when they are idle: they compile for sizes around those met. What a
+run waits for comes first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import heapq
 import os
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Shape
-from onnxfuse.runtime.kernels.likely_sizes import around, likely_sizes
+from onnxfuse.runtime.kernels.bindings import around, bound
 from onnxfuse.runtime.kernels.packs import LoadedPack
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.shapes.extent_values import at_sizes
@@ -37,7 +37,6 @@ from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.onnx_inference import may_multiply
 from onnxfuse.shapes.types import Dim
 from onnxfuse.support.errors import ModelError, OnnxfuseError
-from onnxfuse.symbolic.integer import Int
 
 MOST_THREADS = 16
 MOST_INFERRED = 8
@@ -46,8 +45,9 @@ BERT-base."""
 MOST_JOBS = 128
 """Largest number of speculative plans; launch programs cover most shapes anyway."""
 
-PLAN, COMPILE, GUESS = 0, 1, 2
-"""Ranks of tasks, least first: plans before kernels, since the longest kernel is to begin first; guesses after all."""
+PLAN, COMPILE, RECORD, GUESS = range(4)
+"""Ranks of tasks, least first: plans before kernels, since the longest kernel is to begin first; guesses after all. One
+task plans all ops one after the other, and one thread records: Python holds the GIL, for which a run would wait."""
 
 Asked = tuple[str, tuple[Shape, ...], bool, int, Variant | None]
 """Plan request: op, input shapes, all pointers aligned?, device, variant."""
@@ -102,7 +102,7 @@ class AheadOfTime:
         self.waiting: list[_Task] = []
         """A heap."""
         self.numbers = count()
-        self.threads = self.guessing = 0
+        self.threads = self.guessing = self.recording = 0
         self.jobs: dict[Asked, Job] = {}
         self.guesses: dict[Asked, Job] = {}
         self.started: set[int] = set()
@@ -116,7 +116,7 @@ class AheadOfTime:
         self.inferred = 0
 
     def start(self, device: int) -> None:
-        """Start compiling everything whose shapes are static, and what is likely of the rest."""
+        """Start compiling everything whose shapes are static."""
         with self.lock:
             if device in self.started:
                 return
@@ -167,8 +167,15 @@ class AheadOfTime:
             if job is not None:
                 return job.compiled
             job = self.jobs[request] = Job()
-        self._push(PLAN, 0, job, partial(self._plan, op, request, job, PLAN))
+        self._push(PLAN, 0, job, partial(self._plan, op, request, job, COMPILE))
         return job.compiled
+
+    def record(self, work: Callable[[], None]) -> None:
+        """Record a launch program on another thread, if there is one."""
+        if _cores():
+            self._push(RECORD, 0, None, work)
+        else:
+            work()
 
     # ---- shapes
 
@@ -187,14 +194,12 @@ class AheadOfTime:
             name: [tuple(types[v].shape if v in types else None for v in n.input) for n in nodes.get(name, ())]
             for name in self.ops
         }
-        self.names = frozenset(assumed)  # last: from now on a run binds them
-        if device not in self.sizes:
-            self._guess(device, [likely_sizes(self.model.graph.input)])
+        self.names = frozenset(assumed)
 
     def _bind(self, name: str, shapes: tuple[Shape, ...], device: int) -> None:
         """Start compiling everything for the run in which op `name` has these input shapes."""
         input_dims = self.places.get(name, ())
-        bindings = {tuple(sorted(b.items())) for p in input_dims if (b := _bound(p, shapes, self.names)) is not None}
+        bindings = {tuple(sorted(b.items())) for p in input_dims if (b := bound(p, shapes, self.names)) is not None}
         if len(bindings) != 1:
             return
         (sizes,) = bindings
@@ -203,7 +208,6 @@ class AheadOfTime:
             if {n for n, _ in sizes} != self.names or before == sizes:
                 return
             self.sizes[device] = sizes  # a run requests its ops one after the other
-            self._drop_guesses()
             others = before is not None and device not in self.guessed
             if others:
                 self.guessed.add(device)
@@ -218,10 +222,13 @@ class AheadOfTime:
             self.inferred += 1
             self._submit(_known(infer(with_sizes(self.model, sizes)[0])), device)
 
-    def _submit(self, shapes_by_op: Mapping[str, Sequence[tuple[Shape, ...]]], device: int, rank: int = PLAN) -> None:
-        """Start compiling the ops whose input shapes are known."""
+    def _submit(
+        self, shapes_by_op: Mapping[str, Sequence[tuple[Shape, ...]]], device: int, rank: int = COMPILE
+    ) -> None:
+        """Plan the ops whose input shapes are known, and queue their kernels."""
         variants = self.variants(device)
-        jobs = self.jobs if rank == PLAN else self.guesses
+        jobs = self.guesses if rank == GUESS else self.jobs
+        new = list[tuple[FusedOp, Asked, Job]]()
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(shapes_by_op.get(name, ())):
                 tuning = variants.get(key(name, shapes))
@@ -234,13 +241,15 @@ class AheadOfTime:
                     job = jobs[request] = Job()
                     if len(jobs) > MOST_JOBS:
                         jobs.pop(next(iter(jobs))).cancel()
-                self._push(rank, 0, job, partial(self._plan, op, request, job, rank))
+                new.append((op, request, job))
+        for op, request, job in new:
+            self._plan(op, request, job, rank)
 
     # ---- guesses
 
-    def _guess(self, device: int, bindings: Sequence[Mapping[str, int]]) -> None:
+    def _guess(self, device: int, bindings: Iterable[Mapping[str, int]]) -> None:
         """Compile for sizes that runs may have, on cores that have nothing else to do."""
-        if self.threads < 1 or _cores() < 2:
+        if _cores() < 2:
             return
         for sizes in bindings:
             shapes_by_op = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
@@ -250,14 +259,6 @@ class AheadOfTime:
                 except ModelError:  # the model takes no such sizes
                     continue
             self._submit(shapes_by_op, device, GUESS)
-
-    def _drop_guesses(self) -> None:
-        """Drop what no run asked for and nobody has begun; the lock is held."""
-        for job in self.guesses.values():
-            job.cancel()
-        self.guesses.clear()
-        self.waiting = [task for task in self.waiting if not task.is_guess]
-        heapq.heapify(self.waiting)
 
     # ---- plans and kernels
 
@@ -281,7 +282,7 @@ class AheadOfTime:
         if not kernels:
             _finish(job.compiled)
         for kernel in kernels:
-            self._push(rank + COMPILE, -len(kernel.text), job, partial(self._compile, kernel, device, job))
+            self._push(rank, -len(kernel.text), job, partial(self._compile, kernel, device, job))
 
     def _compile(self, kernel: cuda.KernelSource, device: int, job: Job) -> None:
         """Compile one kernel to disk."""
@@ -324,17 +325,21 @@ class AheadOfTime:
             finally:
                 with self.lock:
                     self.guessing -= task.is_guess
+                    self.recording -= task.rank == RECORD
 
     def _next(self) -> _Task | None:
-        """Return what this thread does next; None if it ends. Guesses leave one core to whoever opens the session."""
+        """Return what this thread does next; None if it ends. Guesses leave half of the cores to runs."""
         with self.lock:
             # At exit the process waits for its threads: drop queued tasks, so that only running ones are waited for.
             idle = not self.waiting or not threading.main_thread().is_alive()
-            if idle or (self.waiting[0].is_guess and self.guessing >= _cores() - 1):
+            rank = PLAN if idle else self.waiting[0].rank
+            full = (rank == RECORD and self.recording) or (rank == GUESS and self.guessing >= _cores() // 2)
+            if idle or full:
                 self.threads -= 1
                 return None
             task = heapq.heappop(self.waiting)
             self.guessing += task.is_guess
+            self.recording += task.rank == RECORD
             return task
 
 
@@ -345,24 +350,6 @@ def _cores() -> int:
 def _finish(compiled: Future[None]) -> None:
     if compiled.set_running_or_notify_cancel():
         compiled.set_result(None)
-
-
-def _bound(
-    input_dims: tuple[tuple[Dim, ...] | None, ...], shapes: tuple[Shape, ...], names: frozenset[str]
-) -> dict[str, int] | None:
-    """Return the binding of a node's dimension names to its input shapes; None if they contradict each other."""
-    binding: dict[str, int] = {}
-    for dims, shape in zip(input_dims, shapes, strict=True):
-        if dims is None:
-            continue
-        if len(dims) != len(shape):
-            return None
-        for dim, n in zip(dims, shape, strict=True):
-            if isinstance(dim, int) and dim != n:
-                return None
-            if isinstance(dim, Int) and str(dim) in names and binding.setdefault(str(dim), n) != n:
-                return None
-    return binding
 
 
 def _at(input_dims: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:

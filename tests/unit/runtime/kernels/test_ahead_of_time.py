@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from onnxfuse.runtime.kernels import ahead_of_time as module
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.parsing import parsed
 from tests.support import fused_models as models
 from tests.support import growth
 from tests.support.scenarios import FakeCuda
@@ -109,7 +111,6 @@ def test_the_variant_that_was_measured_is_compiled(monkeypatch: pytest.MonkeyPat
 
 def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch)
-    monkeypatch.setattr(AheadOfTime, "_guess", lambda *facts: None)
     ahead = made("N")
     ahead.start(0)
     wait_until(lambda: bool(ahead.names))
@@ -120,40 +121,22 @@ def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytes
     assert ahead.plan(second, ((5, 8),), True, 0, None) == cuda.plan(second, ((5, 8),), True, H200)
 
 
-def test_likely_sizes_are_compiled_while_a_session_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only by cores that are left; the plan of a run that has them finds its kernels compiled."""
+def test_a_run_is_told_apart_by_extents_that_a_network_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream of sizes only the ops are asked for whose launch programs do not answer: not those at the input."""
     compiler = Compiler(monkeypatch)
     ahead = made("N")
     ahead.start(0)
+    wait_until(lambda: not ahead.threads)
+    first, second = ahead.ops.values()
+    rounded, whole = parsed("(N-1)//2+1"), parsed("N")
+    ahead.places = {first.name: [((whole, 8), (8,))], second.name: [((rounded, 8),)]}
+    ahead.plan(second, ((5, 8),), True, 0, None)
     compiler.wait_for(2)
-    assert {shapes[0] for _, shapes, *_ in ahead.guesses} == {(1, 8)}
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    alone = made("N")
-    alone.start(0)
-    wait_until(lambda: not alone.threads)
-    assert not alone.guesses
-
-
-def test_a_run_comes_before_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is guessed and not begun when a run tells its sizes is dropped; what is begun is not waited for."""
-    compiler = Compiler(monkeypatch)
-    compiler.until = threading.Event()  # no kernel is ever finished
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    ahead = made("N")
-    ahead.start(0)
-    compiler.wait_for(1)
-    guesses = [*ahead.guesses.values()]
-    ahead.plan(next(iter(ahead.ops.values())), ((5, 8), (8,)), True, 0, None)
-    assert not ahead.guesses
-    assert not any(task.is_guess for task in ahead.waiting)
-    compiler.wait_for(3)
-    assert guesses
-    assert all(guess.compiled.cancelled() for guess in guesses)
-    compiler.until.set()
+    assert {shapes[0][0] for _, shapes, *_ in ahead.jobs} == {5, 10}
 
 
 def test_sizes_that_change_are_guessed_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, from the second run on: sizes below, between and above."""
+    """Once, from the second run on: sizes below, between and above. Those of another run come first."""
     compiler = Compiler(monkeypatch)
     compiler.until = threading.Event()
     compiler.until.set()
@@ -167,6 +150,27 @@ def test_sizes_that_change_are_guessed_around(monkeypatch: pytest.MonkeyPatch) -
     ahead.plan(first, ((64, 8), (8,)), True, 0, None)
     wait_until(lambda: not ahead.threads)
     assert {shapes[0][0] for _, shapes, *_ in ahead.guesses} == {16, 32, 128}
+    ahead.plan(first, ((640, 8), (8,)), True, 0, None)
+    wait_until(lambda: not ahead.threads)
+    assert len(ahead.guesses) == 6
+
+
+def test_guesses_leave_half_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And begin after all that a run waits for, which does not wait for them."""
+    Compiler(monkeypatch)
+    ahead = made("3")
+    order: list[int] = []
+    ahead.threads = 4  # none begins
+    for n in (1, 2, 3):
+        ahead._push(module.GUESS, 0, None, partial(order.append, -n))
+        ahead._push(module.COMPILE, 0, None, partial(order.append, n))
+    ahead.threads = 1
+    ahead._work()
+    assert order == [1, 2, 3, -1, -2, -3]
+    ahead.guessing, ahead.threads = 2, 1
+    with ahead.lock:
+        ahead.waiting.append(module._Task(module.GUESS, 0, 0, None, lambda: None))
+    assert ahead._next() is None
 
 
 def test_long_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
