@@ -14,8 +14,9 @@ import onnx
 from onnx import NodeProto, TensorProto, numpy_helper
 
 from onnxfuse import ops
+from onnxfuse.model.functions import Key, called, functions_of
 from onnxfuse.model.schema import opset_of
-from onnxfuse.shapes.onnx_inference import infer_node
+from onnxfuse.shapes.onnx_inference import ContradictionError, infer_node, infer_shapes, may_multiply
 from onnxfuse.shapes.output_shapes import results_of
 from onnxfuse.shapes.stand_ins import misjudged
 from onnxfuse.shapes.types import (
@@ -62,7 +63,7 @@ def refine(model: onnx.ModelProto) -> None:
 def _refine(model: onnx.ModelProto) -> dict[str, IntLike]:
     """Fill in extents in one pass; return a mapping of invented names to the extents that they equal."""
     graph = model.graph
-    types = value_types(graph)
+    types, functions = value_types(graph), functions_of(model)
     facts = ValueFacts(opset_of(model), {name: t.shape for name, t in types.items()})
     for tensor in graph.initializer:
         facts.remember(tensor.name, tensor)
@@ -89,7 +90,7 @@ def _refine(model: onnx.ModelProto) -> dict[str, IntLike]:
         learn(node.output, _results(facts, node))
         more.update(v for v in node.output if node.op_type != ops.Constant and facts.numbers.get(v) is not None)
         if not more.isdisjoint(node.input) and any(_open(facts.shapes.get(v)) for v in node.output):
-            learn(node.output, _onnx_shapes(facts, node, types))
+            learn(node.output, _onnx_shapes(facts, node, types) or _call_shapes(facts, node, types, functions))
         for zero in _multiplied(facts, node):
             name, extent = _solved(zero, declared) or ("", 0)
             if name and (isinstance(extent, int) or equal.keys().isdisjoint(extent.names)):
@@ -154,6 +155,38 @@ def _onnx_shapes(facts: ValueFacts, node: NodeProto, types: Mapping[str, ValueTy
     numbers = {v: tensor for v in node.input if (tensor := _constant(facts, v, types)) is not None}
     inferred = infer_node(node, inputs, numbers, facts.opset)
     return [type_of(inferred[v]).shape if v in inferred else None for v in node.output]
+
+
+def _call_shapes(
+    facts: ValueFacts, node: NodeProto, types: Mapping[str, ValueType], functions: Mapping[Key, onnx.FunctionProto]
+) -> Sequence[Shape]:
+    """Return ONNX's inference for a call of a function without attributes, with the refined types of its inputs."""
+    function = functions.get(called(node))
+    if function is None or function.attribute or function.attribute_proto:
+        return []
+    inner = functions.values() if any(called(n) in functions for n in function.node) else ()
+    inputs = [
+        value_info(v, ValueType(types[at].dtype, facts.shapes.get(at)))
+        for v, at in zip(function.input, node.input, strict=False)
+        if at in types
+    ]
+    outputs = [onnx.ValueInfoProto(name=v) for v in function.output]
+    body = onnx.GraphProto(name=function.name, node=function.node, input=inputs, output=outputs)
+    model = onnx.ModelProto(ir_version=10, opset_import=function.opset_import, functions=inner, graph=body)
+    return _output_shapes(model.SerializeToString(deterministic=True))
+
+
+@lru_cache(1 << 10)
+def _output_shapes(model: bytes) -> Sequence[Shape]:
+    """Return the shapes of the outputs of a body; equal layers have equal ones."""
+    light = onnx.ModelProto.FromString(model)
+    if may_multiply(light):  # it would need a child process
+        return []
+    try:
+        inferred = infer_shapes(light)
+    except ContradictionError:
+        return []
+    return [type_of(output.type).shape for output in inferred.graph.output]
 
 
 def _constant(facts: ValueFacts, name: str, types: Mapping[str, ValueType]) -> TensorProto | None:

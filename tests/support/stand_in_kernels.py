@@ -113,7 +113,7 @@ class StandInKernels:
         outputs = tuple(y.shape for y in _evaluate(op, zeros))
         blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
         one = SimpleNamespace(
-            kernel=_Kernel(op=op, inputs=shapes, outputs=outputs, aligned=aligned, number=number),
+            kernel=_Kernel(op=op, inputs=shapes, outputs=outputs, aligned=aligned, number=number, text=""),
             grid=(blocks, 1, 1),
             block=self.block,
             shared_bytes=self.shared_bytes,

@@ -2,17 +2,23 @@
 
 If the model's shapes are static this starts with the session. Otherwise the first run starts it: the shapes of its
 first op bind the named dimensions, and the ops behind it are compiled while the run proceeds.
+
+Once the sizes have changed, half of the cores guess when they are idle: they compile for sizes around those met. What a
+run waits for comes first.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import threading
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 import onnx
 
@@ -23,14 +29,14 @@ from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Shape
+from onnxfuse.runtime.kernels.bindings import around, bound
 from onnxfuse.runtime.kernels.packs import LoadedPack
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.onnx_inference import may_multiply
 from onnxfuse.shapes.types import Dim
-from onnxfuse.support.errors import OnnxfuseError
-from onnxfuse.symbolic.integer import Int
+from onnxfuse.support.errors import ModelError, OnnxfuseError
 
 MOST_THREADS = 16
 MOST_INFERRED = 8
@@ -39,10 +45,45 @@ BERT-base."""
 MOST_JOBS = 128
 """Largest number of speculative plans; launch programs cover most shapes anyway."""
 
+PLAN, COMPILE, RECORD, GUESS = range(4)
+"""Ranks of tasks, least first: plans before kernels, since the longest kernel is to begin first; guesses after all. One
+task plans all ops one after the other, and one thread records: Python holds the GIL, for which a run would wait."""
+
 Asked = tuple[str, tuple[Shape, ...], bool, int, Variant | None]
 """Plan request: op, input shapes, all pointers aligned?, device, variant."""
 Places = Mapping[str, list[tuple[tuple[Dim, ...] | None, ...]]]
 """Known input shapes of each op, one entry per node."""
+
+
+@dataclass
+class Job:
+    """One plan ahead of time, and its kernels."""
+
+    planned: Future[LaunchPlan | None] = field(default_factory=Future)
+    """None if there is no plan: the run that needs it reports why."""
+    compiled: Future[None] = field(default_factory=Future)
+    """Done when all kernels are compiled; their errors are reported by the run that needs them."""
+    kernels_left: int = 0
+
+    def cancel(self) -> None:
+        """Neither plan nor compile, unless that is begun."""
+        self.planned.cancel()
+        self.compiled.cancel()
+
+
+@dataclass(order=True)
+class _Task:
+    rank: int
+    size: int
+    """Of the least first: the negative length of a kernel's text, as long ones take long to compile."""
+    number: int
+    job: Job | None = field(compare=False)
+    """None: a preparation, whose errors are warnings."""
+    work: Callable[[], None] = field(compare=False)
+
+    @property
+    def is_guess(self) -> bool:
+        return self.rank >= GUESS
 
 
 class AheadOfTime:
@@ -58,15 +99,20 @@ class AheadOfTime:
         self.model, self.ops, self.variants, self.packed = shell(model), ops, variants, packed
         self.stopped = False
         self.lock = threading.Lock()
-        self.waiting: deque[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]] = deque()
-        self.threads = 0
-        self.jobs: dict[Asked, Future[LaunchPlan | None]] = {}
+        self.waiting: list[_Task] = []
+        """A heap."""
+        self.numbers = count()
+        self.threads = self.guessing = self.recording = 0
+        self.jobs: dict[Asked, Job] = {}
+        self.guesses: dict[Asked, Job] = {}
         self.started: set[int] = set()
         self.names: frozenset[str] = frozenset()
         """Named dynamic dimensions of the model's inputs."""
         self.places: Places = {}
         self.sizes: dict[int, tuple[tuple[str, int], ...]] = {}
         """Most recent binding of the dimensions, by device."""
+        self.guessed: set[int] = set()
+        """Devices on which the sizes changed, so that others around them were guessed."""
         self.inferred = 0
 
     def start(self, device: int) -> None:
@@ -87,10 +133,12 @@ class AheadOfTime:
         """Start no further compilation."""
         self.stopped = True
         with self.lock:
-            for future, _ in self.waiting:
-                future.cancel()
+            for task in self.waiting:
+                if task.job is not None:
+                    task.job.cancel()
             self.waiting.clear()
             self.jobs.clear()
+            self.guesses.clear()
 
     def plan(
         self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: Variant | None
@@ -100,25 +148,34 @@ class AheadOfTime:
         request = (op.name, shapes, aligned, device, tuning)
         with self.lock:
             job = self.jobs.get(request)
-            if job is not None and (job.done() or job.cancel()):
+            if job is not None and (job.compiled.done() or job.planned.cancel()):
                 del self.jobs[request]
-        if job is not None and job.done() and not job.cancelled() and (ready := job.result()) is not None:
-            return ready
+        if job is not None and job.planned.done() and not job.planned.cancelled():
+            ready = job.planned.result()
+            if ready is not None:
+                return ready
         self._bind(op.name, shapes, device)
         return cuda.plan(op, shapes, aligned, cuda.arch_of(device), tuning)
 
     def compiled(
         self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, device: int, tuning: Variant | None
-    ) -> Future[LaunchPlan | None]:
-        """Return the plan of `op`, planned and compiled on another thread."""
+    ) -> Future[None]:
+        """Return when the kernels of `op` are compiled, which another thread does."""
         request = (op.name, shapes, aligned, device, tuning)
         with self.lock:
             job = self.jobs.get(request)
             if job is not None:
-                return job
-            job = self.jobs[request] = Future[LaunchPlan | None]()
-        self._later(partial(_compiled, op, request), job)
-        return job
+                return job.compiled
+            job = self.jobs[request] = Job()
+        self._push(PLAN, 0, job, partial(self._plan, op, request, job, COMPILE))
+        return job.compiled
+
+    def record(self, work: Callable[[], None]) -> None:
+        """Record a launch program on another thread, if there is one."""
+        if _cores():
+            self._push(RECORD, 0, None, work)
+        else:
+            work()
 
     # ---- shapes
 
@@ -128,7 +185,6 @@ class AheadOfTime:
         if may_multiply(self.model):  # ONNX's inference would need a child process
             return
         light, assumed = with_sizes(self.model, {})
-        self.names = frozenset(assumed)
         if not assumed:
             self._submit(_known(infer(light)), device)
             return
@@ -138,19 +194,26 @@ class AheadOfTime:
             name: [tuple(types[v].shape if v in types else None for v in n.input) for n in nodes.get(name, ())]
             for name in self.ops
         }
+        self.names = frozenset(assumed)
 
     def _bind(self, name: str, shapes: tuple[Shape, ...], device: int) -> None:
         """Start compiling everything for the run in which op `name` has these input shapes."""
         input_dims = self.places.get(name, ())
-        bindings = {tuple(sorted(b.items())) for p in input_dims if (b := _bound(p, shapes, self.names)) is not None}
+        bindings = {tuple(sorted(b.items())) for p in input_dims if (b := bound(p, shapes, self.names)) is not None}
         if len(bindings) != 1:
             return
         (sizes,) = bindings
         with self.lock:
-            if {n for n, _ in sizes} != self.names or self.sizes.get(device) == sizes:
+            before = self.sizes.get(device)
+            if {n for n, _ in sizes} != self.names or before == sizes:
                 return
             self.sizes[device] = sizes  # a run requests its ops one after the other
+            others = before is not None and device not in self.guessed
+            if others:
+                self.guessed.add(device)
         self._later(lambda: self._of_sizes(dict(sizes), device))
+        if before is not None and others:
+            self._later(lambda: self._guess(device, around(dict(before), dict(sizes))), GUESS)
 
     def _of_sizes(self, sizes: Mapping[str, int], device: int) -> None:
         shapes_by_op = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
@@ -159,9 +222,13 @@ class AheadOfTime:
             self.inferred += 1
             self._submit(_known(infer(with_sizes(self.model, sizes)[0])), device)
 
-    def _submit(self, shapes_by_op: Mapping[str, Sequence[tuple[Shape, ...]]], device: int) -> None:
-        """Start compiling the ops whose input shapes are known."""
+    def _submit(
+        self, shapes_by_op: Mapping[str, Sequence[tuple[Shape, ...]]], device: int, rank: int = COMPILE
+    ) -> None:
+        """Plan the ops whose input shapes are known, and queue their kernels."""
         variants = self.variants(device)
+        jobs = self.guesses if rank == GUESS else self.jobs
+        new = list[tuple[FusedOp, Asked, Job]]()
         for name, op in self.ops.items():
             for shapes in dict.fromkeys(shapes_by_op.get(name, ())):
                 tuning = variants.get(key(name, shapes))
@@ -169,66 +236,120 @@ class AheadOfTime:
                 if self.packed is not None and self.packed.answers(name, shapes, True, device, variant_name(tuning)):
                     continue
                 with self.lock:
-                    if request in self.jobs:
+                    if self.stopped or request in jobs:
                         continue
-                    future = self.jobs[request] = Future[LaunchPlan | None]()
-                    if len(self.jobs) > MOST_JOBS:
-                        self.jobs.pop(next(iter(self.jobs))).cancel()
-                self._later(partial(_compiled, op, request), future)
+                    job = jobs[request] = Job()
+                    if len(jobs) > MOST_JOBS:
+                        jobs.pop(next(iter(jobs))).cancel()
+                new.append((op, request, job))
+        for op, request, job in new:
+            self._plan(op, request, job, rank)
+
+    # ---- guesses
+
+    def _guess(self, device: int, bindings: Iterable[Mapping[str, int]]) -> None:
+        """Compile for sizes that runs may have, on cores that have nothing else to do."""
+        if _cores() < 2:
+            return
+        for sizes in bindings:
+            shapes_by_op = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
+            if any(len(shapes_by_op[n]) < len(ps) for n, ps in self.places.items()):
+                try:
+                    shapes_by_op = _known(infer(with_sizes(self.model, sizes)[0]))
+                except ModelError:  # the model takes no such sizes
+                    continue
+            self._submit(shapes_by_op, device, GUESS)
+
+    # ---- plans and kernels
+
+    def _plan(self, op: FusedOp, request: Asked, job: Job, rank: int) -> None:
+        """Plan one op, and queue its kernels."""
+        if not job.planned.set_running_or_notify_cancel():
+            return
+        _, shapes, aligned, device, tuning = request
+        try:
+            plan = cuda.plan(op, shapes, aligned, cuda.arch_of(device), tuning)
+        except OnnxfuseError:
+            plan = None
+        except BaseException as error:  # raised again when the plan is requested; no thread fails silently
+            job.planned.set_exception(error)
+            _finish(job.compiled)
+            return
+        launches = () if plan is None or not (plan.grid[0] or plan.then) else (plan, *plan.then)
+        kernels = dict.fromkeys(launch.kernel for launch in launches)
+        job.kernels_left = len(kernels)
+        job.planned.set_result(plan)
+        if not kernels:
+            _finish(job.compiled)
+        for kernel in kernels:
+            self._push(rank, -len(kernel.text), job, partial(self._compile, kernel, device, job))
+
+    def _compile(self, kernel: cuda.KernelSource, device: int, job: Job) -> None:
+        """Compile one kernel to disk."""
+        if job.compiled.cancelled():
+            return
+        try:
+            with suppress(OnnxfuseError):  # the run that needs it reports why
+                cuda.compile(kernel, cuda.arch_of(device))
+        finally:
+            with self.lock:
+                job.kernels_left -= 1
+                done = job.kernels_left == 0
+            if done:
+                _finish(job.compiled)
 
     # ---- threads
 
-    def _later(self, task: Callable[[], LaunchPlan | None], future: Future[LaunchPlan | None] | None = None) -> None:
-        if future is None:
-            future = Future()
-            future.add_done_callback(_tell)
+    def _later(self, task: Callable[[], None], rank: int = PLAN) -> None:
+        """Run a preparation on another thread."""
+        self._push(rank, 0, None, task)
+
+    def _push(self, rank: int, size: int, job: Job | None, work: Callable[[], None]) -> None:
         with self.lock:
-            self.waiting.append((future, task))
-            begin = self.threads < min(MOST_THREADS, os.cpu_count() or 1)
+            if self.stopped:
+                if job is not None:
+                    job.cancel()
+                return
+            heapq.heappush(self.waiting, _Task(rank, size, next(self.numbers), job, work))
+            begin = self.threads - (0 if rank >= GUESS else self.guessing) < _cores()  # a run waits for no guess
             self.threads += begin
         if begin:
             threading.Thread(target=self._work, name="onnxfuse compiles").start()
 
     def _work(self) -> None:
-        for future, task in self._next():
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(task())
-                except BaseException as error:  # raised again when the plan is requested; no thread fails silently
-                    future.set_exception(error)
+        while (task := self._next()) is not None:
+            try:
+                task.work()
+            except BaseException as error:  # no thread fails silently
+                warnings.warn(f"kernels are compiled when they are needed, not ahead: {error}", stacklevel=1)
+            finally:
+                with self.lock:
+                    self.guessing -= task.is_guess
+                    self.recording -= task.rank == RECORD
 
-    def _next(self) -> Iterator[tuple[Future[LaunchPlan | None], Callable[[], LaunchPlan | None]]]:
-        while True:
-            with self.lock:
-                # At exit the process waits for its threads: drop queued jobs, so that only running ones are waited for.
-                if not self.waiting or not threading.main_thread().is_alive():
-                    self.threads -= 1
-                    return
-                now = self.waiting.popleft()
-            yield now
-
-
-def _tell(future: Future[LaunchPlan | None]) -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
-        warnings.warn(f"kernels are compiled when they are needed, not ahead: {error}", stacklevel=1)
-
-
-def _bound(
-    input_dims: tuple[tuple[Dim, ...] | None, ...], shapes: tuple[Shape, ...], names: frozenset[str]
-) -> dict[str, int] | None:
-    """Return the binding of a node's dimension names to its input shapes; None if they contradict each other."""
-    binding: dict[str, int] = {}
-    for dims, shape in zip(input_dims, shapes, strict=True):
-        if dims is None:
-            continue
-        if len(dims) != len(shape):
-            return None
-        for dim, n in zip(dims, shape, strict=True):
-            if isinstance(dim, int) and dim != n:
+    def _next(self) -> _Task | None:
+        """Return what this thread does next; None if it ends. Guesses leave half of the cores to runs."""
+        with self.lock:
+            # At exit the process waits for its threads: drop queued tasks, so that only running ones are waited for.
+            idle = not self.waiting or not threading.main_thread().is_alive()
+            rank = PLAN if idle else self.waiting[0].rank
+            full = (rank == RECORD and self.recording) or (rank == GUESS and self.guessing >= _cores() // 2)
+            if idle or full:
+                self.threads -= 1
                 return None
-            if isinstance(dim, Int) and str(dim) in names and binding.setdefault(str(dim), n) != n:
-                return None
-    return binding
+            task = heapq.heappop(self.waiting)
+            self.guessing += task.is_guess
+            self.recording += task.rank == RECORD
+            return task
+
+
+def _cores() -> int:
+    return min(MOST_THREADS, os.cpu_count() or 1)
+
+
+def _finish(compiled: Future[None]) -> None:
+    if compiled.set_running_or_notify_cancel():
+        compiled.set_result(None)
 
 
 def _at(input_dims: tuple[tuple[Dim, ...] | None, ...], sizes: Mapping[str, int]) -> tuple[Shape, ...] | None:
@@ -243,18 +364,3 @@ def _known(model: onnx.ModelProto) -> dict[str, list[tuple[Shape, ...]]]:
     """Return the input shapes of every node of each op, where all are known; the model has its types inferred."""
     types, nodes = every_type(model.graph), fused_nodes(model.graph)
     return {name: [s for n in mine if (s := input_shapes(n, types)) is not None] for name, mine in nodes.items()}
-
-
-def _compiled(op: FusedOp, request: Asked) -> LaunchPlan | None:
-    """Return the plan after compiling its kernels to disk; None if there is no plan (the run that needs it reports
-    why)."""
-    _, shapes, aligned, device, tuning = request
-    arch = cuda.arch_of(device)
-    try:
-        plan = cuda.plan(op, shapes, aligned, arch, tuning)
-        if plan.grid[0] or plan.then:
-            for launch in (plan, *plan.then):
-                cuda.compile(launch.kernel, arch)
-    except OnnxfuseError:
-        return None
-    return plan

@@ -20,14 +20,14 @@ class FallbackKernels:
 
     def __init__(self, op: FusedOp, ahead_of_time: AheadOfTime) -> None:
         self.op, self.ahead = op, ahead_of_time
-        self.serving: dict[Asked, tuple[LaunchArguments, Future[LaunchPlan | None]]] = {}
-        self.compiling: dict[tuple[cuda.KernelSource, int], Future[LaunchPlan | None]] = {}
+        self.serving: dict[Asked, tuple[LaunchArguments, Future[None]]] = {}
+        self.compiling: dict[tuple[cuda.KernelSource, int], Future[None]] = {}
 
     def known(self, request: Asked) -> LaunchArguments | None:
         """Return the fallback launch in use for these shapes; None if the preferred kernel is ready or there is no
         fallback."""
-        launch, compiled = self.serving.get(request, (None, None))
-        return None if compiled is None or compiled.done() else launch
+        serving = self.serving.get(request)
+        return None if serving is None or serving[1].done() else serving[0]
 
     def instead(self, plan: LaunchPlan, request: Asked, tuning: Variant | None) -> LaunchArguments | None:
         """Return a launch to use while another thread compiles the kernels of `plan`; None if no fallback exists."""

@@ -18,7 +18,7 @@ from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.fallback_kernels import FallbackKernels
 from onnxfuse.runtime.kernels.loading import load
 from onnxfuse.runtime.kernels.packs import LoadedPack
-from onnxfuse.runtime.kernels.programs import Programs
+from onnxfuse.runtime.kernels.programs import Programs, now
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError, NoCompilerError, NoPlanError
 
@@ -120,7 +120,9 @@ def planner(
             return general(op, input_shapes, device, packed, why)
         if varied is None or tuning is not None:
             return loaded
-        return replace(loaded, program=programs.learn(input_shapes, aligned, device, varied, plan, tuned_shapes))
+        later = now if ahead_of_time is None else ahead_of_time.record
+        program = programs.learn(input_shapes, aligned, device, varied, plan, tuned_shapes, later)
+        return replace(loaded, program=program)
 
     return launch
 

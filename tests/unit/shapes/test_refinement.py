@@ -396,3 +396,21 @@ def test_a_quotient_of_floats_is_not_rounded() -> None:
     assert types.is_unknown(*extents(found["z"][0]))
     assert found["w"] == ("(s%2+2*(s//2))",)
     assert (found["v"], found["u"]) == (("2*ceil(s/2)",), ("(s//2)",))
+
+
+def test_extents_found_here_go_through_a_function() -> None:
+    """ONNX's inference of its body had them not: of a batch of 1 and a slice that is only known here, it knows nothing.
+
+    The extent of the slice follows from the extent of another input, by integers that ONNX does not follow.
+    """
+    text = """<ir_version: 8, opset_import: ["": 17, "local": 1]>
+    g (float[1, 8, 4] x, float[1, 16, 4] table, int64[1, 8] mask) => (y, z)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64 at = {1}> {
+      dims = Shape (mask) length = Gather (dims, at) end = Unsqueeze (length, zero)
+      part = Slice (table, zero, end, one)
+      y = local.Sum (x, part) z = Relu (y) }
+    <domain: "local", opset_import: ["": 17]> Sum (a, b) => (c) { s = Relu (a) c = Add (s, b) }"""
+    model = inference.infer(onnx.parser.parse_model(text))
+    found = {name: written(t.shape) for name, t in types.value_types(model.graph).items()}
+    assert found["part"] == (1, 8, 4)
+    assert found["y"] == found["z"] == (1, 8, 4)

@@ -3,7 +3,8 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from onnxfuse.runtime.kernels import ahead_of_time as module
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.parsing import parsed
 from tests.support import fused_models as models
 from tests.support import growth
 from tests.support.scenarios import FakeCuda
@@ -67,6 +69,14 @@ class Compiler:
         raise AssertionError(f"{len(self.entries)} kernels, expected {count}")
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(400):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("not within 4 s")
+
+
 def made(dims: str, variants: Variants = lambda device: {}) -> AheadOfTime:
     """Return what compiles ahead for three ops, one after the other, on inputs of these dimensions."""
     graph = f"""chain (float[{dims}, 8] x, float[8] b) => (float[{dims}, 8] y) {{
@@ -103,15 +113,77 @@ def test_the_first_op_of_a_run_tells_the_shapes_of_the_others(monkeypatch: pytes
     compiler = Compiler(monkeypatch)
     ahead = made("N")
     ahead.start(0)
-    for _ in range(200):
-        if ahead.places:
-            break
-        time.sleep(0.01)
+    wait_until(lambda: bool(ahead.names))
     first, second = ahead.ops.values()
     assert not compiler.entries
     ahead.plan(first, ((5, 8), (8,)), True, 0, None)
     compiler.wait_for(2)
     assert ahead.plan(second, ((5, 8),), True, 0, None) == cuda.plan(second, ((5, 8),), True, H200)
+
+
+def test_a_run_is_told_apart_by_extents_that_a_network_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream of sizes only the ops are asked for whose launch programs do not answer: not those at the input."""
+    compiler = Compiler(monkeypatch)
+    ahead = made("N")
+    ahead.start(0)
+    wait_until(lambda: not ahead.threads)
+    first, second = ahead.ops.values()
+    rounded, whole = parsed("(N-1)//2+1"), parsed("N")
+    ahead.places = {first.name: [((whole, 8), (8,))], second.name: [((rounded, 8),)]}
+    ahead.plan(second, ((5, 8),), True, 0, None)
+    compiler.wait_for(2)
+    assert {shapes[0][0] for _, shapes, *_ in ahead.jobs} == {5, 10}
+
+
+def test_sizes_that_change_are_guessed_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, from the second run on: sizes below, between and above. Those of another run come first."""
+    compiler = Compiler(monkeypatch)
+    compiler.until = threading.Event()
+    compiler.until.set()
+    ahead = made("N")
+    ahead.start(0)
+    wait_until(lambda: not ahead.threads)
+    first = next(iter(ahead.ops.values()))
+    ahead.plan(first, ((16, 8), (8,)), True, 0, None)
+    wait_until(lambda: not ahead.threads)
+    assert not ahead.guesses
+    ahead.plan(first, ((64, 8), (8,)), True, 0, None)
+    wait_until(lambda: not ahead.threads)
+    assert {shapes[0][0] for _, shapes, *_ in ahead.guesses} == {16, 32, 128}
+    ahead.plan(first, ((640, 8), (8,)), True, 0, None)
+    wait_until(lambda: not ahead.threads)
+    assert len(ahead.guesses) == 6
+
+
+def test_guesses_leave_half_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And begin after all that a run waits for, which does not wait for them."""
+    Compiler(monkeypatch)
+    ahead = made("3")
+    order: list[int] = []
+    ahead.threads = 4  # none begins
+    for n in (1, 2, 3):
+        ahead._push(module.GUESS, 0, None, partial(order.append, -n))
+        ahead._push(module.COMPILE, 0, None, partial(order.append, n))
+    ahead.threads = 1
+    ahead._work()
+    assert order == [1, 2, 3, -1, -2, -3]
+    ahead.guessing, ahead.threads = 2, 1
+    with ahead.lock:
+        ahead.waiting.append(module._Task(module.GUESS, 0, 0, None, lambda: None))
+    assert ahead._next() is None
+
+
+def test_long_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    ahead = made("3")
+    ahead.start(0)
+    compiler.wait_for(2)
+    by_length = sorted(
+        (cuda.plan(op, ((3, 8), (8,))[: len(op.inputs)], True, H200).kernel for op in ahead.ops.values()),
+        key=lambda kernel: -len(kernel.text),
+    )
+    assert compiler.entries == [kernel.entry for kernel in by_length]
 
 
 def test_plans_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, LoadedKernel
 from onnxfuse.runtime.kernels import ahead_of_time, loader
+from onnxfuse.runtime.kernels.programs import MOST_WAITING, Programs
 from onnxfuse.symbolic.operations import OPERATIONS, UnansweredError
 from tests.support import fused_models as models
 from tests.support import growth
@@ -326,6 +327,7 @@ def test_a_node_whose_shapes_stay_is_not_recorded(same: bool, on_fake_cuda: Fake
 
 def _programs(lengths: list[int]) -> Any:
     growth.install()
+    ahead_of_time.MOST_THREADS = 0  # a run waits until its program is recorded
     made: list[Any] = []
     family = cuda.cached_family
 
@@ -357,6 +359,33 @@ def test_shapes_with_a_measured_variant_are_planned() -> None:
     words = tuple(n for s in shapes for n in (len(s), *s))
     assert bridge().evaluated(dataclasses.replace(made, apart=(words,)), shapes) is None
     assert np.prod(words) > 0
+
+
+def test_a_run_does_not_wait_for_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another thread records it, the next plan brings it; few plans wait to be recorded, and one thread records."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cuda, "arch_of", lambda device: H200)
+    monkeypatch.setattr(cuda, "is_compiled", lambda kernel, device: True)
+    monkeypatch.setattr(cuda, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=1)))
+    op, first = products.case(products.GELU, HALF, (2, 33), 768, 768)
+
+    def rows(count: int) -> programs.Shapes:
+        return tuple(tuple(count if n == 33 else n for n in s) for s in first)
+
+    varied = tuple(tuple(n == 33 for n in s) for s in first)
+    learned, waiting = Programs(op), list[Callable[[], None]]()
+
+    def asked(count: int) -> Any:
+        plan = cuda.plan(op, rows(count), True, H200)
+        return learned.learn(rows(count), True, 0, varied, plan, (), waiting.append)
+
+    assert [asked(count) for count in range(40, 50)] == [None] * 10
+    assert len(waiting) == MOST_WAITING
+    while waiting:
+        waiting.pop(0)()
+    program = asked(60)
+    assert bridge().evaluated(program, rows(41)) is not None
+    assert len(waiting) == 1
 
 
 def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
