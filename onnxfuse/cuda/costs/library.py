@@ -43,6 +43,7 @@ class LibraryCosts:
     attention_long: int
     attention_head: int
     attention_narrow: int
+    pad_copies: int
 
 
 @dataclass(frozen=True)
