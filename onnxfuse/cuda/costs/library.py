@@ -44,6 +44,7 @@ class LibraryCosts:
     attention_head: int
     attention_narrow: int
     pad_copies: int
+    image_pad_copies: int
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,8 @@ def copies_of(graph: Graph, node: Node) -> int:
     if axes is None or 2 * axes.size != pads.size:
         return 1
     padded = axes[pads.reshape(2, -1).any(axis=0)] % rank
-    return 1 if rank in (3, 4) and (padded >= rank - 2).all() else library.costs().pad_copies
+    image = rank in (3, 4) and bool((padded >= rank - 2).all())
+    return library.costs().image_pad_copies if image else library.costs().pad_copies
 
 
 def _is_on_cpu(graph: Graph, node: Node) -> bool:
