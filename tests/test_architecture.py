@@ -111,7 +111,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "shapes": "",
         "views": "shapes",
         "alignment": "shapes views",
-        "batching": "shapes views alignment",
+        "batching": "shapes views",
     },
     "rules": {
         "pattern": "",

@@ -21,7 +21,6 @@ from onnxfuse.passes.batching.einsum_to_matmul import einsum_to_matmul
 from onnxfuse.passes.batching.matmul_transpose import absorb_matmul_transposes
 from onnxfuse.passes.batching.merge_embedding_tables import merge_embedding_tables
 from onnxfuse.passes.batching.merge_windows import merge_windows
-from onnxfuse.passes.batching.repeated_heads import repeated_heads
 from onnxfuse.passes.batching.split_matmul import split_matmul
 from onnxfuse.passes.batching.unmerge_batches import unmerge_batches
 from onnxfuse.passes.control_flow.constant_control_flow import constant_control_flow
@@ -193,7 +192,6 @@ REWRITE = Phase(
         unmerge_batches,
         merge_windows,
         pad_heads,
-        repeated_heads,
         elementwise_before_view,
         shrink_masks,
         merge_embedding_tables,
