@@ -114,6 +114,14 @@ def pad_mul(dtype: int) -> FusedOp:
     return _op(f"(x, k) => (y) {{ {ints(p=(0, 0, 1, 1, 0, 0, 1, 1))} a = Pad (x, p) y = Mul (a, k) }}", dtype, 2)
 
 
+def padded_by_itself(dtype: int, mode: str, *around: int) -> FusedOp:
+    """Pad by so many of the value's own elements at both ends of each axis, and an activation."""
+    return ops.op(
+        f"""(x) => (y) {{ {ints(p=(*around, *around))} r = Relu (x) y = Pad <mode = "{mode}"> (r, p) }}""",
+        (dtype,), (dtype,),
+    )  # fmt: skip
+
+
 def depth_to_space(dtype: int) -> FusedOp:
     """Pixel shuffle by 2 and the clamp after it."""
     return _op("(x) => (y) { a = DepthToSpace <blocksize = 2> (x) y = Relu (a) }", dtype)
@@ -199,6 +207,10 @@ def small(dtype: int) -> dict[str, tuple[FusedOp, list[tuple[int, ...]]]]:
         "concat + act 7x7": (concat_act(dtype), [(2, 3, 7, 7), (2, 5, 7, 7)]),
         "pad + mul": (pad_mul(dtype), [(2, 3, 6, 14), (3, 1, 1)]),
         "pad + mul, odd": (pad_mul(dtype), [(2, 3, 5, 9), (7, 1)]),
+        "reflected images": (padded_by_itself(dtype, "reflect", 0, 3, 2, 0), [(2, 7, 5, 8)]),
+        "reflected images, channels first": (padded_by_itself(dtype, "reflect", 0, 0, 3, 3), [(2, 3, 4, 6)]),
+        "edges of volumes": (padded_by_itself(dtype, "edge", 0, 5, 1, 3, 0), [(2, 2, 3, 4, 8)]),
+        "wrapped signals": (padded_by_itself(dtype, "wrap", 0, 0, 4), [(2, 3, 7)]),
         "depth to space": (depth_to_space(dtype), [(2, 12, 5, 16)]),
         "depth to space, odd": (depth_to_space(dtype), [(2, 8, 5, 7)]),
         "space to depth": (space_to_depth(dtype), [(2, 3, 6, 32)]),

@@ -34,6 +34,7 @@ from onnxfuse.passes.fold.common_subexpressions import (
 from onnxfuse.passes.fold.merge_clips import merge_clips
 from onnxfuse.passes.layout.all_axes import explicit_axes
 from onnxfuse.passes.layout.layout_min_cut import assign_layout
+from onnxfuse.passes.layout.padded_convolutions import padded_convolutions
 from onnxfuse.passes.layout.symmetric_pads import symmetric_pads
 from onnxfuse.passes.manager import Phase, State, model_pass, rule_pass
 from onnxfuse.passes.masks.shrink_masks import shrink_masks
@@ -208,6 +209,7 @@ LAYOUT = Phase(
         pack_weights,
         device_scalars,
         symmetric_pads,
+        padded_convolutions,
         channels_last,
         replace(
             elementwise_before_view,

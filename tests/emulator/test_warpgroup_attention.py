@@ -74,7 +74,9 @@ def test_operands_lie_heads_first_or_side_by_side(heads_first: str, tuning: Atte
 @WAYS
 @pytest.mark.parametrize("heads_first", ["", "kv"])
 def test_several_heads_read_one_of_keys(heads_first: str, tuning: AttentionVariant) -> None:
+    """Two of four, and all five the same, as in multi-query attention."""
     check(Case(2, 4, 70, 133, 32, group=2, heads_first=heads_first), tuning)
+    check(Case(1, 5, 70, 133, 32, group=5, heads_first=heads_first), tuning)
 
 
 @WAYS

@@ -79,6 +79,7 @@ def test_layouts(way: Queries) -> None:
     check(Case(2, 4, 300, 520, 64, heads_first="qkvy"), way)
     check(Case(2, 4, 300, 520, 64, heads_first="kv", group=2, bias=(2, 1, 300, 520)), way)
     check(Case(2, 4, 300, 520, 128, group=4, apart="qk"), way)
+    check(Case(1, 71, 300, 520, 64, heads_first="kv", group=71, bias=(1, 1, 300, 520)), way)
 
 
 @EACH

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxfuse.codegen.emit.lower_movement import Guard, Read, Source
-from onnxfuse.codegen.program.index_map import Bound, Index, Space, SpaceDigit
+from onnxfuse.codegen.program.index_map import Bound, Folded, Index, Space, SpaceDigit
 from onnxfuse.symbolic import strides
 from onnxfuse.symbolic.branching import gcd, position
 from onnxfuse.symbolic.operations import FLOOR
@@ -46,6 +46,8 @@ def cpp(index: Index, numbers: MapScalars) -> str:
     for atom, factor in index.terms:
         if isinstance(atom, SpaceDigit):
             text = f"c[{atom.number}]"
+        elif isinstance(atom, Folded):
+            text = f"folded_{atom.mode}({cpp(atom.index, numbers)}, {numbers.number(atom.extent)})"
         else:
             work = "quotient" if atom.op == FLOOR else "remainder"
             text = f"{work}({cpp(atom.index, numbers)}, {numbers.divisor(atom.by)})"

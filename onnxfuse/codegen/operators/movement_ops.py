@@ -7,7 +7,9 @@ from dataclasses import replace
 from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, ExtentList, Handlers, ShapeOf, handles
 from onnxfuse.codegen.program.builder import Term
+from onnxfuse.codegen.program.index_map import EDGE, REFLECT
 from onnxfuse.codegen.program.movement import (
+    WRAP,
     Alike,
     Concatenated,
     DepthToSpace,
@@ -19,6 +21,7 @@ from onnxfuse.codegen.program.movement import (
     LookedUp,
     Movement,
     Padded,
+    PaddedByItself,
     Picked,
     Repeated,
     Reshaped,
@@ -44,12 +47,6 @@ FREE = named(Trait.VIEW)
 
 MAX_RUNS = 8
 """Maximum runs of one Gather: each is a comparison and an address in the kernel."""
-
-
-MAX_EDGE = 2
-"""Maximum elements that an edge-mode Pad adds on a side: each is a separate piece, and pieces of several axes
-multiply.
-"""
 
 
 def _moves(entry: Operator) -> Callable[[Callable[[BodyNode], Movement]], Callable[[BodyNode], Movement]]:
@@ -203,41 +200,14 @@ def _pad(node: BodyNode) -> tuple[Term, ...]:
             f"Pad by {plural(pads, 'number')}" + (f" along {plural(axes, 'axis')}" if axes is not None else "")
         )
     if mode != "constant":
-        return (_padded_by_itself(x, mode, before, after, axes or tuple(range(len(before)))),)
+        if mode not in (REFLECT, EDGE, WRAP) or min(pads, default=0) < 0:
+            raise UnsupportedError(f"Pad by {mode} with {list(pads)}")
+        along = tuple(range(len(before))) if axes is None else axes
+        return (node.builder.move(PaddedByItself(mode, tuple(zip(along, before, after, strict=True))), x),)
     number = node.optional(2) if node.opset >= 11 else node.builder.constant(node.number("value", 0.0), x.dtype)
     if number is None:
         number = node.builder.constant(0, x.dtype)
     return (node.builder.move(Padded(before, after, axes), x, number),)
-
-
-def _padded_by_itself(
-    x: Term, mode: str, before: tuple[int, ...], after: tuple[int, ...], axes: tuple[int, ...]
-) -> Term:
-    """Return x concatenated with slices of itself: one axis after the other, so that corners are correct."""
-    if (
-        mode not in _BESIDE
-        or min((*before, *after), default=0) < 0
-        or (mode == "edge" and max(*before, *after) > MAX_EDGE)
-    ):
-        raise UnsupportedError(f"Pad by {mode} with {[*before, *after]}")
-
-    def piece(axis: int, start: int, end: int, step: int) -> Term:
-        return x.builder.move(Sliced((SliceRange(axis, start, end, step),)), x)
-
-    for axis, low, high in zip(axes, before, after, strict=True):
-        first, last = _BESIDE[mode](low, high)
-        parts = [*(piece(axis, *part) for part in first), x, *(piece(axis, *part) for part in last)]
-        x = x.builder.move(Concatenated(axis), *parts) if len(parts) > 1 else x
-    return x
-
-
-_END = 2**62
-_BESIDE: dict[str, Callable[[int, int], tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]]] = {
-    "reflect": lambda low, high: ([(low, 0, -1)] * (low > 0), [(-2, -2 - high, -1)] * (high > 0)),
-    "edge": lambda low, high: ([(0, 1, 1)] * low, [(-1, _END, 1)] * high),
-    "wrap": lambda low, high: ([(-low, _END, 1)] * (low > 0), [(0, high, 1)] * (high > 0)),
-}
-"""The slices (start, end, step) before and after the data, by a Pad's mode and number of added elements."""
 
 
 @handles(MOVEMENT, ops.Tile)

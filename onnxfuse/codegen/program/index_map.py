@@ -37,7 +37,28 @@ class Divided:
     """`FLOOR` or `MOD`."""
 
 
-Atom = SpaceDigit | Divided
+@dataclass(frozen=True)
+class Folded:
+    """The element of an axis that stands at an index before or behind it, as around a Pad by its own elements."""
+
+    index: Index
+    extent: int = field(hash=False)
+    """Of the axis."""
+    mode: str
+    """`REFLECT` or `EDGE`."""
+
+    def at(self, coordinates: Sequence[Any]) -> Any:
+        """Return the value for these coordinates along the digits: integers, or arrays of them."""
+        index, last = self.index.at(coordinates), self.extent - 1
+        if self.mode == EDGE:
+            return (abs(index) - abs(index - last) + last) // 2
+        return last - abs(last - abs(index))
+
+
+REFLECT, EDGE = "reflect", "edge"
+"""How an index is folded: mirrored at the first and the last element, or the nearest one of them."""
+
+Atom = SpaceDigit | Divided | Folded
 
 
 @dataclass(frozen=True)
@@ -79,6 +100,8 @@ class Index:
         for atom, factor in self.terms:
             if isinstance(atom, SpaceDigit):
                 value = coordinates[atom.number]
+            elif isinstance(atom, Folded):
+                value = atom.at(coordinates)
             else:
                 inside = atom.index.at(coordinates)
                 value = inside // atom.by if atom.op == FLOOR else inside % atom.by
@@ -86,14 +109,14 @@ class Index:
         return total
 
     def inner(self) -> Iterator[Index]:
-        """Yield this index and those inside its quotients and remainders."""
+        """Yield this index and those inside its quotients, remainders and folded indices."""
         yield self
         for atom, _ in self.terms:
-            if isinstance(atom, Divided):
+            if not isinstance(atom, SpaceDigit):
                 yield from atom.index.inner()
 
     def divides_by_digit(self, number: int) -> bool:
-        """Return whether the digit occurs inside a quotient or a remainder."""
+        """Return whether the digit occurs inside a quotient, a remainder or a folded index."""
         return any(i.factor(number) for i in self.inner() if i is not self)
 
 
@@ -152,12 +175,14 @@ class Space:
 
     def resolved(self, index: Index) -> Index:
         """Return `index` in terms of current digits."""
-        if not any(isinstance(a, Divided) or a.number in self.cuts for a, _ in index.terms):
+        if not any(not isinstance(a, SpaceDigit) or a.number in self.cuts for a, _ in index.terms):
             return index
         result = Index((), index.constant)
         for atom, factor in index.terms:
             if isinstance(atom, Divided):
                 result += self._part(self.resolved(atom.index), atom.by, atom.op) * factor
+            elif isinstance(atom, Folded):
+                result += self.folded(atom.index, atom.extent, atom.mode) * factor
             elif atom.number in self.cuts:
                 outer, inner = self.cuts[atom.number]
                 both = Index.digit(outer) * self.extents_of(inner) + Index.digit(inner)
@@ -187,6 +212,13 @@ class Space:
                     found = intersected(found, (bound.low, bound.high - 1))
             return found
 
+        if isinstance(atom, Folded):
+            low, high = self.range(atom.index, within)
+            last = atom.extent - 1
+            if atom.mode == EDGE:
+                return min(max(low, 0), last), max(min(high, last), 0)
+            return (low, high) if low >= 0 and high <= last else (0, last)
+
         def of(operand: Index | int) -> Range:
             low, high = self.range(operand, within) if isinstance(operand, Index) else (operand, operand)
             return max(low, 0), max(high, 0)  # no index is negative where it is divided
@@ -207,6 +239,15 @@ class Space:
         >>> outer, inner = space.divide(space.axis(12), 4)  # a digit of 12 becomes one of 3 and one of 4
         """
         return self._part(index, by, FLOOR), self._part(index, by, MOD)
+
+    def folded(self, index: Index, extent: int, mode: str) -> Index:
+        """Return the index of the element that stands at `index` around an axis of an extent, at least 1.
+
+        `REFLECT`: the index lies within 1 - extent and 2 extent - 2.
+        """
+        index = self.resolved(index)
+        inside = self.holds(Bound(index, 0, extent))
+        return index if inside else Index(((Folded(index, extent, mode), 1),))
 
     def _part(self, index: Index, by: int, op: str) -> Index:
         index = self.resolved(index)
@@ -290,6 +331,8 @@ class Dimensions:
         for atom, factor in index.terms:
             if isinstance(atom, Divided):
                 terms.append((Divided(self.of(atom.index), atom.by, atom.op), factor))
+            elif isinstance(atom, Folded):
+                terms.append((Folded(self.of(atom.index), atom.extent, atom.mode), factor))
             elif atom.number in self.number:
                 terms.append((SpaceDigit(self.number[atom.number]), factor))
         return _index(terms, index.constant)

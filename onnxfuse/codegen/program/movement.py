@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from onnxfuse import ops
+from onnxfuse.codegen.program.index_map import REFLECT
 from onnxfuse.ops.shapes import moved
 from onnxfuse.ops.shapes.extents import axis_of, different_axes, want_rank
 from onnxfuse.support.plurals import plural
@@ -239,6 +240,30 @@ class Padded:
         return {axis: pair for axis, pair in around.items() if pair != (0, 0)}
 
 
+WRAP = "wrap"
+
+
+@dataclass(frozen=True)
+class PaddedByItself:
+    """Padded by its own elements: mirrored, the nearest one, or those at the other end."""
+
+    mode: str
+    """`REFLECT` or `EDGE` of `index_map`, or `WRAP`: ONNX's names."""
+    around: tuple[tuple[int, int, int], ...]
+    """Axis, and how many elements are added before and after, none negative."""
+
+    def shape(self, of: Shapes) -> Shape:
+        axes = different_axes((axis for axis, _, _ in self.around), len(of[0]), ops.Pad)
+        befores, afters = [before for _, before, _ in self.around], [after for _, _, after in self.around]
+        for axis, before, after in zip(axes, befores, afters, strict=True):
+            self._want_enough(of[0][axis], max(before, after))
+        return moved.padded(of[0], befores, afters, axes)
+
+    def _want_enough(self, extent: int, most: int) -> None:
+        enough = most < extent if self.mode == REFLECT else either(extent > 0, most == 0)
+        want(enough, lambda: f"Pad by {self.mode} of {extent} elements by {most}")
+
+
 @dataclass(frozen=True)
 class Repeated:
     """Every element repeated this often along each axis: nearest Resize by integer factors."""
@@ -287,5 +312,5 @@ View = Reshaped | Alike | Channelled | Grouped | Flattened | Squeezed | Unsqueez
 
 Movement = (
     Transposed | View | Expanded | Sliced | SplitOutput | Picked | Gathered | LookedUp | Concatenated | Padded
-    | Repeated | Enlarged | DepthToSpace | SpaceToDepth
+    | PaddedByItself | Repeated | Enlarged | DepthToSpace | SpaceToDepth
 )  # fmt: skip

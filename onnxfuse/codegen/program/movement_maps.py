@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from onnxfuse.codegen.program.index_map import Bound, Index, Space, reshaped
 from onnxfuse.codegen.program.movement import (
+    WRAP,
     Concatenated,
     DepthToSpace,
     Enlarged,
@@ -17,6 +18,7 @@ from onnxfuse.codegen.program.movement import (
     LookedUp,
     Movement,
     Padded,
+    PaddedByItself,
     Picked,
     Repeated,
     Sliced,
@@ -169,6 +171,20 @@ def _(how: Padded, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...
         places[axis] = at[axis] + -before
         bounds.append(Bound(at[axis], before, before + of[axis]))
     return (Piece(0, tuple(places), tuple(bounds)),)
+
+
+@pieces.register(PaddedByItself)
+def _(how: PaddedByItself, space: Space, at: tuple[Index, ...], shapes: tuple[Shape, ...]) -> tuple[Piece, ...]:
+    of, places = shapes[0], list(at)
+    for number, before, after in how.around:
+        axis = axis_of(number, len(of))
+        if before == after == 0:
+            continue
+        if how.mode == WRAP:
+            places[axis] = space.divide(at[axis] + -before % of[axis], of[axis])[1]
+        else:
+            places[axis] = space.folded(at[axis] + -before, of[axis], how.mode)
+    return (Piece(0, tuple(places)),)
 
 
 @pieces.register(Repeated)

@@ -43,6 +43,8 @@ class LibraryCosts:
     attention_long: int
     attention_head: int
     attention_narrow: int
+    pad_copies: int
+    image_pad_copies: int
 
 
 @dataclass(frozen=True)

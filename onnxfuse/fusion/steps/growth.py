@@ -13,7 +13,7 @@ from onnxfuse.fusion.steps.extra_outputs import offer_caches, offer_endings
 from onnxfuse.fusion.steps.joined_input import absorb_concat_input
 from onnxfuse.fusion.steps.k_major_weights import depends_on_itself, store_k_major
 from onnxfuse.fusion.steps.left_operand import absorb_left_operand
-from onnxfuse.fusion.steps.movement import launches, saves, take_movement
+from onnxfuse.fusion.steps.movement import copies_of, launches, saves, take_movement
 from onnxfuse.fusion.steps.padded_rows import pad_rows
 from onnxfuse.fusion.steps.pointwise import take_pointwise
 from onnxfuse.fusion.steps.reductions import let_input_be_broadcast, let_reductions_join, run_over_input
@@ -41,7 +41,10 @@ def enough(attempt: Attempt) -> Refusal | None:
     own = 1 if how.wants(Growth.SIBLINGS) else len(attempt.seeds)
     grown = launches(graph, attempt.nodes) if moving else len(attempt.nodes) - (own if how.anchors else 0)
     between = how.between < how.least and stands_between(graph, attempt.nodes, attempt.around.ops, given=moving)
-    if attempt.nodes and grown >= (how.between if between else how.least):
+    least = how.between if between else how.least
+    if moving and any(copies_of(graph, n) > 1 for n in attempt.nodes):
+        least = 1  # the library's kernel is slow: one node is enough
+    if attempt.nodes and grown >= least:
         reason = saves(graph, attempt.nodes, attempt.rule, how.template, early=between) if moving else None
         return None if reason is None else attempt.refusal(reason, "too little")
     stops = attempt.stops()

@@ -7,10 +7,12 @@ where the kernel with it costs less than the kernel without it plus the node alo
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from onnx import TensorProto
 
 from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth, launch_bytes
+from onnxfuse.cuda.costs import library
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.region.make_op import make_op, structure
 from onnxfuse.fusion.steps.pointwise import MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
@@ -211,7 +213,25 @@ def _alone(graph: Graph, node: Node) -> float:
         return 0.0
     written = sum(_bytes(graph, v) for v in node.outputs if v)
     read = sum(_bytes(graph, v) for v in node.reads if v not in structure(node))
-    return written + (min(read, written) if cuda.is_movement(node.op, node.domain) else read) + launch_bytes()
+    moved = min(read, written) if cuda.is_movement(node.op, node.domain) else read
+    return (written + moved) * copies_of(graph, node) + launch_bytes()
+
+
+def copies_of(graph: Graph, node: Node) -> int:
+    """Return how many copies of as many bytes take as long as the library's kernel for `node`.
+
+    Its Pad has a fast kernel for the last two axes of images [batch, channels, height, width] alone.
+    """
+    pads = graph.constant(node.inputs[1]) if node.op == ops.Pad and len(node.inputs) > 1 else None
+    rank = graph.type(node.inputs[0]).rank if pads is not None else None
+    if pads is None or rank is None:
+        return 1
+    axes = graph.constant(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] else np.arange(rank)
+    if axes is None or 2 * axes.size != pads.size:
+        return 1
+    padded = axes[pads.reshape(2, -1).any(axis=0)] % rank
+    image = rank in (3, 4) and bool((padded >= rank - 2).all())
+    return library.costs().image_pad_copies if image else library.costs().pad_copies
 
 
 def _is_on_cpu(graph: Graph, node: Node) -> bool:

@@ -194,7 +194,7 @@ def _computed_once_for_others(attempt: Attempt, node: Node) -> str | None:
 def _refuse(around: _Surroundings, node: Node, host: frozenset[str], way: Collection[Node] = ()) -> str | None:
     """Return why `node` cannot join the region, None if it can; `way` are nodes that join with it."""
     graph, region = around.graph, around.region
-    reason = region.left.get(node) or _cannot_do(graph, region, node, host)
+    reason = region.left.get(node) or _cannot_do(graph, region, node, host) or _reads_parts(graph, region, node)
     if reason is not None:
         return reason
     together = {**region.nodes, node: None} if way else {}
@@ -215,6 +215,23 @@ def _refuse(around: _Surroundings, node: Node, host: frozenset[str], way: Collec
     if outputs > MAX_OUTPUTS * (1 + len(region.siblings)):
         return f"would add an output, at most {MAX_OUTPUTS * (1 + len(region.siblings))}"
     return None
+
+
+def _reads_parts(graph: Graph, region: Region, node: Node) -> str | None:
+    """Return why a node is rather computed by a kernel of its own: that reads slices in place, which here are copies.
+
+    A copy reads and writes a slice; a kernel of its own writes the result, unless others read it anyway, and the region
+    reads that.
+    """
+    made = [graph.producer(v) for v in dict.fromkeys(node.reads)]
+    if Growth.MOVEMENT in cuda.TEMPLATES[region.template].growth or any(maker in region.nodes for maker in made):
+        return None
+    parts = [n for n in made if n is not None and n.has(Trait.SELECTS) and cuda.is_movement(n.op, n.domain)]
+    copies = [n for n in parts if not _is_gather(n) and all(graph.only_reader(o) is node for o in n.outputs)]
+    needed = graph.is_read_outside(node.outputs[0], {**region.nodes, node: None})
+    if 2 * len(copies) <= (1 if needed else 2):
+        return None
+    return f"reads {plural(copies, 'slice')}, which a kernel that moves data reads in place"
 
 
 def _way_back(graph: Graph, region: Region, node: Node) -> tuple[Node, ...]:

@@ -13,6 +13,7 @@ from onnx import TensorProto
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
+from onnxfuse.graph.softmax_products import RANK, result_product, score_product
 from onnxfuse.passes.alignment.pad_channels import RunLayout, Runs, pad_runs, reached
 
 ALIGNED: Mapping[int, int] = {TensorProto.FLOAT: 16, TensorProto.FLOAT16: 8, TensorProto.BFLOAT16: 8}
@@ -31,9 +32,6 @@ LeViT-256, 32 images, float16: a factor of four in the two attentions of 49 and 
 MOST_ROUNDED = 2
 """Maximum growth factor of misaligned heads: everything that produces and reads them grows with them."""
 
-RANK = 4
-"""Rank of queries, keys and values: [batch, heads, sequence, size]."""
-
 
 @graph_pass
 def pad_heads(graph: Graph) -> bool:
@@ -51,7 +49,7 @@ def pad_heads(graph: Graph) -> bool:
 
 def _narrow(graph: Graph, softmax: Node) -> list[Runs]:
     """Return the heads of an attention to pad; none if one of them cannot be padded."""
-    result, scores = _result(graph, softmax), _scores(graph, softmax)
+    result, scores = result_product(graph, softmax), score_product(graph, softmax)
     if result is None or scores is None:
         return []
     queries, keys, values = *scores.inputs, result.inputs[1]
@@ -73,24 +71,3 @@ def _narrow(graph: Graph, softmax: Node) -> list[Runs]:
                 return []
             heads.append(runs)
     return heads
-
-
-def _result(graph: Graph, softmax: Node) -> Node | None:
-    """Return the product of probabilities and values; over the last axis Softmax is the same at every opset."""
-    axis = int(str(graph.attributes(softmax)["axis"]))
-    node = graph.only_reader(softmax.outputs[0])
-    product = node is not None and _is_product(node) and node.inputs[0] == softmax.outputs[0]
-    return node if product and axis in (-1, RANK - 1) else None
-
-
-def _scores(graph: Graph, softmax: Node) -> Node | None:
-    """Return the score product before the Softmax, looking through a scale and an added mask."""
-    node = graph.producer(softmax.inputs[0])
-    while node is not None and node.is_elementwise and len(node.outputs) == 1:
-        before = [n for v in node.inputs if (n := graph.producer(v)) is not None and not graph.is_constant(v)]
-        node = before[0] if len(before) == 1 else None
-    return node if node is not None and _is_product(node) else None
-
-
-def _is_product(node: Node) -> bool:
-    return node.op == ops.MatMul and not node.domain

@@ -18,7 +18,6 @@ from onnxfuse.passes.layout.writer import (
     Form,
     channels_last_type,
     integers,
-    read_twice,
     spatial,
 )
 from onnxfuse.shapes.types import Dim
@@ -33,15 +32,12 @@ def convolution(graph: Graph, node: Node) -> Form | None:
 
 
 def _conv(graph: Graph, node: Node) -> Form | None:
-    w, y = node.inputs[1], node.outputs[0]
+    x, w = node.inputs[:2]
+    y = node.outputs[0]
     attributes = graph.attributes(node)
-    pad, pads = _padding(graph, node, attributes)
-    x = node.inputs[0] if pad is None else pad.inputs[0]
     if not spatial(graph, x, y, w) or not graph.is_constant(w):
         return None
     rank = len(graph.type(x).shape or ())
-    if pad is not None:
-        attributes = {**attributes, "pads": pads}
 
     def write(to: ChannelsLastWriter) -> None:
         weight, product = graph.constant(w), _product_name(to, node)
@@ -51,17 +47,16 @@ def _conv(graph: Graph, node: Node) -> Form | None:
             packed = to.derived(w, "co", lambda: weight.reshape(weight.shape[:2]).T)
             of = ops.MatMulInteger if node.op == ops.ConvInteger else ops.MatMul
             to.add(of, to.last(x), packed, output=product, name=node.proto.name)
-        elif pad is None and conv3d_as_conv2d.has_few_channels(graph, node, attributes):
+        elif conv3d_as_conv2d.has_few_channels(graph, node, attributes):
             conv3d_as_conv2d.write(to, node, weight, product)
         else:
-            changes = over_rows(attributes, rank) if pad is None else {"pads": pads, "auto_pad": None}
-            first = to.first(x)
-            convolved = to.copy(node, [first, _kernel(to, node, weight)], output=to.inner(y), **changes)
+            operands = [to.first(x), _kernel(to, node, weight)]
+            convolved = to.copy(node, operands, output=to.inner(y), **over_rows(attributes, rank))
             to.transpose(convolved, to_last(rank), product)
         _add_bias(to, node, product)
 
     on_cpu = node.op == ops.ConvInteger
-    return Form((x,), (y,), write, saves=True, needed=on_cpu, inner=() if pad is None else (pad,))
+    return Form((x,), (y,), write, saves=True, needed=on_cpu)
 
 
 def _kernel(to: ChannelsLastWriter, node: Node, weight: np.ndarray) -> str:
@@ -75,26 +70,6 @@ def _kernel(to: ChannelsLastWriter, node: Node, weight: np.ndarray) -> str:
     oihw = weight.reshape(with_row(weight.shape, 1))
     packed = to.derived(w, "hwc" if by_pixel else "ohwi", lambda: oihw.transpose(order))
     return to.transpose(packed, back, to.inner(w))
-
-
-def _padding(
-    graph: Graph, node: Node, attributes: Mapping[str, schema.AttributeValue]
-) -> tuple[Node | None, list[int]]:
-    """Return the Pad before a Conv if the convolution can absorb it, and the combined padding."""
-    pad = graph.producer(node.inputs[0])
-    if pad is None or pad.op != ops.Pad or pad.domain or graph.opset < 11 or read_twice(graph, pad):
-        return None, []
-    value, axes = (pad.inputs[i] if len(pad.inputs) > i else "" for i in (2, 3))
-    widths, number = graph.constant(pad.inputs[1]), graph.constant(value)
-    zeros = not value or (number is not None and not number.any())
-    if widths is None or widths.size != 8 or axes or not zeros or (widths < 0).any():
-        return None, []
-    constant = graph.attributes(pad).get("mode", b"constant") == b"constant"
-    if not constant or widths.reshape(2, 4)[:, :2].any() or attributes.get("auto_pad") not in (b"NOTSET", b"VALID"):
-        return None, []
-    own = integers(attributes, "pads") if attributes.get("auto_pad") == b"NOTSET" else []
-    added = widths.reshape(2, 4)[:, 2:].reshape(-1)
-    return pad, [a + int(b) for a, b in zip(own or [0] * 4, added, strict=True)]
 
 
 def _conv_transpose(graph: Graph, node: Node) -> Form | None:

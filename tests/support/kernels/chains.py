@@ -118,11 +118,21 @@ def padded(c: Chain, x: str, shape: Shape) -> tuple[str, Shape]:
     pads = [c.draw(st.sampled_from((0, 0, 1, 3))) for _ in range(2 * len(shape))]
     if not shape:
         return x, shape
+    mode = c.draw(st.sampled_from(("constant", "reflect", "edge", "wrap")))
+    if mode != "constant":
+        most = [n - 1 if mode == "reflect" else n for n in shape] * 2
+        pads = [min(pair) for pair in zip(pads, most, strict=True)]
+        return c.state(f'Pad <mode = "{mode}"> ({x}, {c.ints(*pads)})'), around(shape, pads)
     given = ", ".join((x, c.ints(*pads)))
     if c.draw(st.booleans()) and c.dtype in (ops.INT64, ops.FLOAT):
         word = "int64" if c.dtype == ops.INT64 else "float"
         given += ", " + c.state(f"Constant <value = {word} {{-7}}> ()")
-    return c.state(f"Pad ({given})"), tuple(n + pads[d] + pads[d + len(shape)] for d, n in enumerate(shape))
+    return c.state(f"Pad ({given})"), around(shape, pads)
+
+
+def around(shape: Shape, pads: list[int]) -> Shape:
+    """Return the shape with what stands before and after each axis."""
+    return tuple(n + pads[d] + pads[d + len(shape)] for d, n in enumerate(shape))
 
 
 def expanded(c: Chain, x: str, shape: Shape) -> tuple[str, Shape]:

@@ -6,6 +6,17 @@ DEVICE Index quotient(Index a, Index b) {
   if (((a | b) >> 32) == 0) return b == 0 ? 0 : (Index)((unsigned)a / (unsigned)b);
   return a / b;
 }
+// The element of an axis that stands at an index before or behind it: mirrored, the nearest one, or counted on from the
+// other end.
+DEVICE Index around_reflect(Index n, Index extent) {
+  const Index distance = n < 0 ? -n : n;
+  return distance < extent ? distance : 2 * (extent - 1) - distance;
+}
+DEVICE Index around_edge(Index n, Index extent) { return n < 0 ? 0 : n < extent ? n : extent - 1; }
+DEVICE Index around_wrap(Index n, Index extent) {
+  const Index rest = n % extent;
+  return rest < 0 ? rest + extent : rest;
+}
 template <int RANK> DEVICE Index elements(const Index* extents) {
   Index found = 1;
   UNROLLED for (int d = 0; d < RANK; ++d) found *= extents[d];

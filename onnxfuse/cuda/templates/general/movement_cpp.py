@@ -16,6 +16,7 @@ from onnxfuse.codegen.program.movement import (
     LookedUp,
     Movement,
     Padded,
+    PaddedByItself,
     Picked,
     Repeated,
     Sliced,
@@ -166,6 +167,15 @@ def _(how: Padded, result: _Result) -> list[str]:
         tests.append(f"{moved[axis]} >= 0 && {moved[axis]} < {result.numbers.one(of[axis])}")
     around = result.found(1, ["0"] * len(result.shapes[1]))
     return [f"if ({' && '.join(tests) or 'true'}) {result.found(0, moved)}", around]
+
+
+@_statements.register(PaddedByItself)
+def _(how: PaddedByItself, result: _Result) -> list[str]:
+    of, moved = result.shapes[0], list(result.at)
+    for number, before, _ in how.around:
+        axis = axis_of(number, len(of))
+        moved[axis] = f"around_{how.mode}({result.at[axis]} - {before}, {result.numbers.one(of[axis])})"
+    return [result.found(0, moved)]
 
 
 @_statements.register(Repeated)

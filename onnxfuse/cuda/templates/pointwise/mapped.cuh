@@ -18,6 +18,16 @@ struct Parameters {
 DEVICE Index quotient(Index n, const Divisor<Index>& by) { return by.quotient(n); }
 DEVICE Index remainder(Index n, const Divisor<Index>& by) { return n - by.quotient(n) * by.value; }
 
+// The element of an axis that stands at an index around it. What lies before the axis has wrapped around.
+DEVICE Index folded_reflect(Index n, Index extent) {
+  const Index last = extent - 1, distance = n < Index(0) - n ? n : Index(0) - n;
+  return distance > last ? last + last - distance : distance;
+}
+DEVICE Index folded_edge(Index n, Index extent) {
+  const bool before = n > Index(0) - n;
+  return before ? 0 : n < extent ? n : extent - 1;
+}
+
 struct Flag {
   bool holds;
   DEVICE bool get(int) const { return holds; }

@@ -228,3 +228,27 @@ def test_a_transpose_of_one_axis_is_no_matrix() -> None:
     text = "g (float[N] x) => (float[N] y) { a = Relu (x) t = Transpose <perm = [0]> (a) y = Neg (t) }"
     made, _ = optimize(parse(text))
     assert_same_numbers(parse(text), made)
+
+
+GATED = """g (float[N,8,8,32] x) => (float[N,8,8,16] y, float[N,1,1,16] m)
+<int64[1] zero = {0}, int64[1] half = {16}, int64[1] end = {32}, int64[1] last = {3}> {
+  a = Slice (x, zero, half, last) b = Slice (x, half, end, last) y = Mul (a, b)
+  m = ReduceMean <axes = [1,2]> (y) }"""
+
+
+def test_a_gate_of_halves_is_a_kernel_before_the_mean_that_reads_it() -> None:
+    """In the kernel of the mean each half would be a copy; of two operands one, too."""
+    assert fuses(GATED) == ["{Slice Slice Mul}", "{ReduceMean}"]
+    one = (
+        GATED.replace("(a, b)", "(a, z)")
+        .replace("b = Slice (x, half, end, last)", "")
+        .replace("32] x", "32] x, float[N,8,8,16] z")
+    )
+    assert fuses(one) == ["{Slice Mul}", "{ReduceMean}"]
+
+
+def test_a_half_that_the_mean_alone_reads_is_copied() -> None:
+    """The gate then would be written and read for it: as much as the copy."""
+    text = GATED.replace("(float[N,8,8,16] y, ", "(").replace("y = Mul (a, b)", "y = Mul (a, z)")
+    text = text.replace("b = Slice (x, half, end, last)", "").replace("32] x", "32] x, float[N,8,8,16] z")
+    assert "Mul ReduceMean" in " ".join(fuses(text))

@@ -162,6 +162,17 @@ def test_heads_off_a_boundary_get_zeros(cut: str, size: int) -> None:
     assert not {"Softmax", "Transpose", "Split", "Slice", "Gather", "Squeeze"} & set(left), left
 
 
+def test_heads_of_shifted_windows_get_zeros() -> None:
+    """Scores whose mask by window is added on an axis of its own: SwinIR's heads of 30."""
+    windows = """r5 = Reshape (s, apart) h5 = Add (r5, windows) r4 = Reshape (h5, together)
+      p = Softmax <axis = -1> (r4)"""
+    more = f"""<int64[5] apart = {{2,3,2,3,3}}, int64[4] together = {{6,2,3,3}},
+      float[1,3,1,3,3] windows = {{{numbers(27, 5)}}}, """
+    text = packed("elements", 15).replace("[N,S,", "[6,3,").replace("p = Softmax <axis = -1> (s)", windows)
+    left = fuses(text.replace("<", more, 1), opset=18)
+    assert sum("Softmax" in op and op.count("MatMul") == 2 for op in left) == 1, left
+
+
 @pytest.mark.parametrize(("half", "size", "width"), [(False, 20, 32), (True, 20, 24), (True, 15, 16), (False, 24, 32)])
 def test_a_boundary_is_that_of_the_type(half: bool, size: int, width: int) -> None:
     model = parse(packed("elements", size), opset=18)
