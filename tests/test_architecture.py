@@ -145,6 +145,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "pointwise": "",
         "concat": "gemm",
         "conv": "gemm",
+        "cached_attention": "attention",
         "recurrent": "gemm",
         "memory_bound": "reduction pointwise",
         "scan": "pointwise",
@@ -468,10 +469,18 @@ def test_templates_are_known_by_their_interface_alone() -> None:
             assert words[:2] != ["cuda", "templates"] or words[-1] not in PRIVATE, f"{relative(path)} imports {name}"
 
 
-NUMBERS = 179
+NUMBERS = 165
 """Ceiling of the numbers that `onnxfuse/cuda` sets outside the homes of facts; lower it with each one that leaves."""
-HOMES_OF_FACTS = ("cuda/costs/", "cuda/isa/", "/costs.py", "cuda/planning/arch.py", "cuda/planning/limits.py")
-"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones."""
+HOMES_OF_FACTS = (
+    "cuda/costs/",
+    "cuda/isa/",
+    "/costs.py",
+    "cuda/planning/arch.py",
+    "cuda/planning/limits.py",
+    "/template.py",
+)
+"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones. The declaration of
+a template has its order among the others, which is no number of a card."""
 
 
 def _assigned_numbers(body: list[ast.stmt]) -> Iterator[float]:
