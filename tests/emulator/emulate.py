@@ -150,8 +150,8 @@ def run(
     results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]
     if over is not None:
         results[0] = sources[over]
-    for output, source in caches.items():
-        results[output] = sources[source]
+    for output, position in caches.items():
+        results[output] = sources[position]
     left = np.array(POISON if any(p.passing for p in (plan, *plan.then)) else 0, np.uint8)
     most = max(p.scratch_bytes for p in (plan, *plan.then))
     room = [Buffer((most,), np.dtype(np.uint8), True, left)] if most else []

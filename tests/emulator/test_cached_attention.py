@@ -106,3 +106,26 @@ def test_what_the_kernel_does_not_compute_is_refused(change: str, reason: str) -
     name, value = change.split(" = ")
     op.body.node[0].attribute.append(helper.make_attribute(name, int(value)))
     assert cuda.supports(op, lambda: H200) == reason
+
+
+PROMPT = Case((0, 0), 40, 48, 4, 2, 32, half=16, packed=True)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        PROMPT, replace(PROMPT, before=(5, 70), capacity=128), replace(PROMPT, window=7), replace(PROMPT, softcap=1.5),
+        replace(PROMPT, sink=True, norm=True), replace(PROMPT, half=0, packed=False, smooth=True),
+        replace(PROMPT, capacity=0, before=(0,), queries=150), replace(PROMPT, before=(60,), capacity=128, window=33),
+        replace(PROMPT, dtype=BRAIN, size=72, half=20), replace(PROMPT, dtype=FLOAT, before=(30,), capacity=96),
+        replace(PROMPT, before=(10, 3), capacity=50, queries=130, heads=2, size=128),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("aligned", [True, False])
+def test_prompts_in_two_launches(case: Case, aligned: bool) -> None:
+    """Blocks with queries of their own, over caches that have the new tokens; on a GPU of one multiprocessor."""
+    one = replace(H200, sm_count=1)
+    inputs = case.inputs(np.random.default_rng(0))
+    assert len(cuda.plan(case.op(), case.shapes(inputs), aligned, one).then) == 1
+    check(case, aligned, one)

@@ -29,6 +29,8 @@ CASES = [
     replace(TOKEN, size=256, half=64), replace(TOKEN, size=72, half=16, heads=6, of_keys=3),
     replace(TOKEN, heads=32, of_keys=1),
     replace(TOKEN, heads=8, of_keys=8), replace(TOKEN, before=tuple(range(0, 1024, 16))),
+    replace(TOKEN, before=(0,) * 4, queries=512), replace(TOKEN, before=(300, 0, 511), queries=512, packed=False),
+    replace(TOKEN, before=(0,), queries=600, window=100, sink=True, softcap=3.0), replace(TOKEN, dtype=FLOAT, before=(0, 500), queries=400),
     replace(TOKEN, before=(4095,), capacity=8192), replace(TOKEN, before=(0,), queries=1),
 ]  # fmt: skip
 
@@ -74,7 +76,7 @@ ORT_CASES = [
 def test_a_session_agrees_with_onnx_runtime(case: Case) -> None:
     """With past and present bound to one buffer each, as onnxruntime-genai does: no further from the truth."""
     op, inputs = case.op(), finite(case.inputs(np.random.default_rng(0)))
-    caches: list[int | str] = ["N", case.of_keys, "P", case.size]
+    caches: list[int | str] = [len(case.before), case.of_keys, "P", case.size]
     values = [
         helper.make_tensor_value_info(n, t, caches if n.startswith("past") else list(x.shape))
         for n, t, x in zip(op.body.input, op.inputs, inputs, strict=True)

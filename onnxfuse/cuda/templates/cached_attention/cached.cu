@@ -15,12 +15,6 @@
 //
 // Blocks, warps and stages are those of few.cu. Where the tokens end is in `lengths`: the parts of a row share its own keys.
 
-struct Parameters {
-  long long queries, total, past, present;
-  long long parts, tiles, counters;
-};
-
-constexpr int GROUP = K_GROUP, MANY = HEADS / GROUP;
 constexpr int KEPT = STAGES * 2 * STEP_BYTES;  // bytes of a warp
 
 static_assert((int)sizeof(Record) <= KEPT, "the rows of all warps take the place of their keys");
@@ -33,20 +27,11 @@ struct Place {
   unsigned part, record;
 };
 
-// The keys that a query sees.
-DEVICE int end_of(int before, int query) { return before + query + 1; }
-DEVICE int begin_of(int before, int query) {
-  return WINDOW > 0 && end_of(before, query) > WINDOW ? end_of(before, query) - WINDOW : 0;
-}
-
 DEVICE Place place(const Parameters& p, const int* lengths) {
   const unsigned parts = (unsigned)p.parts, tiles = (unsigned)p.tiles, record = block_index() / parts;
   const unsigned part = block_index() % parts, tile = record % tiles, head = record / tiles;
   const int first = (int)tile * 16, left = (int)p.queries * GROUP - first, rows = left < 16 ? left : 16;
-  int before = p.queries == p.total ? 0 : read(lengths + head / MANY) + 1 - (int)p.queries;
-  // Nothing beside the caches is touched, whatever the lengths say.
-  const int most = (int)(p.past < p.present - p.queries ? p.past : p.present - p.queries);
-  before = before < 0 ? 0 : before < most ? before : most;
+  const int before = before_of(lengths + head / MANY, p);
   const int begin = begin_of(before, first / GROUP), end = end_of(before, (first + rows - 1) / GROUP);
   const int at_once = WARPS * STEP, span = ((end - begin - 1) / ((int)parts * at_once) + 1) * at_once;
   const int from = begin + (int)part * span, to = from + span;
@@ -63,54 +48,6 @@ struct Row {
     query = number / GROUP;
   }
 };
-
-// ---- rows of queries and keys
-
-// Where the two elements of a pair stand: pairs that rotate together, then neighbours.
-DEVICE int element_of(int pair, int which) {
-  if (!INTERLEAVED && pair < HALF) return pair + which * HALF;
-  return 2 * pair + which;
-}
-
-DEVICE float load_1(const E* from) { return decode(load_bits(from), (E*)nullptr); }
-
-struct Tables { const E *cos, *sin; };
-
-// A row normalized and rotated by a warp; `load` reads an element and `store` writes one, each by the lane that read it.
-template <class Load, class Store>
-DEVICE void turn(int token, const E* norm, const Tables& tables, Load load, Store store) {
-  constexpr int EACH = (SIZE / 2 + 31) / 32;
-  const int lane = thread_index() % 32;
-  float x[EACH][2] = {}, squares = 0.0f, cosine[EACH] = {}, sine[EACH] = {};
-  UNROLLED for (int j = 0; j < EACH; ++j) {
-    const int pair = j * 32 + lane;
-    if (pair < SIZE / 2) UNROLLED for (int e = 0; e < 2; ++e) x[j][e] = load(element_of(pair, e));
-    if (pair < HALF) {
-      cosine[j] = load_1(tables.cos + (long long)token * HALF + pair);
-      sine[j] = load_1(tables.sin + (long long)token * HALF + pair);
-    }
-  }
-  if constexpr (NORM) {
-    UNROLLED for (int j = 0; j < EACH; ++j) squares += x[j][0] * x[j][0] + x[j][1] * x[j][1];
-    UNROLLED for (int distance = 16; distance > 0; distance /= 2) squares +=
-        float_of_bits(exchange(bits_of_float(squares), distance));
-    const float share = reciprocal_fast(sqrt_fast(squares * (1.0f / SIZE) + EPSILON));
-    UNROLLED for (int j = 0; j < EACH; ++j) UNROLLED for (int e = 0; e < 2; ++e) {
-      const int pair = j * 32 + lane;
-      if (pair < SIZE / 2) x[j][e] *= share * load_1(norm + element_of(pair, e));
-    }
-  }
-  UNROLLED for (int j = 0; j < EACH; ++j) {
-    const int pair = j * 32 + lane;
-    if (pair < HALF) {
-      const float first = x[j][0] * cosine[j] - x[j][1] * sine[j], second = x[j][0] * sine[j] + x[j][1] * cosine[j];
-      x[j][0] = first, x[j][1] = second;
-    }
-    if (pair < SIZE / 2) UNROLLED for (int e = 0; e < 2; ++e) store(element_of(pair, e), encode(x[j][e], (E*)nullptr));
-  }
-}
-
-using Word = typename Raw<sizeof(E)>::Word;
 
 // The row that begins at a byte of shared memory.
 DEVICE Word* row_at(unsigned* shared, int byte) { return (Word*)((char*)shared + byte); }
@@ -137,26 +74,6 @@ struct Both { Sequence k, v; };
 
 // ---- a step of a warp
 
-// What the queries of this lane's two rows see.
-struct Seen { int begin[2], end[2]; };
-
-DEVICE float capped(float score) {
-  const float grown = exp2_fast(score * (2.0f * PLAIN_SCALE * LOG2_E / CAP));
-  return CAP * LOG2_E * (1.0f - 2.0f * reciprocal_fast(1.0f + grown));
-}
-
-template <bool EDGE> DEVICE void scale_scores(Scores<STEP>& scores, const Seen& seen, int first_key) {
-  UNROLLED for (int half = 0; half < 2; ++half) UNROLLED for (int column = 0; column < STEP / 8; ++column) {
-    const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
-    UNROLLED for (int i = 0; i < 2; ++i) {
-      float& score = scores.of[0][column][half * 2 + i];
-      if constexpr (CAPPED) score = capped(score);
-      else if (!SCALED_LATE) score *= SCORE_UNIT;
-      if (EDGE) score = key + i >= seen.begin[half] && key + i < seen.end[half] ? score : lowest();
-    }
-  }
-}
-
 template <bool EDGE>
 DEVICE void attend_step(Rows& rows, SharedAddress keys, const Seen& seen, int first_key, int end) {
   const int groups = groups_of<STEP, EDGE>(first_key, end);
@@ -180,7 +97,7 @@ DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int en
 // New keys of a step become what the cache has of them.
 DEVICE void turn_keys(unsigned* shared, int stage, const Place& at, int first_key, const E* norm,
                       const Tables& tables) {
-  if constexpr (HALF > 0 || NORM) {
+  if constexpr (TURNS) {
     const int end = first_key + STEP < at.end ? first_key + STEP : at.end;
     for (int key = first_key < at.before ? at.before : first_key; key < end; ++key) {
       Word* const row = row_at(shared, stage + (key - first_key) * ROW_BYTES);
@@ -237,50 +154,17 @@ DEVICE void load_queries(Rows& rows, SharedAddress from) {
   }
 }
 
-// A row of the cache by a warp; zeros where there is none to copy.
-DEVICE void copy_row(E* to, const E* from) {
-  if constexpr (ALIGNED) {
-    for (int unit = thread_index() % 32; unit < GIVEN_UNITS; unit += 32)
-      write((Chunk<16>*)to + unit, from == nullptr ? Chunk<16>{} : read((const Chunk<16>*)from + unit));
-  } else {
-    for (int i = thread_index() % 32; i < SIZE; i += 32) write((Word*)(to + i), from == nullptr ? (Word)0 : load_bits(from + i));
-  }
-}
-
 // The blocks of the first rows of a head share its tokens.
-DEVICE void put_tokens(const Pointers& pointers, const Both& from, const Place& at, const Tables& tables,
-                       const Parameters& p) {
-  const bool moves_k = pointers.present_k != pointers.past_k, moves_v = pointers.present_v != pointers.past_v;
+DEVICE void put_tokens(const Pointers& pointers, const Place& at, const Parameters& p) {
+  const bool moves = has_buffers_of_its_own(pointers);
   const int worker = (int)at.part * WARPS + thread_index() / 32, workers = (int)p.parts * WARPS;
-  const int end = end_of(at.before, (int)p.queries - 1);
-  const long long start = (at.batch * MANY + at.head) * p.present;
-  for (int token = (moves_k || moves_v ? 0 : at.before) + worker; token < (moves_k || moves_v ? p.present : end);
-       token += workers) {
-    E* const k = pointers.present_k + (start + token) * SIZE;
-    E* const v = pointers.present_v + (start + token) * SIZE;
-    if (token >= at.before && token < end) {
-      const E* const fresh = from.k(token);
-      if (HALF > 0 || NORM)
-        turn(token, pointers.k_norm, tables, [&](int i) { return load_1(fresh + i); },
-             [&](int i, Word bits) { write((Word*)(k + i), bits); });
-      else copy_row(k, fresh);
-      copy_row(v, from.v(token));
-    } else {
-      if (moves_k) copy_row(k, token < end ? from.k(token) : nullptr);
-      if (moves_v) copy_row(v, token < end ? from.v(token) : nullptr);
-    }
-  }
+  for (int token = worker; token < (moves ? p.present : p.queries); token += workers)
+    put_token(pointers, at.batch, at.head, at.before, moves ? token : at.before + token, p);
 }
 
 DEVICE void give(const Pointers& pointers, const Piece& all, int row, int column, const Place& at, const Parameters& p) {
   const Row own(at, row);
-  float share = all.sum == 0.0f ? 0.0f : reciprocal_fast(all.sum);
-  if constexpr (SINK || SMOOTH) {
-    constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
-    const float sink = (SINK ? load_1(pointers.sink + own.head) : 0.0f) * LOG2_E;
-    const float top = greater(all.highest * UNIT, sink), by = exp2_fast(all.highest * UNIT - top);
-    share = by * reciprocal_fast(all.sum * by + exp2_fast(sink - top));
-  }
+  const float share = share_beside(pointers.sink, own.head, all.highest, all.sum);
   const float value[2] = {all.y.at[0] * share, all.y.at[1] * share};
   E* to = pointers.y + ((at.batch * p.queries + own.query) * HEADS + own.head) * SIZE + column;
   if constexpr (ALIGNED) {
@@ -312,12 +196,12 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   Seen seen;
   UNROLLED for (int half = 0; half < 2; ++half) {
     const Row row(at, (int)thread_index() % 32 / 4 + half * 8);
-    seen.begin[half] = begin_of(at.before, row.query), seen.end[half] = end_of(at.before, row.query);
+    seen.begin[0][half] = begin_of(at.before, row.query), seen.end[0][half] = end_of(at.before, row.query);
   }
   attend_keys(rows, shared, warp * KEPT, both, seen, at, first, pointers.k_norm, tables);
   Pipeline::drain();
   wait_for_block();  // nobody reads keys any more
   meet(rows, (Record*)shared, {at.rows, at.part, (unsigned)p.parts, at.record}, pointers.scratch, p.counters,
        [&](const Piece& all, int row, int column) { give(pointers, all, row, column, at, p); });
-  if (at.first == 0) put_tokens(pointers, both, at, tables, p);
+  if (at.first == 0) put_tokens(pointers, at, p);
 }

@@ -21,7 +21,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.planning.traffic import bytes_of
 from onnxfuse.cuda.planning.variant import Variant
-from onnxfuse.cuda.templates.attention import few
+from onnxfuse.cuda.templates.attention import few, streamed
 from onnxfuse.cuda.templates.attention.costs import times_of
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, wrong_size
 from onnxfuse.cuda.templates.cached_attention.body import CachedAttention, parse_op
@@ -30,6 +30,12 @@ from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
+
+
+HELD_BYTES = 512
+"""Bytes of a row of queries that the registers hold."""
+PUT_WARPS, PUT_BLOCKS = 8, 32
+"""Warps of a block that puts tokens into the caches, and the most such blocks for each multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -98,33 +104,105 @@ def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchP
 def plan(
     op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, variant: Variant | None = None
 ) -> LaunchPlan:
-    """Return the launch plan of `op` for inputs of these shapes."""
+    """Return the launch plan of `op` for inputs of these shapes: of few tokens one launch, of many two."""
     made = problem(op, input_shapes)
+    return _prompt(made, aligned, arch) if _is_prompt(made, arch) else _few(made, aligned, arch)
+
+
+def _is_prompt(made: CachedProblem, arch: Arch) -> bool:
+    """Return whether tokens are so many that each block takes queries of its own: else blocks share the keys.
+
+    512 tokens of 16 heads of 128 on 4 of keys by blocks that share them 71.4 us, 32 behind 992 others 19.6 (H200,
+    2026-11-30).
+    """
+    mine = made.queries
+    held = mine.padded * mine.parts.element_bytes <= HELD_BYTES
+    return held and bool(mine.queries > few.QUERIES) and bool(few.heads_of(mine) > arch.sm_count)
+
+
+def _words(made: CachedProblem, parts: int, tiles: int = 0, counters: int = 0) -> bytes:
+    """Return the kernels' `Parameters`."""
+    mine = made.queries
+    words = (mine.queries, made.total, made.past, made.present, mine.batch, parts, tiles, counters)
+    return launch_plan.packed(words, 64)
+
+
+def _few(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
+    """Return the launch by blocks that share the keys of a head."""
     mine = made.queries
     tiles, heads = -(-mine.queries * mine.parts.k.group // 16), few.heads_of(mine)
     chosen = few.choose(mine, heads, arch)
-    wanted = chosen.parts or few.parts_to_fill(mine, heads, chosen.warps, arch)
+    wanted = few.TOGETHER if chosen.parts == few.TOGETHER else few.parts_to_fill(mine, heads, chosen.warps, arch)
     cluster = few.TOGETHER if chosen.parts == few.TOGETHER else 1
     parts = cluster if cluster > 1 else larger(smaller(wanted, -(-mine.keys // (chosen.warps * few.STEP))), 1)
     if heads * parts >= limits.INDICES or made.present >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {made.present} keys, expected less than 2^31")
     split = bool(cluster == 1 and parts > 1)
     counters = -(-heads // 4) * 4  # words: the data that follows starts at a 16-byte boundary
-    words = (mine.queries, made.total, made.past, made.present, parts, tiles, counters)
     # Blocks of a cluster leave pieces of their results for each other besides.
     pieces = 16 * mine.size // 2 * 16 if cluster > 1 else 0
     of_stages = {n: few.shared_bytes(mine, chosen.warps, n) + _query_bytes(mine) for n in (2, 3)}
     resident = max(min(few.WARPS // chosen.warps, arch.shared_bytes // (of_stages[2] + pieces)), 1)
     stages = 3 if resident * (of_stages[3] + pieces) <= arch.shared_bytes else 2
+    facts: dict[str, bool | int] = {
+        "WARPS": chosen.warps, "TILES": 1, "STEP": few.STEP, "THREADS": chosen.warps * 32, "STAGES": stages,
+        "HELD": True, "SPLIT": split, "CLUSTER": cluster, "ALIGNED": aligned,
+    }  # fmt: skip
+    files = (
+        "attention/steps.cuh",
+        "attention/records.cuh",
+        "cached_attention/cached.cuh",
+        "cached_attention/cached.cu",
+    )
     return LaunchPlan(
-        kernel=_kernel(made, chosen.warps, stages, aligned, split, cluster, resident),
+        kernel=_kernel(made, facts, files, "attend", resident, scratch=split, cluster=cluster),
         grid=(heads * parts, 1, 1),
         block=(chosen.warps * 32, 1, 1),
         shared_bytes=of_stages[stages],
-        parameters=launch_plan.packed(words, 64),
+        parameters=_words(made, parts, tiles, counters),
         output_shapes=mine.output_shapes,
         scratch_bytes=4 * counters + heads * parts * few.record_bytes(mine) if split else 0,
     )
+
+
+def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
+    """Return the launch that puts the tokens into the caches, and the one of their attention."""
+    mine = made.queries
+    chosen = streamed.choose(mine, arch)
+    blocks, heads = -(-mine.queries // streamed.rows_of(chosen)), mine.batch * mine.parts.heads
+    if heads * blocks >= limits.INDICES or made.present >= limits.INDICES:
+        raise UnsupportedError(f"{heads * blocks} blocks for {made.present} keys, expected less than 2^31")
+    facts: dict[str, bool | int] = {
+        "WARPS": chosen.warps, "TILES": chosen.tiles, "STEP": chosen.step, "THREADS": chosen.warps * 32, "HELD": True,
+        "ALIGNED": aligned,
+    }  # fmt: skip
+    turns = made.half > 0 or made.body.normalized
+    room = mine.batch * mine.queries * mine.parts.heads * mine.size * mine.parts.element_bytes if turns else 0
+    rows = mine.batch * mine.queries * (mine.parts.heads + made.body.heads_of_keys)
+    of_put = facts | {"WARPS": PUT_WARPS, "THREADS": PUT_WARPS * 32}
+    files = ("cached_attention/cached.cuh", "cached_attention/put.cu")
+    put = LaunchPlan(
+        kernel=_kernel(made, of_put, files, "put", 0, scratch=turns),
+        grid=(larger(smaller(-(-rows // PUT_WARPS), arch.sm_count * PUT_BLOCKS), 1), 1, 1),
+        block=(PUT_WARPS * 32, 1, 1),
+        shared_bytes=0,
+        parameters=_words(made, 0),
+        output_shapes=mine.output_shapes,
+        scratch_bytes=room,
+        passing=turns,
+    )
+    files = ("attention/steps.cuh", "cached_attention/cached.cuh", "cached_attention/prompt.cu")
+    attend = LaunchPlan(
+        kernel=_kernel(made, facts, files, "attend", streamed.resident_blocks(chosen, mine), scratch=turns),
+        grid=(heads * blocks, 1, 1),
+        block=(chosen.warps * 32, 1, 1),
+        shared_bytes=streamed.shared_bytes(chosen, mine),
+        parameters=_words(made, blocks),
+        output_shapes=mine.output_shapes,
+        scratch_bytes=room,
+        passing=turns,
+    )
+    return launch_plan.in_sequence((put, attend), mine.output_shapes)
 
 
 def _query_bytes(mine: AttentionProblem) -> int:
@@ -170,21 +248,22 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
 
 
 def _kernel(
-    made: CachedProblem, warps: int, stages: int, aligned: bool, split: bool, cluster: int, min_blocks: int
-) -> KernelSource:
+    made: CachedProblem, facts: dict[str, bool | int], files: tuple[str, ...], work: str, min_blocks: int, *,
+    scratch: bool, cluster: int = 1,
+) -> KernelSource:  # fmt: skip
+    """Return the kernel of these files of templates, which `work` of them begins."""
     body, mine = made.body, made.queries
-    entry, size, heads = identifier(mine.op.name), mine.size, body.heads
+    entry, size, heads = f"{identifier(mine.op.name)}_{work}", mine.size, body.heads
     columns = (heads + 2 * body.heads_of_keys) * size
-    facts = {
-        "WARPS": warps, "TILES": 1, "STEP": few.STEP, "THREADS": warps * 32, "STAGES": stages, "HELD": True,
-        "SPLIT": split, "CLUSTER": cluster, "ALIGNED": aligned, "CAPPED": body.softcap > 0, "WINDOW": body.window,
-        "HALF": made.half, "INTERLEAVED": body.interleaved, "NORM": body.normalized, "SMOOTH": body.smooth,
-        "SINK": "head_sink" in body.inputs, "Q_ROW_ELEMENTS": columns if body.packed else heads * size,
+    facts = facts | {
+        "CAPPED": body.softcap > 0, "WINDOW": body.window, "HALF": made.half, "INTERLEAVED": body.interleaved,
+        "NORM": body.normalized, "SMOOTH": body.smooth, "SINK": "head_sink" in body.inputs,
+        "Q_ROW_ELEMENTS": columns if body.packed else heads * size,
         "KV_ROW": columns if body.packed else body.heads_of_keys * size,
         "K_FIRST": heads * size if body.packed else 0,
         "V_FIRST": (heads + body.heads_of_keys) * size if body.packed else 0,
     }  # fmt: skip
-    fields = (*_pointers(body), access.scratch(used=split))
+    fields = (*_pointers(body), access.scratch(used=scratch))
     floats = "".join(
         f"constexpr float {name} = {element_types.literal(value, TensorProto.FLOAT)};\n"
         for name, value in (("CAP", body.softcap or 1.0), ("EPSILON", body.epsilon))
@@ -199,10 +278,8 @@ def _kernel(
             template(CLUSTER),
             generated(entry, common_constants(mine, facts) + floats + access.pointers(fields)),
             template("attention/rows.cuh"),
-            template("attention/steps.cuh"),
-            template("attention/records.cuh"),
-            template("cached_attention/cached.cu"),
-            generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks, cluster)),
+            *map(template, files),
+            generated(entry, entry_point(entry, work, mine.op, fields, min_blocks, cluster)),
         ),
     )
 
