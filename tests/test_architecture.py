@@ -479,8 +479,8 @@ HOMES_OF_FACTS = (
     "cuda/planning/limits.py",
     "/template.py",
 )
-"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones. The declaration of
-a template has its order among the others, which is no number of a card."""
+"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones. A template's
+declaration has its order among the others."""
 
 
 def _assigned_numbers(body: list[ast.stmt]) -> Iterator[float]:

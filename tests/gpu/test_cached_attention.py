@@ -27,11 +27,12 @@ CASES = [
     replace(TOKEN, before=(0, 0), queries=200, window=33), replace(TOKEN, before=(300,), queries=100),
     replace(TOKEN, capacity=1023, before=(1023, 1023)), replace(TOKEN, size=64, half=32),
     replace(TOKEN, size=256, half=64), replace(TOKEN, size=72, half=16, heads=6, of_keys=3),
-    replace(TOKEN, heads=32, of_keys=1),
-    replace(TOKEN, heads=8, of_keys=8), replace(TOKEN, before=tuple(range(0, 1024, 16))),
-    replace(TOKEN, before=(0,) * 4, queries=512), replace(TOKEN, before=(300, 0, 511), queries=512, packed=False),
-    replace(TOKEN, before=(0,), queries=600, window=100, sink=True, softcap=3.0), replace(TOKEN, dtype=FLOAT, before=(0, 500), queries=400),
-    replace(TOKEN, before=(4095,), capacity=8192), replace(TOKEN, before=(0,), queries=1),
+    replace(TOKEN, heads=32, of_keys=1), replace(TOKEN, heads=8, of_keys=8),
+    replace(TOKEN, before=tuple(range(0, 1024, 16))), replace(TOKEN, before=(0,) * 4, queries=512),
+    replace(TOKEN, before=(300, 0, 511), queries=512, packed=False),
+    replace(TOKEN, before=(0,), queries=600, window=100, sink=True, softcap=3.0),
+    replace(TOKEN, dtype=FLOAT, before=(0, 500), queries=400), replace(TOKEN, before=(4095,), capacity=8192),
+    replace(TOKEN, before=(0,), queries=1),
 ]  # fmt: skip
 
 

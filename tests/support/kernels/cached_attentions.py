@@ -96,8 +96,8 @@ def finite(inputs: list[np.ndarray]) -> list[np.ndarray]:
 def within_budget(case: Case, inputs: list[np.ndarray], got: list[np.ndarray]) -> None:
     """Assert at most twice the error of the plain computation.
 
-    Of float32 what rounding to TF32 may do: two factors that change by 2^-11 each shift a score, by which a weight changes;
-    weights and values are rounded, too.
+    Of float32 what rounding to TF32 may do: two factors that change by 2^-11 each shift a score, by which a weight
+    changes; weights and values are rounded, too.
     """
     op, known = case.op(), finite(inputs)
     if case.dtype != FLOAT:

@@ -31,7 +31,6 @@ from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-
 HELD_BYTES = 512
 """Bytes of a row of queries that the registers hold."""
 PUT_WARPS, PUT_BLOCKS = 8, 32

@@ -1,10 +1,10 @@
-"""Products of many rows by weights in few bits, in two launches: the elements of the weights, then products by these."""
+"""Products of many rows by weights in few bits, in two launches: the elements of the weights, then the products."""
 
 from dataclasses import replace
 
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import AMPERE, DEVICE, KernelSource, constants, generated, template
-from onnxfuse.cuda.planning import launch_plan, limits
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import cpp, sm90
