@@ -179,7 +179,7 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
     room = mine.batch * mine.queries * mine.parts.heads * mine.size * mine.parts.element_bytes if turns else 0
     rows = mine.batch * mine.queries * (mine.parts.heads + made.body.heads_of_keys)
     of_put = facts | {"WARPS": PUT_WARPS, "THREADS": PUT_WARPS * 32}
-    files = ("cached_attention/cached.cuh", "cached_attention/put.cu")
+    files: tuple[str, ...] = ("cached_attention/cached.cuh", "cached_attention/put.cu")
     put = LaunchPlan(
         kernel=_kernel(made, of_put, files, "put", 0, scratch=turns),
         grid=(larger(smaller(-(-rows // PUT_WARPS), arch.sm_count * PUT_BLOCKS), 1), 1, 1),

@@ -38,8 +38,9 @@ def plan(work: GemmSource, arch: Arch) -> LaunchPlan | None:
     for number, at in enumerate(i for i, m in enumerate(maps) if m.pointer == scratch):
         maps[at] = replace(maps[at], offset=offset)
         offset += work.size.columns(number) * work.size.k * work.parts.factors.bytes
-    shared = {"output_shapes": work.output_shapes, "scratch_bytes": _bytes(work), "passing": True}
-    return replace(_elements(work), **shared, then=(replace(second, **shared, tensor_maps=tuple(maps)),))
+    launches = (_elements(work), replace(second, tensor_maps=tuple(maps)))
+    in_scratch = (replace(launch, scratch_bytes=_bytes(work), passing=True) for launch in launches)
+    return launch_plan.in_sequence(in_scratch, work.output_shapes)
 
 
 def _pointer(work: GemmSource) -> int:
