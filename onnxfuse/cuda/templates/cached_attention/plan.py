@@ -111,8 +111,8 @@ def plan(
 def _is_prompt(made: CachedProblem, arch: Arch) -> bool:
     """Return whether tokens are so many that each block takes queries of its own: else blocks share the keys.
 
-    512 tokens of 16 heads of 128 on 4 of keys by blocks that share them 71.4 us, 32 behind 992 others 19.6 (H200,
-    2026-11-30).
+    512 tokens of 16 heads of 128 on 4 of keys take 23.2 us, by blocks that share the keys 71.4, by ONNX Runtime 27.6;
+    4 times as many 37.0, 243 and 59.4; one token behind 1,023 others 6.3, by ONNX Runtime 15.7 (H200, 2026-11-30).
     """
     mine = made.queries
     held = mine.padded * mine.parts.element_bytes <= HELD_BYTES
