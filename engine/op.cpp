@@ -123,6 +123,17 @@ void check(ort::Status* status) {
   if (status) throw Failed{status};
 }
 
+// A number on the CPU.
+int64_t number_in(const Kernel& kernel, size_t input, const ort::Value* value) {
+  void* data = nullptr;
+  check(ort::TensorData::in(kernel.api)(const_cast<ort::Value*>(value), &data));
+  switch (kernel.op.inputs[input]) {
+    case ort::kInt32: return *static_cast<const int32_t*>(data);
+    case ort::kInt64: return *static_cast<const int64_t*>(data);
+    default: throw std::runtime_error("input " + std::to_string(input) + ", a scalar on the CPU, is no integer");
+  }
+}
+
 void read_inputs(const Kernel& kernel, const ort::KernelContext* context, Call& call) {
   for (size_t i = 0; i < kernel.op.inputs.size(); ++i) {
     const ort::Value* value = nullptr;
@@ -133,8 +144,12 @@ void read_inputs(const Kernel& kernel, const ort::KernelContext* context, Call& 
     const int64_t* dims = nullptr;
     size_t rank = 0;
     check(ort::TensorShape::in(kernel.api)(value, &type, &dims, &rank));
-    call.key.push_back(static_cast<int64_t>(rank));
-    call.key.insert(call.key.end(), dims, dims + rank);
+    if (rank == 0 && kernel.op.is_on_host(i)) {  // whose value the planner sees as its shape
+      call.key.insert(call.key.end(), {1, number_in(kernel, i, value)});
+    } else {
+      call.key.push_back(static_cast<int64_t>(rank));
+      call.key.insert(call.key.end(), dims, dims + rank);
+    }
     void* data = nullptr;  // what is on the CPU no kernel reads
     if (!kernel.op.is_on_host(i)) check(ort::TensorData::in(kernel.api)(const_cast<ort::Value*>(value), &data));
     call.pointers.push_back(data);

@@ -29,6 +29,7 @@ enum LogLevel : int { kWarning = 2 };
 enum Arity : int { kRequired = 0 };
 enum MemoryType : int { kHostInput = -2, kDeviceMemory = 0 };
 // The numbers are those of onnx.TensorProto.DataType.
+enum ElementTypes : int { kInt32 = 6, kInt64 = 7 };
 using ElementType = int;
 
 using Api = const void* const*;

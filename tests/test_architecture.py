@@ -145,6 +145,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "pointwise": "",
         "concat": "gemm",
         "conv": "gemm",
+        "cached_attention": "attention",
         "recurrent": "gemm",
         "memory_bound": "reduction pointwise",
         "scan": "pointwise",
@@ -470,8 +471,16 @@ def test_templates_are_known_by_their_interface_alone() -> None:
 
 NUMBERS = 94
 """Ceiling of the numbers that `onnxfuse/cuda` sets outside the homes of facts; lower it with each one that leaves."""
-HOMES_OF_FACTS = ("cuda/costs/", "cuda/isa/", "/costs.py", "cuda/planning/arch.py", "cuda/planning/limits.py")
-"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones."""
+HOMES_OF_FACTS = (
+    "cuda/costs/",
+    "cuda/isa/",
+    "/costs.py",
+    "cuda/planning/arch.py",
+    "cuda/planning/limits.py",
+    "/template.py",
+)
+"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones. A template's
+declaration has its order among the others."""
 
 
 def _assigned_numbers(body: list[ast.stmt]) -> Iterator[float]:

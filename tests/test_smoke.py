@@ -17,7 +17,7 @@ from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.model.fused import FusedOp
 from tests.cli.conftest import Command, folder, onnxfuse_command
 from tests.emulator import emulate
-from tests.support.kernels import dynamic, generals, recurrents
+from tests.support.kernels import cached_attentions, dynamic, generals, recurrents
 from tests.support.page_runner import run
 
 __all__ = ["folder", "onnxfuse_command"]
@@ -26,6 +26,7 @@ A100 = Arch("sm_80", 108)
 """The kernels of every GPU since; all of them have a twin on the host."""
 ATTENTION = attentions.Case(1, 2, 17, 40, 16)
 LSTM = recurrents.Case("LSTM", 2, 3, 8, 16)
+CACHED = cached_attentions.Case((5, 0), packed=True, half=16)
 
 
 def bodies() -> dict[str, tuple[FusedOp, generals.Shapes]]:
@@ -34,6 +35,7 @@ def bodies() -> dict[str, tuple[FusedOp, generals.Shapes]]:
     for op, shapes in generals.cases().values():
         first.setdefault(op.template, (op, tuple(map(tuple, shapes))))
     own = {"attention": (ATTENTION.op(), shapes_of(ATTENTION)), "recurrent": (LSTM.op(), shapes_of(LSTM))}
+    own["cached_attention"] = (CACHED.op(), CACHED.shapes(CACHED.inputs(np.random.default_rng(0))))
     for op, inputs in (dynamic.alone(dynamic.drawn((5, 33))), dynamic.norm(3, 40)):
         own[op.template] = (op, tuple(x.shape for x in inputs))
     return first | own | {"topk": (rows.topk(3, FLOAT), ((5, 33),))}
@@ -61,6 +63,9 @@ def test_a_kernel_of_each_template(template: str) -> None:
     if template == "attention":
         inputs = ATTENTION.inputs(rng)
         attentions.within_budget(ATTENTION, inputs, emulate.run(plan, inputs, types)[0])
+    elif template == "cached_attention":
+        inputs = CACHED.inputs(rng)
+        cached_attentions.within_budget(CACHED, inputs, emulate.run(plan, inputs, types))
     elif template == "recurrent":
         inputs = LSTM.inputs(rng)
         recurrents.within_budget(LSTM, inputs, emulate.run(plan, inputs, types))

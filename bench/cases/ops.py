@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.verification.reference import recurrent
+from onnxfuse.verification.reference import cached_attention, recurrent
 from onnxfuse.verification.reference.packed import MatMulNBits
 from onnxfuse.verification.reference.windows import MaxPool
 
@@ -105,9 +105,8 @@ def _evaluate(fused: FusedOp, inputs: list[np.ndarray], element_type: Callable[[
     }
     with np.errstate(all="ignore"):
         # onnx's own (1.23): MaxPool goes wrong where padding differs from side to side, LSTM in two directions.
-        return list(
-            ReferenceEvaluator(model, new_ops=[Gelu, Erf, MatMulNBits, MaxPool, *recurrent.OPERATORS]).run(None, feeds)
-        )
+        own: list[type[OpRun]] = [Gelu, Erf, MatMulNBits, MaxPool, *recurrent.OPERATORS, *cached_attention.OPERATORS]
+        return list(ReferenceEvaluator(model, new_ops=own).run(None, feeds))
 
 
 def random(rng: np.random.Generator, dtype: int, shape: tuple[int, ...]) -> np.ndarray:

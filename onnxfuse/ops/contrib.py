@@ -265,7 +265,6 @@ GroupQueryAttention = Operator(
         "position_ids": IfPresent("cos_cache", Indices("cos_cache", 0), Count()),
         **data("attention_bias", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
     },
-    left="stays with ONNX Runtime: its kernel appends to caches that past and present may share",
     alike=alike.grouped_attention,
 )
 

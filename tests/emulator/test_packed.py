@@ -14,7 +14,7 @@ from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.templates.gemm import costs
+from onnxfuse.cuda.templates.gemm import costs, unpack
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.model.fused import FusedOp
@@ -182,3 +182,22 @@ def test_an_infinity_meets_the_numbers_as_they_are(rows: int) -> None:
     fused, inputs = packed.case("plain", HALF, (rows,), 64, Packing(4, 32, 192))
     inputs[0][0, 70] = np.inf
     emulated(fused, inputs, cuda.plan(fused, shapes(inputs), True, H200))
+
+
+UNPACKED = [(4, 32, "none"), (4, 64, "packed"), (8, 32, "real"), (8, 64, "packed"), (4, 128, "real")]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(("bits", "block", "zeros"), UNPACKED)
+def test_many_rows_take_the_elements_of_a_launch_before(
+    body: str, bits: int, block: int, zeros: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one weight or two, with every kind of zero points: the same elements as the products make by themselves."""
+    fused, inputs = packed.case(body, HALF if bits == 4 else BRAIN, (2, 136), 128, Packing(bits, block, 256), zeros)
+    assert not cuda.plan(fused, shapes(inputs), True, H200).then
+    cost = replace(costs.wgmma(), packed_of_rows=9.0, packed=9.0)
+    monkeypatch.setattr(costs, "wgmma", lambda: cost)
+    monkeypatch.setattr(unpack, "wgmma", lambda: cost)
+    plan = cuda.plan(fused, shapes(inputs), True, H200)
+    assert [p.kernel.entry.endswith("elements") for p in (plan, *plan.then)] == [True, False]
+    emulated(fused, inputs, plan)

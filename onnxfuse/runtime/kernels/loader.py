@@ -12,7 +12,7 @@ from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.ops.inputs import BroadcastShape, TargetShape
+from onnxfuse.ops.inputs import BroadcastShape, TargetShape, TotalLength
 from onnxfuse.runtime.engine.launch import LaunchArguments, LaunchProgram, Planner, Shape, Varied
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
 from onnxfuse.runtime.kernels.fallback_kernels import FallbackKernels
@@ -43,10 +43,10 @@ def may_alias(op: FusedOp) -> tuple[int, ...]:
 
 
 def on_host(op: FusedOp) -> tuple[int, ...]:
-    """Return the inputs that the body reads only as the target shape of a Reshape or Expand.
+    """Return the inputs that the body reads only as the target shape of a Reshape or Expand, or as a total length.
 
-    The launch's shapes follow from the other inputs, so no kernel reads these. Their producers run on the CPU, and a
-    copy to the GPU would prevent a CUDA graph.
+    The launch's shapes follow from the other inputs, and from that length, so no kernel reads these. Their producers
+    run on the CPU, and a copy to the GPU would prevent a CUDA graph.
     """
     positions = []
     for position, name in enumerate(op.body.input):
@@ -58,7 +58,7 @@ def on_host(op: FusedOp) -> tuple[int, ...]:
 
 def _is_target(node: NodeProto, position: int) -> bool:
     entry = ops.operator(node.op_type, node.domain)
-    return entry is not None and isinstance(entry.role(position), TargetShape | BroadcastShape)
+    return entry is not None and isinstance(entry.role(position), TargetShape | BroadcastShape | TotalLength)
 
 
 def planner(

@@ -22,6 +22,7 @@ from onnxfuse.graph.meanings import reference_operators
 from onnxfuse.ops import ENTRIES, Trait, named
 from onnxfuse.verification.reference import (
     attention,
+    cached_attention,
     control_flow,
     defined,
     operators,
@@ -65,6 +66,7 @@ class Float64(ReferenceEvaluator):
         options["new_ops"] = [
             *OPERATORS,
             *packed.OPERATORS,
+            *cached_attention.OPERATORS,
             *sequences.OF_MAPS,
             *by_meaning,
             *defined.operators(type(self)),

@@ -28,11 +28,6 @@ struct Parameters {
 constexpr int GROUP = K_GROUP, MANY = HEADS / GROUP;  // heads of keys
 constexpr int KEPT = STAGES * 2 * STEP_BYTES;         // bytes of a warp
 
-// 16 rows before they are divided by the sum of their weights.
-struct alignas(16) Record {
-  float y[16][SIZE + 8];  // eight rows begin in different banks
-  float highest[16], sum[16];
-};
 static_assert(WARPS * (int)sizeof(Record) <= WARPS * KEPT, "the rows of all warps take the place of their keys");
 
 struct Place {
@@ -199,67 +194,6 @@ DEVICE void attend_keys(Rows& rows, SharedAddress ring, const Both& from, Biases
 
 // ---- what warps and blocks have found
 
-// Where the i-th one of a lane's two elements of a column of eight stands in its row; see rows.cuh.
-template <class T> DEVICE int element(int column, int i, T*) { return column * 8 + (int)thread_index() % 4 * 2 + i; }
-DEVICE int element(int column, int i, float*) {
-  return column / AT_ONCE * AT_ONCE * 8 + (int)thread_index() % 4 * (2 * AT_ONCE) + i * AT_ONCE + column % AT_ONCE;
-}
-
-DEVICE void leave(Record& record, const Rows& rows) {
-  UNROLLED for (int half = 0; half < 2; ++half) {
-    const int row = (int)thread_index() % 32 / 4 + half * 8;
-    UNROLLED for (int column = 0; column < COLUMNS; ++column) UNROLLED for (int i = 0; i < 2; ++i)
-        record.y[row][element(column, i, (E*)nullptr)] = rows.y[0][column][half * 2 + i];
-    float sum = rows.sum[0][half];
-    UNROLLED for (int distance = 1; distance <= 2; distance *= 2) sum +=
-        float_of_bits(exchange(bits_of_float(sum), distance));
-    record.highest[row] = rows.highest[0][half];
-    record.sum[row] = sum;
-  }
-}
-
-// Two neighbours of a row.
-struct alignas(16) Piece {
-  Pair y;
-  float highest, sum;
-};
-
-DEVICE Piece piece_of(const Record& record, int row, int column) {
-  return {{record.y[row][column], record.y[row][column + 1]}, record.highest[row], record.sum[row]};
-}
-
-// Of so many pieces, `from` their numbers, in their order; the loads of TOGETHER wait together.
-template <unsigned TOGETHER, class From> DEVICE Piece met(const From& from, unsigned count) {
-  constexpr float UNIT = SCALED_LATE ? SCALE : 1.0f;
-  const Piece none = {{}, lowest(), 0.0f};
-  Piece all = none;
-  for (unsigned first = 0; first < count; first += TOGETHER) {
-    Piece found[TOGETHER + 1];
-    UNROLLED for (unsigned i = 0; i < TOGETHER; ++i) found[i] = first + i < count ? from(first + i) : none;
-    found[TOGETHER] = all;
-    float highest = lowest();
-    UNROLLED for (unsigned i = 0; i <= TOGETHER; ++i) highest = greater(highest, found[i].highest);
-    const float base = highest == lowest() ? 0.0f : highest * UNIT;
-    all = {{}, highest, 0.0f};
-    UNROLLED for (unsigned i = 0; i <= TOGETHER; ++i) {
-      const float share = power(found[i].highest, base);
-      all.sum += found[i].sum * share;
-      UNROLLED for (int e = 0; e < 2; ++e) all.y.at[e] += found[i].y.at[e] * share;
-    }
-  }
-  return all;
-}
-template <unsigned TOGETHER> DEVICE Piece met(const Record* from, unsigned count, int row, int column) {
-  return met<TOGETHER>([&](unsigned i) { return piece_of(from[i], row, column); }, count);
-}
-
-// What `work` does with each piece of the block's rows, or with a block's share of them.
-template <class Work> DEVICE void for_pieces(const Place& at, Work work, int share = 0, int shares = 1) {
-  const int all = at.rows * (SIZE / 2), each = (all + shares - 1) / shares;
-  const int end = (share + 1) * each < all ? (share + 1) * each : all;
-  for (int i = share * each + thread_index(); i < end; i += THREADS) work(i / (SIZE / 2), i % (SIZE / 2) * 2);
-}
-
 using Seen = SeenExtremes<EXTREMES>;
 
 DEVICE void give(E* y, const Piece& all, int row, int column, const Place& at, const Parameters& p, Seen& extremes) {
@@ -275,12 +209,6 @@ DEVICE void give(E* y, const Piece& all, int row, int column, const Place& at, c
       store_values<1>(to + i, one);
     }
   }
-}
-template <unsigned TOGETHER>
-DEVICE void give_all(E* y, const Record* found, unsigned count, const Place& at, const Parameters& p, Seen& extremes) {
-  for_pieces(at, [&](int row, int column) {
-    give(y, met<TOGETHER>(found, count, row, column), row, column, at, p, extremes);
-  });
 }
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
@@ -299,34 +227,8 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
                      sequence<V_ROW, V_HEADS_FIRST>(pointers.v, pointers.v_new, pointers.v_all, at, p), at.first == 0};
   attend_keys(rows, shared_address(shared_words) + warp * KEPT, both, bias, at.first_key + warp * STEP, at.end);
   wait_for_block();  // nobody reads keys any more
-  Record* const found = (Record*)(shared_words + 0);
-  leave(found[warp], rows);
-  wait_for_block();
   Seen extremes;
-  if constexpr (CLUSTER > 1) {
-    SHARED Shared<Piece, 16 * (SIZE / 2)> pieces;
-    for_pieces(at, [&](int row, int column) {
-      pieces.mine()[row * (SIZE / 2) + column / 2] = met<WARPS>(found, WARPS, row, column);
-    });
-    cluster_sync();
-    const auto gather = [&](int row, int column) {
-      const auto of = [&](unsigned block) { return pieces.of(block, row * (SIZE / 2) + column / 2); };
-      give(pointers.y, met<CLUSTER>(of, CLUSTER), row, column, at, p, extremes);
-    };
-    for_pieces(at, gather, (int)at.part, CLUSTER);
-    cluster_sync();  // no block leaves while others read what it has
-  } else if constexpr (SPLIT) {
-    Record* const all = (Record*)(pointers.scratch + p.counters) + at.record * p.parts;
-    for_pieces(at, [&](int row, int column) {
-      const Piece piece = met<WARPS>(found, WARPS, row, column);
-      Record& mine = all[at.part];
-      UNROLLED for (int e = 0; e < 2; ++e) mine.y[row][column + e] = piece.y.at[e];
-      if (column == 0) mine.highest[row] = piece.highest, mine.sum[row] = piece.sum;
-    });
-    if (last_to_come(pointers.scratch + at.record, (unsigned)p.parts))
-      give_all<16>(pointers.y, all, (unsigned)p.parts, at, p, extremes);
-  } else {
-    give_all<WARPS>(pointers.y, found, WARPS, at, p, extremes);
-  }
+  meet(rows, (Record*)(shared_words + 0), {at.rows, at.part, (unsigned)p.parts, at.record}, pointers.scratch, p.counters,
+       [&](const Piece& all, int row, int column) { give(pointers.y, all, row, column, at, p, extremes); });
   extremes.leave_of_warp(pointers.scratch, block_index() * WARPS + warp);
 }

@@ -33,10 +33,10 @@ def _are_few(mine: AttentionProblem, arch: Arch) -> bool:
     Of float32 all that fill the GPU once: 1x12x128x64 with a mask 6.0 us, by warps that have all keys each 6.4 (H200,
     2026-11).
     """
-    return mine.queries <= QUERIES or (mine.parts.to_tf32 and _heads(mine) <= arch.sm_count)
+    return mine.queries <= QUERIES or (mine.parts.to_tf32 and heads_of(mine) <= arch.sm_count)
 
 
-def _heads(mine: AttentionProblem) -> int:
+def heads_of(mine: AttentionProblem) -> int:
     """Return the tiles of 16 queries, of all heads of keys."""
     return mine.batch * (mine.parts.heads // mine.parts.k.group) * -(-mine.queries * mine.parts.k.group // 16)
 
@@ -56,14 +56,14 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         raise UnsupportedError("a causal mask, windows or wide heads of few queries")
     if mine.parts.grows and not 1 <= mine.queries <= QUERIES:
         raise UnsupportedError(f"caches beside {mine.queries} queries, expected 1 to {QUERIES}")
-    tiles, heads = -(-mine.queries * mine.parts.k.group // 16), _heads(mine)
+    tiles, heads = -(-mine.queries * mine.parts.k.group // 16), heads_of(mine)
     chosen = tuning.queries or choose(mine, heads, arch)
-    stages = _stages(mine, chosen.warps, arch)
-    wanted = chosen.parts or _wanted(mine, heads, chosen.warps, arch)
+    stages = stages_of(mine, chosen.warps, arch)
+    wanted = chosen.parts or parts_to_fill(mine, heads, chosen.warps, arch)
     at_once = chosen.warps * STEP
     span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
     together = costs_of(arch).few.cluster
-    cluster = together if chosen.parts == together and _clusters(mine, heads, chosen.warps, stages, arch) else 1
+    cluster = together if chosen.parts == together and clusters(mine, heads, chosen.warps, stages, arch) else 1
     parts = cluster if cluster > 1 else larger(-(-mine.keys // span), 1)
     if heads * parts >= limits.INDICES or mine.keys >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {mine.keys} keys, expected less than 2^31")
@@ -78,14 +78,14 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
             aligned,
             split,
             cluster,
-            tuning.min_blocks or _resident(mine, chosen.warps, stages, arch),
+            tuning.min_blocks or resident_blocks(mine, chosen.warps, stages, arch),
         ),
         grid=(heads * parts, 1, 1),
         block=(chosen.warps * 32, 1, 1),
-        shared_bytes=_shared_bytes(mine, chosen.warps, stages),
+        shared_bytes=shared_bytes(mine, chosen.warps, stages),
         parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
-        scratch_bytes=4 * counters + heads * parts * _record_bytes(mine) if split else 0,
+        scratch_bytes=4 * counters + heads * parts * record_bytes(mine) if split else 0,
         extremes=heads * parts * chosen.warps if mine.leaves_extremes and not split else None,
     )
 
@@ -100,35 +100,35 @@ def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
     cost = costs_of(arch)
     warps = cost.few.warps
     all_of_them, several = (
-        next((w for w in ways if _shared_bytes(mine, w, 2) <= arch.shared_bytes), 0)
+        next((w for w in ways if shared_bytes(mine, w, 2) <= arch.shared_bytes), 0)
         for ways in ((warps,), (warps // 2, warps // 4))
     )
     if mine.queries > QUERIES:  # a block takes all keys: one kernel for any number of them
         return Queries(all_of_them or several, 1, 1, STEP, parts=1)
-    if _clusters(mine, heads, warps, 2, arch) and mine.keys <= cost.together_keys:
+    if clusters(mine, heads, warps, 2, arch) and mine.keys <= cost.together_keys:
         return Queries(warps, 1, 1, STEP, parts=cost.few.cluster)
-    enough = heads <= arch.sm_count and mine.keys >= warps * STEP * _wanted(mine, heads, warps, arch)
+    enough = heads <= arch.sm_count and mine.keys >= warps * STEP * parts_to_fill(mine, heads, warps, arch)
     return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
 
 
-def _clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch: Arch) -> bool:
+def clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch: Arch) -> bool:
     """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
-    fits = _shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
+    fits = shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
     cost = costs_of(arch)
     small = bool(heads * cost.few.cluster <= arch.sm_count * cost.together_share)
     return arch.isa.cluster >= cost.few.cluster and fits and small
 
 
-def _wanted(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:
+def parts_to_fill(mine: AttentionProblem, heads: int, warps: int, arch: Arch) -> int:
     """Return how many blocks per head fill the GPU."""
-    resident = _resident(mine, warps, 2, arch)
+    resident = resident_blocks(mine, warps, 2, arch)
     return larger(smaller(resident * arch.sm_count // larger(heads, 1), costs_of(arch).few.most_parts), 1)
 
 
-def _resident(mine: AttentionProblem, warps: int, stages: int, arch: Arch) -> int:
+def resident_blocks(mine: AttentionProblem, warps: int, stages: int, arch: Arch) -> int:
     """Return how many blocks share a multiprocessor."""
-    return max(min(costs_of(arch).few.warps // warps, arch.shared_bytes // _shared_bytes(mine, warps, stages)), 1)
+    return max(min(costs_of(arch).few.warps // warps, arch.shared_bytes // shared_bytes(mine, warps, stages)), 1)
 
 
 def candidates(mine: AttentionProblem, arch: Arch) -> tuple[Queries, ...]:
@@ -136,22 +136,22 @@ def candidates(mine: AttentionProblem, arch: Arch) -> tuple[Queries, ...]:
     return tuple(
         Queries(warps, 1, 1, STEP, parts=parts)
         for warps in (2, 4, 8) for parts in (1, 4, 8, 16, 32)
-        if _shared_bytes(mine, warps, 2) <= arch.shared_bytes and warps * STEP * parts < mine.keys + warps * STEP
+        if shared_bytes(mine, warps, 2) <= arch.shared_bytes and warps * STEP * parts < mine.keys + warps * STEP
     )  # fmt: skip
 
 
-def _stages(mine: AttentionProblem, warps: int, arch: Arch) -> int:
+def stages_of(mine: AttentionProblem, warps: int, arch: Arch) -> int:
     """Return the pipeline stages of a warp: three if that does not reduce the resident blocks, else two."""
-    resident = _resident(mine, warps, 2, arch)
-    return 3 if resident * _shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
+    resident = resident_blocks(mine, warps, 2, arch)
+    return 3 if resident * shared_bytes(mine, warps, 3) <= arch.shared_bytes else 2
 
 
-def _shared_bytes(mine: AttentionProblem, warps: int, stages: int) -> int:
+def shared_bytes(mine: AttentionProblem, warps: int, stages: int) -> int:
     """Return the shared memory of a block: keys and values of its warps, with rows padded by 16 bytes."""
     return warps * stages * 2 * STEP * (mine.padded * mine.parts.element_bytes + 16)
 
 
-def _record_bytes(mine: AttentionProblem) -> int:
+def record_bytes(mine: AttentionProblem) -> int:
     """Return the size of a Record: 16 rows of floats padded by eight, and two scalars per row."""
     return 16 * (mine.size + 8 + 2) * 4
 
@@ -186,6 +186,7 @@ def _kernel(
             generated(entry, common_constants(mine, facts) + access.pointers(fields)),
             template("attention/rows.cuh"),
             template("attention/steps.cuh"),
+            template("attention/records.cuh"),
             template("attention/few.cu"),
             generated(entry, entry_point(entry, "attend", mine.op, fields, min_blocks, cluster)),
         ),

@@ -16,8 +16,8 @@ DEVICE float lowest() { return float_of_bits(0xff800000u); }  // minus infinity
 DEVICE unsigned rounded(float low, float high, f16*) { return floats_to_f16x2(low, high); }
 DEVICE unsigned rounded(float low, float high, bf16*) { return floats_to_bf16x2(low, high); }
 
-// Scaled when they become weights, where nothing is added to them and the scale keeps their order.
-constexpr bool SCALED_LATE = !QUANTIZED && BIAS == NONE && SCALE > 0;
+// Scaled when they become weights, where nothing else is done to them and the scale keeps their order.
+constexpr bool SCALED_LATE = !QUANTIZED && !CAPPED && BIAS == NONE && SCALE > 0;
 
 template <class T> struct Range { static constexpr bool WIDE = true; };
 template <> struct Range<f16> { static constexpr bool WIDE = false; };

@@ -23,21 +23,19 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         raise UnsupportedError(
             f"{queries.step} keys at a time in {queries.passes} passes, expected a multiple of 16 in {most}"
         )
-    if _stages(queries) < 2 or _shared_bytes(queries, mine) > arch.isa.shared_bytes:
-        raise UnsupportedError(
-            f"{_stages(queries)} stages of {queries.step} keys, {_shared_bytes(queries, mine)} bytes"
-        )
-    blocks = -(-mine.queries // (_rows(queries) * queries.passes))
+    if _stages(queries) < 2 or shared_bytes(queries, mine) > arch.isa.shared_bytes:
+        raise UnsupportedError(f"{_stages(queries)} stages of {queries.step} keys, {shared_bytes(queries, mine)} bytes")
+    blocks = -(-mine.queries // (rows_of(queries) * queries.passes))
     grid = mine.batch * mine.parts.heads * blocks
     if grid >= limits.INDICES or mine.queries >= limits.INDICES or mine.keys >= limits.INDICES:
         raise UnsupportedError(
             f"{grid} blocks for {mine.queries} queries and {mine.keys} keys, expected less than 2^31"
         )
     return LaunchPlan(
-        kernel=_kernel(mine, queries, aligned, tuning.min_blocks or _resident(queries, mine)),
+        kernel=_kernel(mine, queries, aligned, tuning.min_blocks or resident_blocks(queries, mine)),
         grid=(grid, 1, 1),
         block=(queries.warps * 32, 1, 1),
-        shared_bytes=_shared_bytes(queries, mine),
+        shared_bytes=shared_bytes(queries, mine),
         parameters=launch_plan.packed(lengths(mine, blocks), 64),
         output_shapes=mine.output_shapes,
         extremes=grid * queries.warps if mine.leaves_extremes else None,
@@ -72,11 +70,11 @@ def choose(mine: AttentionProblem, arch: Arch) -> Queries:
     heads, splits = mine.batch * mine.parts.heads, ways(mine)
 
     def fills(split: Queries) -> bool:
-        rows = _rows(split) * split.passes
+        rows = rows_of(split) * split.passes
         enough = 2 * heads * -(-mine.queries // rows) >= 3 * arch.sm_count
         return enough and mine.queries > rows // 2
 
-    chosen = least(splits, lambda split: -_rows(split) * split.passes, fills) or splits[-1]
+    chosen = least(splits, lambda split: -rows_of(split) * split.passes, fills) or splits[-1]
     return _deeper(chosen, mine, arch) if chosen == splits[-1] else chosen
 
 
@@ -88,8 +86,8 @@ def _deeper(queries: Queries, mine: AttentionProblem, arch: Arch) -> Queries:
     if not mine.parts.to_tf32 or not bool(mine.keys > 2 * queries.step):
         return queries
     deep = replace(queries, stages=costs_of(arch).stages)
-    resident = smaller(arch.isa.shared_bytes // _shared_bytes(deep, mine), _resident(deep, mine))
-    blocks = mine.batch * mine.parts.heads * -(-mine.queries // (_rows(deep) * deep.passes))
+    resident = smaller(arch.isa.shared_bytes // shared_bytes(deep, mine), resident_blocks(deep, mine))
+    blocks = mine.batch * mine.parts.heads * -(-mine.queries // (rows_of(deep) * deep.passes))
     return deep if bool(blocks <= resident * arch.sm_count) else queries
 
 
@@ -102,7 +100,7 @@ def candidates(mine: AttentionProblem, arch: Arch) -> tuple[Queries, ...]:
     return (*ways(mine), *deep, *(Queries(w, 1, 1, 64, streamed=1) for w in ((8, 4) if mine.bias is None else (8,))))
 
 
-def _rows(queries: Queries) -> int:
+def rows_of(queries: Queries) -> int:
     """Return the queries per block at a time."""
     return queries.warps * queries.tiles * 16
 
@@ -117,14 +115,14 @@ def _stages(queries: Queries) -> int:
     return queries.stages or 2
 
 
-def _shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
+def shared_bytes(queries: Queries, mine: AttentionProblem) -> int:
     """Return the shared memory of a block: stages of keys and values with rows padded by 16 bytes, their bias, and the
     queries unless they are register-resident."""
     row = mine.padded * mine.parts.element_bytes + 16
-    return _stages(queries) * queries.step * (2 * row + 4) + (0 if _holds(queries, mine) else _rows(queries) * row)
+    return _stages(queries) * queries.step * (2 * row + 4) + (0 if _holds(queries, mine) else rows_of(queries) * row)
 
 
-def _resident(queries: Queries, mine: AttentionProblem) -> int:
+def resident_blocks(queries: Queries, mine: AttentionProblem) -> int:
     """Return the resident blocks per multiprocessor, given the registers for the sums and scores of a thread."""
     registers = queries.tiles * (mine.size + queries.step // 2) + (32 if mine.is_bias_by_query else 0)
     most = 96 if mine.parts.integers is None else 128

@@ -152,8 +152,8 @@ def _sizes(
 def common_constants(mine: AttentionProblem, facts: dict[str, bool | int]) -> str:
     """Return the constants shared by all kernels: types, scale, flags, row strides; and `facts`."""
     parts, kinds = mine.parts, ("NONE", "PER_KEY", "PER_PAIR")
-    both = {**facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal, "SAFE": parts.safe,
-            "ALSO": mine.also is not None}  # fmt: skip
+    both = {"CAPPED": False, **facts, "HEADS": parts.heads, "SIZE": mine.size, "CAUSAL": parts.causal,
+            "SAFE": parts.safe, "ALSO": mine.also is not None}  # fmt: skip
     for name, operand in named(parts):
         both[f"{name}_GROUP"] = operand.group
         both[f"{name}_ROW"] = mine.size * (1 if operand.heads_first else parts.heads // operand.group)

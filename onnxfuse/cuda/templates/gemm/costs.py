@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.costs.roofline import Roofline
 from onnxfuse.cuda.costs.tables import ClockTime, InstructionSpeed, InstructionTime, ProductTime
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.templates.gemm.body import Anatomy
@@ -43,6 +44,14 @@ class WgmmaCosts:
     gather_each: float
     long: float
     brought: int
+    packed_of_rows: float
+    """Share by which products take longer by weights in few bits than by elements, for each 128 rows."""
+    packed: float
+    """The largest share."""
+    unpack: Roofline
+    """Of making these elements in a launch before."""
+    unpacked_bytes: int
+    """The most of their bytes."""
     splits: Mapping[GemmTile, tuple[int, ...]]
     float16: Mapping[GemmTile, TileCost]
     tf32: Mapping[GemmTile, TileCost]

@@ -84,11 +84,16 @@ def _operands(work: GemmSource, stored: dict[int, str], literals: Iterable[int])
         for epilogue in work.parts.epilogues
     ]  # fmt: skip
     choices = "".join(f"    if (sibling == {k}) return {{{p}}};\n" for k, p in list(enumerate(of_sibling))[1:])
+    member = f"  DEVICE Pointers of(int sibling) const {{\n{choices}    return {{{of_sibling[0]}}};\n  }}\n"
+    return operand_struct(work, member)
+
+
+def operand_struct(work: GemmSource, member: str = "") -> str:
+    """Return the type of right factors, and the struct of a launch's inputs with accessors for the factors."""
     pointers = "".join(f"  const void* in{i};\n" for i in range(len(work.op.inputs)))
     return (
         f"using RightFactor = {_right_type(work.parts.factors.stored, work.parts.packed)};\n"
-        f"struct Operands {{\n{pointers}  DEVICE Pointers of(int sibling) const {{\n{choices}"
-        f"    return {{{of_sibling[0]}}};\n  }}\n{_factors(work)}}};\n"
+        f"struct Operands {{\n{pointers}{member}{_factors(work)}}};\n"
     )
 
 
@@ -101,18 +106,19 @@ def _factors(work: GemmSource) -> str:
     """Return the members that expose the factors by their types."""
     products = work.parts.products
     stored = work.parts.factors.stored
-    choices = "".join(f"    if (NUMBER == {k}) return {_right(stored, p)};\n" for k, p in list(enumerate(products))[1:])
+    rights = [_right(stored, p, len(work.op.inputs)) for p in products]
+    choices = "".join(f"    if (NUMBER == {k}) return {right};\n" for k, right in list(enumerate(rights))[1:])
     member = f"  DEVICE const {stored}* a() const {{ return (const {stored}*)in{products[0].a}; }}\n"
     return (
-        ("" if work.parts.prologue is not None else member)
-        + f"  template <int NUMBER> DEVICE RightFactor b() const {{\n{choices}"
-        f"    return {_right(stored, products[0])};\n  }}\n"
-    )
+        "" if work.parts.prologue is not None else member
+    ) + f"  template <int NUMBER> DEVICE RightFactor b() const {{\n{choices}    return {rights[0]};\n  }}\n"
 
 
-def _right(stored: str, product: Product) -> str:
-    """Return the right factor of a product, as a `RightFactor`."""
+def _right(stored: str, product: Product, inputs: int) -> str:
+    """Return the right factor of a product, as a `RightFactor`; none where it is no input, which TMA alone reads."""
     packed = product.packed
+    if product.b >= inputs:
+        return "nullptr"
     if packed is None:
         return f"(const {stored}*)in{product.b}"
     zeros = "nullptr" if packed.zeros is None else f"in{packed.zeros}"

@@ -9,7 +9,7 @@ from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
-from onnxfuse.cuda.templates.gemm import costs, few, few_packed, sm80, sm90
+from onnxfuse.cuda.templates.gemm import costs, few, few_packed, sm80, sm90, unpack
 from onnxfuse.cuda.templates.gemm.body import Anatomy, anatomy
 from onnxfuse.cuda.templates.gemm.problem import (  # fmt: skip
     GemmProblem,
@@ -44,6 +44,9 @@ def plan(
         made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch))
         return made
     if aligned and chosen is None and sm90.takes(work, arch):
+        apart = unpack.plan(work, arch) if tuning.tile is None else None
+        if apart is not None:
+            return apart
         of_work = tuning.tile or _choose(work, arch)
         if isinstance(of_work, GemmTile):
             return sm90.plan(work, of_work, arch)

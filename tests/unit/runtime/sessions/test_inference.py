@@ -109,6 +109,37 @@ def count_maps_of_real_plans(kernels: stand_in_kernels.StandInKernels) -> list[i
     return maps
 
 
+def total_lengths() -> Any:
+    """Return the shapes that the planner of a GroupQueryAttention is asked for, which then gives no plan."""
+    kernels = stand_in_kernels.install()
+
+    def refuse(name: str) -> None:
+        raise KernelError("asked", "")
+
+    kernels.on_plan = refuse
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float16[1,1,64] x, float16[1,1,P,16] past_k, float16[1,1,P,16] past_v, int32[1] lengths, int32 total)
+    => (float16[1,1,32] y, float16[1,1,T,16] present_k, float16[1,1,T,16] present_v) {
+      y, present_k, present_v = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+        (x, , , past_k, past_v, lengths, total)
+    }""")
+    pipeline.run(model)
+    session = runtime.session(model, CUDA)
+    cache = np.zeros((1, 1, 12, 16), np.float16)
+    for total in (5, 9):
+        given = {"x": np.zeros((1, 1, 64), np.float16), "past_k": cache, "past_v": cache}
+        given |= {"lengths": np.asarray([total - 1], np.int32), "total": np.asarray(total, np.int32)}
+        message_of(Exception, session.run, None, given)
+    return [shapes for _, shapes, _ in kernels.planned]
+
+
+def test_a_planner_sees_the_value_of_a_number_on_the_cpu(on_fake_cuda: FakeCuda) -> None:
+    """The total length of GroupQueryAttention is an extent to the planner: other values are other launches."""
+    asked = on_fake_cuda(total_lengths)
+    assert [shapes[4] for shapes in asked] == [[5], [9]]
+    assert all(shapes[3] == [1] and shapes[1] == [1, 1, 12, 16] for shapes in asked)
+
+
 def products_of_one_input() -> Any:
     maps = count_maps_of_real_plans(stand_in_kernels.install())
     original, model = shared_input.products(12), shared_input.products(12)
