@@ -147,7 +147,7 @@ def test_a_large_model_is_shown_before_it_is_optimized(monkeypatch: pytest.Monke
         while json.loads(ask(served, below(served, "state"))[1])["step"]:
             time.sleep(0.02)
         assert 'data-side="after"' in ask(served, below(served, ""))[1]
-        assert served.summary == "model: 5 nodes -> 3, 1 of them fused"
+        assert served.summary == "model: 5 nodes -> 3, including 1 fused op"
 
 
 def test_what_ends_the_work_behind_the_page_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +255,6 @@ def test_the_command_prints_one_line_and_ends_cleanly(tmp_path: Path, number: in
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert re.fullmatch(
-        r"m\.onnx: 5 nodes -> 3, 1 of them fused: http://127\.0\.0\.1:\d+/[\w-]{22}/  \(\^C ends it\)\n", line
+        r"m\.onnx: 5 nodes -> 3, including 1 fused op: http://127\.0\.0\.1:\d+/[\w-]{22}/  \(\^C ends it\)\n", line
     )
     assert (process.returncode, out, err) == (code, "", "")
