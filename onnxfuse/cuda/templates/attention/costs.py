@@ -39,6 +39,14 @@ class WarpgroupCosts:
 
 
 @dataclass(frozen=True)
+class CachedCosts:
+    """The kernel that puts many tokens into KV caches."""
+
+    warps: int
+    blocks: int
+
+
+@dataclass(frozen=True)
 class AttentionCosts:
     """Sizes by which the template chooses its kernel and partitions."""
 
@@ -51,6 +59,7 @@ class AttentionCosts:
     few: FewCosts
     resident: ResidentCosts
     warpgroups: WarpgroupCosts
+    cached: CachedCosts
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,13 @@ def rows_of(queries: Queries) -> int:
 
 
 def _holds(queries: Queries, mine: AttentionProblem) -> bool:
-    """Return whether the queries of a warp are register-resident, up to 64 registers per thread."""
-    return queries.tiles * mine.padded * mine.parts.element_bytes <= 512
+    """Return whether the queries of a warp are register-resident."""
+    return holds(mine, queries.tiles)
+
+
+def holds(mine: AttentionProblem, tiles: int) -> bool:
+    """Return whether so many rows of queries per lane group fit registers: up to 64 registers per thread."""
+    return tiles * mine.padded * mine.parts.element_bytes <= 512
 
 
 def _stages(queries: Queries) -> int:

@@ -31,11 +31,6 @@ from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.strides import Shape
 
-HELD_BYTES = 512
-"""Bytes of a row of queries that the registers hold."""
-PUT_WARPS, PUT_BLOCKS = 8, 32
-"""Warps of a block that puts tokens into the caches, and the most such blocks for each multiprocessor."""
-
 
 @dataclass(frozen=True)
 class CachedProblem:
@@ -115,8 +110,7 @@ def _is_prompt(made: CachedProblem, arch: Arch) -> bool:
     4 times as many 37.0, 243 and 59.4; one token behind 1,023 others 6.3, by ONNX Runtime 15.7 (H200, 2026-11-30).
     """
     mine = made.queries
-    held = mine.padded * mine.parts.element_bytes <= HELD_BYTES
-    return held and bool(mine.queries > few.QUERIES) and bool(few.heads_of(mine) > arch.sm_count)
+    return streamed.holds(mine, 1) and bool(mine.queries > few.QUERIES) and bool(few.heads_of(mine) > arch.sm_count)
 
 
 def _words(made: CachedProblem, parts: int, tiles: int = 0, counters: int = 0) -> bytes:
@@ -178,12 +172,13 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
     turns = made.half > 0 or made.body.normalized
     room = mine.batch * mine.queries * mine.parts.heads * mine.size * mine.parts.element_bytes if turns else 0
     rows = mine.batch * mine.queries * (mine.parts.heads + made.body.heads_of_keys)
-    of_put = facts | {"WARPS": PUT_WARPS, "THREADS": PUT_WARPS * 32}
+    cost = costs_of(arch).cached
+    of_put = facts | {"WARPS": cost.warps, "THREADS": cost.warps * 32}
     files: tuple[str, ...] = ("cached_attention/cached.cuh", "cached_attention/put.cu")
     put = LaunchPlan(
         kernel=_kernel(made, of_put, files, "put", 0, scratch=turns),
-        grid=(larger(smaller(-(-rows // PUT_WARPS), arch.sm_count * PUT_BLOCKS), 1), 1, 1),
-        block=(PUT_WARPS * 32, 1, 1),
+        grid=(larger(smaller(-(-rows // cost.warps), arch.sm_count * cost.blocks), 1), 1, 1),
+        block=(cost.warps * 32, 1, 1),
         shared_bytes=0,
         parameters=_words(made, 0),
         output_shapes=mine.output_shapes,

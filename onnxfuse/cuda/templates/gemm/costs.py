@@ -50,6 +50,10 @@ class WgmmaCosts:
     """The largest share."""
     unpack: Roofline
     """Of making these elements in a launch before."""
+    unpack_threads: int
+    """Of a block of that launch."""
+    unpack_loads: int
+    """Pieces of eight elements that a thread makes."""
     unpacked_bytes: int
     """The most of their bytes."""
     splits: Mapping[GemmTile, tuple[int, ...]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES
 from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning import launch_plan, limits
-from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+from onnxfuse.cuda.planning.arch import H200, Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
@@ -24,8 +24,11 @@ STAGES = range(6, 1, -1)
 
 
 def most_products() -> int:
-    """Return the maximum number of products of one body: a warp of the widest block has 16 columns of each."""
-    return max(block.n // block.warps_n for gpu in SUPPORTED for block in costs.mma(gpu).spare) // 16
+    """Return the maximum number of products of one body: a warp of the widest block has 16 columns of each.
+
+    The blocks are those where the GPU is not known: a model is optimized for any.
+    """
+    return max(block.n // block.warps_n for block in costs.mma(H200).spare) // 16
 
 
 def refuses(parts: Anatomy, arch: Arch) -> str | None:

@@ -7,7 +7,6 @@
 struct Parameters { Index columns[PRODUCTS]; };
 
 constexpr Index OF_COLUMN = TERMS / 8, WORDS = 8 / WORD_TERMS;
-constexpr int EACH = 4;
 
 struct Found {
   unsigned number[WORDS], scale, zero;

@@ -13,11 +13,8 @@ from onnxfuse.cuda.templates.gemm.epilogue_cpp import operand_struct
 from onnxfuse.cuda.templates.gemm.work import GemmSource
 from onnxfuse.symbolic.branching import settled, smaller
 
-THREADS = 256
 ROWS = 128
 """Rows for which products by weights in few bits make the elements of these once."""
-EACH = 4
-"""Pieces of eight elements that a thread makes, as unpack.cu has it."""
 
 
 def plan(work: GemmSource, arch: Arch) -> LaunchPlan | None:
@@ -71,7 +68,10 @@ def _elements(work: GemmSource) -> LaunchPlan:
     """Return the launch that makes the elements."""
     op, products = work.op, len(work.parts.products)
     columns = [work.size.columns(i) for i in range(products)]
-    facts = {"THREADS": THREADS, "PRODUCTS": products, "TERMS": settled(work.size.k)}
+    cost = wgmma()
+    facts = {
+        "THREADS": cost.unpack_threads, "EACH": cost.unpack_loads, "PRODUCTS": products, "TERMS": settled(work.size.k),
+    }  # fmt: skip
     entry, outputs = f"{work.entry}_elements", len(op.outputs)
     inputs = ", ".join(f"in{i}" for i in range(len(op.inputs)))
     end = entries.kernel(
@@ -93,7 +93,7 @@ def _elements(work: GemmSource) -> LaunchPlan:
         ),
     )
     units = sum(columns) * (work.size.k // 8)
+    blocks = -(-units // (cost.unpack_threads * cost.unpack_loads))
     return LaunchPlan(
-        kernel, (-(-units // (THREADS * EACH)), 1, 1), (THREADS, 1, 1), 0, launch_plan.packed(columns, 32),
-        work.output_shapes,
-    )  # fmt: skip
+        kernel, (blocks, 1, 1), (cost.unpack_threads, 1, 1), 0, launch_plan.packed(columns, 32), work.output_shapes
+    )

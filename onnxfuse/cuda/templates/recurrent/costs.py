@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from onnxfuse.cuda.costs import tables
+from onnxfuse.cuda.planning.arch import H200, Arch
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,6 @@ class RecurrentCosts:
     """Maximum if weights are read from shared memory, once for every eight sequences."""
 
 
-def costs_of(arch: str = tables.REFERENCE) -> RecurrentCosts:
+def costs_of(arch: Arch = H200) -> RecurrentCosts:
     """Return the sizes of the recurrent template on an architecture; by default where the GPU is not known."""
-    return tables.section(arch, "recurrent", RecurrentCosts)
+    return tables.section(arch.name, "recurrent", RecurrentCosts)

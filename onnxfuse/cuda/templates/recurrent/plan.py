@@ -100,7 +100,7 @@ def check(op: FusedOp) -> Layer:
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the body is preferred on this GPU."""
-    cost = costs_of(arch.name)
+    cost = costs_of(arch)
     if arch.isa.cluster < cost.clusters[-1]:
         return f"the kernel needs {SM_90.name}, this is {arch.name}"
     needed = _least_bytes(parse_op(op), cost)
@@ -199,7 +199,7 @@ def _as_float(dtype: int) -> BodyProgram:
 
 def _layer(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:
     """Return the launch that iterates over the positions."""
-    cost = costs_of(arch.name)
+    cost = costs_of(arch)
     shared = partition(layer.hidden, cost)
 
     def rounds(sequences: int) -> int:
