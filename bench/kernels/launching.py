@@ -33,7 +33,7 @@ def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: lis
     own = [cuda.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes else []
     scratch = room if plan.passing else own
     pointers = [*addresses, *(s.ptr for s in scratch)]
-    blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, list(addresses))] if plan.tensor_maps else []
+    blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, pointers)] if plan.tensor_maps else []
     if early and cuda.arch_of(0).isa.starts_early:
         launch = early_launch(function, plan.grid, plan.block, plan.shared_bytes, pointers, (*blobs, plan.parameters))
         return keeping(launch, scratch)

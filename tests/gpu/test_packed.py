@@ -13,8 +13,7 @@ from onnxfuse.cuda.templates.gemm import costs
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmTile, GemmVariant, Strip
 from onnxfuse.support.errors import NoPlanError
 from onnxfuse.symbolic.packing import Packing
-from tests.gpu.test_gemm import launch
-from tests.gpu.test_kernels import DeviceBuffer, _gpu
+from tests.gpu.test_kernels import DeviceBuffer, _gpu, launch
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]

@@ -24,11 +24,13 @@ def bound(dims: tuple[tuple[Dim, ...] | None, ...], shapes: Shapes, names: froze
     An extent that a network rounds, such as `(height-1)//2+1`, has several sizes: of those that all extents allow the
     one is taken that the largest power of two divides. Names in products with others are not found.
     """
-    pairs = [
-        (dim, n)
-        for extents, shape in zip(dims, shapes, strict=True)
-        for dim, n in zip(extents or (), shape if extents is not None else (), strict=True)
-    ]
+    pairs = list[tuple[Dim, int]]()
+    for extents, shape in zip(dims, shapes, strict=True):
+        if not extents:  # of unknown rank, or a scalar: that of the CPU comes as a shape, of its value
+            continue
+        if len(extents) != len(shape):  # an op stands in several places, whose inputs may differ in rank
+            return None
+        pairs += zip(extents, shape, strict=True)
     allowed: dict[str, range] = {}
     for dim, n in pairs:
         if isinstance(dim, Int) and len(dim.names) == 1 and (name := next(iter(dim.names))) in names:

@@ -37,7 +37,7 @@ from tools.calibrate import costs_file
 READERS = (
     gemm.skinny, attention.costs_of, conv.depthwise, conv.direct,
     reduction.group, reduction.column, reduction.row, reduction.usual, scan.costs_of, pointwise.mapped, pointwise.usual,
-    general.costs_of, lambda arch: recurrent.costs_of(arch.name),
+    general.costs_of, lambda arch: recurrent.costs_of(arch),
 )  # fmt: skip
 
 

@@ -36,6 +36,12 @@ def test_shapes_tell_sizes(
     assert bound((dims(*extents), None), (shape, (1, 1)), NAMES) == sizes
 
 
+def test_ranks_that_differ_tell_nothing() -> None:
+    """An op stands in several places; a scalar of the CPU has its value as the shape."""
+    assert bound((dims("n", 8),), ((2, 8, 1),), NAMES) is None
+    assert bound((dims("n", 8), ()), ((2, 8), (512,)), NAMES) == {"n": 2}
+
+
 def test_what_changes_is_guessed_below_between_and_above() -> None:
     found = [*around({"N": 1, "H": 640, "W": 320}, {"N": 1, "H": 960, "W": 1280})]
     assert {sizes["N"] for sizes in found} == {1}
