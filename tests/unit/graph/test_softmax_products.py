@@ -32,6 +32,7 @@ AFTER = "p = Softmax <axis = -1> (a) y = MatMul (p, v)"
         "a = Identity (s)",
         "a = Mul (s, scale)",
         "a = Div (s, scale)",
+        "c = Constant <value = float {0.25}> () a = Mul (c, s)",
         "a = Add (s, mask)",
         "a = Add (mask, s)",
         "b = Mul (s, scale) a = Add (mask, b)",
@@ -98,3 +99,14 @@ def test_probabilities_that_the_caller_reads_have_no_result_product() -> None:
     }"""
     graph = graph_of(parse(text))
     assert result_product(graph, graph.nodes[0]) is None
+
+
+def test_another_library_s_product_is_none() -> None:
+    """What it computes is not known, whatever its name."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "other" : 1]>
+    g (float[3,2,7,8] q, float[3,2,8,7] k, float[3,2,7,8] v) => (float[3,2,7,8] y) {
+      s = other.MatMul (q, k) p = Softmax <axis = -1> (s) y = other.MatMul (p, v)
+    }"""
+    graph = graph_of(parse(text))
+    softmax = graph.nodes[1]
+    assert (softmax.op, score_product(graph, softmax), result_product(graph, softmax)) == (ops.Softmax, None, None)
