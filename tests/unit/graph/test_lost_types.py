@@ -63,16 +63,14 @@ def test_an_input_without_a_shape_is_named_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "nodes",
+    ("kind", "nodes"),
     [
-        "s = SequenceConstruct (x, x) y = ConcatFromSequence <axis = 0> (s)",
-        "o = Optional (x) y = OptionalGetElement (o)",
+        ("seq(float[4])", "z = SequenceConstruct (x, x) y = ConcatFromSequence <axis = 0> (Z)"),
+        ("optional(float[4])", "z = Optional (x) y = OptionalGetElement (Z)"),
     ],
 )
-def test_what_has_no_element_type_loses_none(nodes: str) -> None:
-    """Sequences and optionals that are declared."""
-    kind = "seq(float[4])" if "Sequence" in nodes else "optional(float[4])"
-    name = nodes[0]
-    assert [
-        loss.value for loss in losses(f"g (float[4] x, {kind} {name}0) => (float[8] y) <{kind} {name}> {{ {nodes} }}")
-    ] == []
+def test_what_has_no_element_type_loses_none(kind: str, nodes: str) -> None:
+    """Sequences and optionals, on the way and as inputs."""
+    head = f"g (float[4] x, {kind} given) => (float[8] y) <{kind} z>"
+    for read in ("z", "given"):
+        assert losses(f"{head} {{ {nodes.replace('Z', read)} }}") == []

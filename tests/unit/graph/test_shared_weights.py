@@ -60,6 +60,12 @@ def test_unequal_weights_stay(other: np.ndarray) -> None:
     assert shared(given) == ([], [["u", "u"], ["v", "v"]])
 
 
+def test_equal_numbers_of_another_shape_are_another_weight() -> None:
+    given = model(branch("p", "u", ONES), branch("q", "v", ONES.reshape(2, -1)))
+    share_equal_weights(given)
+    assert not given.graph.initializer
+
+
 def test_small_weights_stay() -> None:
     """They cost less than a name of the main graph does to a reader."""
     given = model(branch("p", "u", ONES[:1]), branch("q", "v", ONES[:1]))
@@ -79,10 +85,9 @@ def test_a_name_that_another_body_has_is_not_taken() -> None:
     other.initializer.append(numpy_helper.from_array(ONES, "v"))
     other.node[0].output[0] = "t"
     other.node.append(helper.make_node("Mul", ["t", "v"], ["q"]))
-    given = model(branch("p", "u", ONES), other)
-    weights, inside = shared(given)
-    assert (len(weights), weights[0] in ("v", "u_1")) == (1, True)
-    assert inside == sorted([[weights[0]], ["u", "u"]])
+    given = model(other, branch("p", "u", ONES))
+    assert given.graph.node[0].attribute[0].name == "else_branch"
+    assert shared(given) == (["u_1"], [["u", "u"], ["u_1"]])
 
 
 def test_a_weight_that_a_body_returns_stays_its_own() -> None:

@@ -81,11 +81,10 @@ def test_the_index_has_the_graph_s_own_nodes() -> None:
         ("float[N] a", ""),
         ("float[5] a", "'a' is declared float[5], and is float[4]"),
         ("float16[4] a", "'a' is declared float16[4], and is float[4]"),
-        ("float[5] unused", ""),
     ],
 )
 def test_what_is_declared_is_what_is_inferred(declared: str, told: str) -> None:
-    """Names of sizes say nothing, and values that are gone neither."""
+    """A size that has a name may be any."""
     text = "g (float[4] x) => (float[4] y) { a = Neg (x) y = Relu (a) }"
     graph = graph_of(parse(text))
     graph.proto.value_info.extend(parse(f"d () => ({declared}) {{ }}").graph.output)
@@ -93,3 +92,11 @@ def test_what_is_declared_is_what_is_inferred(declared: str, told: str) -> None:
         assert refusal(graph) == told
     else:
         verify_graph(graph)
+
+
+def test_what_is_declared_of_a_value_that_is_gone_says_nothing() -> None:
+    graph = graph_of(parse("g (float[4] x) => (float[4] y) { a = Neg (x) y = Relu (x) }"))
+    graph.proto.value_info.extend(parse("d () => (float[5] a) { }").graph.output)
+    assert "'a' is declared" in refusal(graph)
+    graph.eliminate_dead_code()
+    verify_graph(graph)

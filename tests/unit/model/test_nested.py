@@ -26,7 +26,7 @@ TEXT = """g (float[4] x, bool c) => (float[4] y) <float[4] w = {1,2,3,4}> {
       own = Add (t, v)
       p = If (c) <then_branch = bb () => (float[4] pp) { pp = Add (own, x) },
                   else_branch = be () => (float[4] qq) { qq = Identity (own) }> },
-    else_branch = e () => (float[4] q) { q = Mul (x, w) }>
+    else_branch = e () => (float[4] q) { q = Mul (t, w) }>
 }"""
 
 
@@ -50,7 +50,7 @@ def test_a_list_of_graphs_is_several_bodies(graph: onnx.GraphProto) -> None:
 
 def test_readers_are_found_where_they_are(graph: onnx.GraphProto) -> None:
     found = [(where.name, node.output[0]) for where, node in readers_of(graph, "x")]
-    assert found == [("g", "t"), ("bb", "pp"), ("e", "q")]
+    assert found == [("g", "t"), ("bb", "pp")]
     assert list(readers_of(graph, "y")) == []
 
 

@@ -23,6 +23,7 @@ def sliced(operands: str) -> tuple[int, int, int] | None:
         ("one, five, one, two", None),
         ("one, five, one, last", None),
         ("one, free, one", None),
+        ("one, five, one, free", None),
         ("one, five", None),
         ("both, both, both", None),
     ],
