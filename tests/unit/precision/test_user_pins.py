@@ -51,7 +51,7 @@ def test_the_first_word_is_the_reason(nodes: dict[str, FloatNode]) -> None:
     assert user_pins.of(nodes, []) == {}
 
 
-@pytest.mark.parametrize("word", ["head_ex", "count", "HEAD.*", ""])
+@pytest.mark.parametrize("word", ["head_ex", "count", "HEAD_*", ""])
 def test_a_word_that_names_nothing_is_refused(nodes: dict[str, FloatNode], word: str) -> None:
     """Also one that names a node of integers alone; letters count as they are written."""
     with pytest.raises(UsageError, match="no node that computes with float32 has that name") as caught:

@@ -86,6 +86,7 @@ def test_equal_names_are_one() -> None:
     assert found.canonical(C) is B
     assert found.canonical(2 * C - B) is B
     assert found.range(C) == (4, 8)
+    assert facts(less(A + C, 9), equal(B - C, 0)).range(A + B) == (1, 8)
 
 
 def test_a_name_that_is_known_is_a_number() -> None:
@@ -100,6 +101,7 @@ def test_divisions_and_choices_become_simpler() -> None:
     found = facts(less(A, 8))
     assert (found.canonical(A // 8), found.canonical(A % 8)) == (0, A)
     assert found.canonical(A // 7) is A // 7
+    assert facts(less(A, B)).canonical(A // B) == 0
 
 
 def test_a_copy_leaves_the_first_as_it_is() -> None:

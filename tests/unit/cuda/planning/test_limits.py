@@ -33,6 +33,8 @@ def addition() -> LaunchPlan:
         ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (16,), (8, 8)),) * 25}, "25 tensor maps, expected at most 24"),
         ({"tensor_maps": (TensorMapSpec(0, HALF, (9, 8), (18,), (8, 8)),)}, "multiples of 16"),
         ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 2**33), (16,), (8, 8)),)}, "expected 1 to 2^32"),
+        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 0), (16,), (8, 8)),)}, "expected 1 to 2^32"),
+        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (2**40,), (8, 8)),)}, "below 2^40"),
         ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (16,), (8, 512)),)}, "expected 1 to 256"),
     ],
 )

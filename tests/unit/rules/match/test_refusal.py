@@ -43,6 +43,7 @@ def test_a_pattern_of_one_node_is_no_farther_than_others() -> None:
         (refusal("operator", 2), True, False, False),
         (refusal("operator", 2, 5), False, False, False),
         (refusal("operator", 1, 2), True, False, True),
+        (refusal("operator", 0, 1), True, False, True),
         (refusal("operand", 1), False, True, True),
         (refusal("not constant", 1), False, False, False),
         (refusal("not constant", 2), True, False, False),
