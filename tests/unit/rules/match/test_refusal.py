@@ -1,14 +1,16 @@
 """Which of several refusals came nearest, and which are worth a line in a report."""
 
+from typing import Any
+
 import pytest
 
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.refusal import Refusal, nearness
 
 
-def refusal(kind: str, depth: int, size: int = 4, **more: object) -> Refusal:
-    fields = {"node": "n", "cause": Cause(kind, subject="x", seen="Mul", wanted="Add"), "depth": depth, "size": size}
-    return Refusal(**{**fields, **more})  # type: ignore[arg-type]
+def refusal(kind: str, depth: int, size: int = 4, **more: Any) -> Refusal:
+    """Return why an attempt stopped behind so many nodes of a pattern."""
+    return Refusal("n", Cause(kind, subject="x", seen="Mul", wanted="Add"), depth, size)._replace(**more)
 
 
 def test_the_attempt_that_got_furthest_is_nearest() -> None:
