@@ -2,6 +2,7 @@
 
 import bisect
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ Keys = tuple[str | int, ...]
 """The way to a value: keys of tables, and indices into arrays of tables."""
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_KEY = re.compile(r"""[ \t]*(?:"((?:[^"\\\n]|\\.)*)"|'([^'\n]*)'|([\w-]+))[ \t]*""")
+_KEY = re.compile(r"""[ \t]*("(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[\w-]+)[ \t]*""")
 _TEXT = re.compile(
     r'"{3}(?:[^\\]|\\.)*?"{3,5}|\'{3}.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'',
     re.DOTALL,
@@ -99,7 +100,8 @@ class _Scanner:
         """Read a key, which may be dotted."""
         keys: list[str] = []
         while key := _KEY.match(self.text, self.at):
-            keys.append(next(one for one in key.groups() if one is not None))
+            (only,) = tomllib.loads(f"{key[1]} = 0")  # quoted keys may hold escapes
+            keys.append(only)
             self.at = key.end()
             if self.text[self.at : self.at + 1] != ".":
                 break

@@ -7,7 +7,6 @@ is allocated. And the law of launch programs: recorded once, they answer what th
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -17,9 +16,9 @@ from bench.cases import images, moved, ops, products, rows
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda.dispatch.proof import takes
-from onnxfuse.cuda.planning import launch_plan, limits
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import A10, A100, H200, L4, RTX5090, SUPPORTED, Arch
-from onnxfuse.cuda.planning.launch_plan import LaunchPlan, SmallCosts, TensorMapSpec
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan, SmallCosts
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import NoPlanError
@@ -254,29 +253,3 @@ def test_moved_data(dtype: int, megabytes: int, aligned: bool, arch: Arch, data:
 @given(chains.chains(HALF), st.booleans(), ARCHES)
 def test_chains_of_movements(chain: tuple[FusedOp, tuple[tuple[int, ...], ...]], aligned: bool, arch: Arch) -> None:
     planned(*chain, aligned, arch)
-
-
-# ---- what a GPU launches
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"grid": (1, 65536, 1)}, "65536 blocks, expected at most 65535"),
-        ({"grid": (2**31, 1, 1)}, "2147483648 blocks"),
-        ({"block": (1025, 1, 1)}, "1025 threads"),
-        ({"shared_bytes": 100 * 1024}, "102400 bytes of shared memory, sm_86 has 101376"),
-        ({"parameters": bytes(4090)}, "4114 bytes of arguments"),
-        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (16,), (8, 8)),) * 25}, "25 tensor maps, expected at most 24"),
-        ({"tensor_maps": (TensorMapSpec(0, HALF, (9, 8), (18,), (8, 8)),)}, "multiples of 16"),
-        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 2**33), (16,), (8, 8)),)}, "expected 1 to 2^32"),
-        ({"tensor_maps": (TensorMapSpec(0, HALF, (8, 8), (16,), (8, 512)),)}, "expected 1 to 256"),
-    ],
-)
-def test_a_plan_that_no_gpu_launches_is_told(change: dict[str, Any], reason: str) -> None:
-    fused = ops.op("(x, b) => (y) { y = Add(x, b) }", (HALF, HALF), (HALF,))
-    plan = cuda.plan(fused, ((8,), (8,)), True, A10)
-    assert limits.exceeded(plan, 3, A10) is None
-    broken = replace(plan, **change)
-    for whole in (broken, replace(plan, then=(broken,))):
-        assert reason in (limits.exceeded(whole, 3, A10) or "")

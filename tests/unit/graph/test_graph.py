@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxfuse.graph.graph import Graph, Node, captured
+from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.shapes.inference import infer
 
 CHAIN = """g (float[4] x) => (float[4] y) <float[4] w = {1,2,3,4}> {
@@ -155,23 +155,6 @@ def test_a_fresh_name_is_taken_nowhere() -> None:
     assert inner.fresh("p") == "p_1"
     assert inner.fresh("t") == "t_1"
     assert inner.fresh("new") == "new"
-
-
-def test_what_a_body_reads_from_outside_is_captured() -> None:
-    """Through every depth; names of the body's own are not."""
-    text = """<ir_version: 8, opset_import: ["" : 17]>
-    g (float[4] x, bool c) => (float[4] y) {
-      t = Neg (x)
-      y = If (c) <
-        then_branch = b () => (float[4] p) {
-          own = Exp (t)
-          p = If (c) <then_branch = bb () => (float[4] pp) { pp = Add (own, x) },
-                      else_branch = be () => (float[4] qq) { qq = Identity (own) }> },
-        else_branch = e () => (float[4] q) { q = Abs (x) }>
-    }"""
-    node = onnx.parser.parse_model(text).graph.node[1]
-    assert set(captured(node)) == {"t", "c", "x"}
-    assert set(Node(node).reads) == {"c", "t", "x"}
 
 
 @pytest.mark.parametrize(

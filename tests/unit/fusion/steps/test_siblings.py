@@ -1,19 +1,10 @@
 """Products of one input in one launch, whatever their columns."""
 
-from itertools import pairwise
-from typing import Any
-
 import pytest
 
-from onnxfuse import cuda
-from onnxfuse.cuda.templates.gemm.plan import MOST_BESIDE, MOST_TOGETHER
-from onnxfuse.fusion import fuse
-from onnxfuse.fusion.region.proof import proven_op
-from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
-from onnxfuse.rules.rewriting.every_graph import for_every_graph
 from tests.support.small import assert_same_numbers, ops, parse
 from tests.unit.passes.layout.test_layout_min_cut import weights
 
@@ -60,48 +51,6 @@ def test_what_stays_apart_is_told_why() -> None:
     report = pipeline.run(parse(text), GEMM)
     told = [stop.reason for one in report.applied for stop in one.stops]
     assert any("products side by side with different bodies" in one for one in told)
-
-
-def summed(count: int) -> str:
-    """Return so many products of one input, and the sum of all of them, one by one."""
-    sums = " ".join(f"s{b} = Add ({f's{a}' if a else 'm0'}, m{b})" for a, b in pairwise(range(count)))
-    known = ", ".join(weights(f"w{i}", 16, 16) for i in range(count))
-    products = " ".join(f"m{i} = MatMul (x, w{i})" for i in range(count))
-    return f"""<ir_version: 8, opset_import: ["" : 20]>
-g (float[N,16] x) => (float[N,16] y) <{known}> {{ {products} {sums} y = Relu (s{count - 1}) }}"""
-
-
-def whole(count: int) -> tuple[object, ...] | str:
-    """Return the op of all nodes of such a graph, or why there is none."""
-    (graph,) = for_every_graph(parse(summed(count)), lambda graph: graph)
-    return proven_op(graph, graph.nodes, "gemm", "gemm")
-
-
-def test_a_body_has_as_many_products_as_the_template_says() -> None:
-    """No kernel computes more of them, on any GPU: what would combine more is refused before it grows."""
-    assert cuda.TEMPLATES["gemm"].together == MOST_TOGETHER < MOST_BESIDE
-    assert not isinstance(whole(2), str)
-    for count in range(MOST_TOGETHER + 1, MOST_BESIDE + 2):
-        assert f"{count} products in one body" in str(whole(count))
-
-
-def test_products_that_are_summed_are_not_grown_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more products than a body has only those without a sum are tried, and the report says what combines two."""
-    tried = list[list[str]]()
-
-    def noted(graph: Graph, nodes: list[Node], *given: Any) -> Any:
-        tried.append([n.op for n in nodes])
-        return proven_op(graph, nodes, *given)
-
-    monkeypatch.setattr(fuse, "proven_op", noted)
-    text = summed(MOST_TOGETHER + 2)
-    report = pipeline.run(model := parse(text), GEMM)
-    many = [nodes for nodes in tried if nodes.count("MatMul") > MOST_TOGETHER]
-    assert many
-    assert not [nodes for nodes in many if "Add" in nodes]
-    told = [stop.reason for one in report.applied for stop in one.stops]
-    assert any(f"{MOST_TOGETHER + 2} anchors: Add s1 combines MatMul m0 and MatMul m1" in one for one in told)
-    assert_same_numbers(parse(text), model)
 
 
 def test_heads_of_queries_and_of_fewer_keys_are_written_apart() -> None:
