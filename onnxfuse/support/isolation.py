@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol, TypeVar
 
+from onnxfuse.support import child_process
 from onnxfuse.support.errors import DeviceError, DeviceLostError, UsageError
 from onnxfuse.support.progress import Progress, silent
 
@@ -140,12 +141,7 @@ def in_new_process(
                 "Give files, arrays and plain values; isolate=False keeps the work in this process.",
             ) from error
         with theirs:
-            # Not by `multiprocessing`, which would run the caller's script again.
-            code = f"import sys; sys.path[:] = {sys.path!r}; from onnxfuse.support.isolation import serve; serve()"
-            child = _Group(
-                [sys.executable, "-c", code, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0,
-            )  # fmt: skip
+            child = child_process.start(serve, theirs, kind=_Group)
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended already: reported below
             ours.send_bytes(request)
         result: T | Crash = _follow(child, ours, progress, None)
@@ -155,7 +151,7 @@ def in_new_process(
 def serve() -> None:
     """Run the request in a process started by `in_new_process`."""
     die_with_parent()
-    parent = Connection(int(sys.argv[1]))
+    parent = child_process.connection()
     allow()
     tempfile.tempdir, task, arguments, options = parent.recv()
     _answer(lambda tell: task(*arguments, progress=tell, **options), parent)
@@ -195,10 +191,12 @@ class _Fork:
 
 
 class _Group(subprocess.Popen[bytes]):
-    """A process group: children are killed with their process."""
+    """A process group: children are killed with their process, where the system has groups."""
 
     def kill(self) -> None:
-        if self.returncode is None:
+        if not hasattr(os, "killpg"):  # Windows
+            super().kill()
+        elif self.returncode is None:
             os.killpg(self.pid, signal.SIGKILL)
 
 
