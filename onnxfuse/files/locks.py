@@ -15,7 +15,7 @@ from typing import Any
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # told apart by `is None`
 msvcrt: Any
 try:
     import msvcrt

@@ -19,8 +19,8 @@ def start(serve: Callable[[], None], theirs: Connection, *, kind: type["subproce
     command = [sys.executable, "-c", code, f"{handle}"]
     if os.name != "nt":
         return kind(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)
-    os.set_handle_inheritable(handle, True)  # type: ignore[attr-defined]
-    inherited = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})  # type: ignore[attr-defined]
+    os.set_handle_inheritable(handle, True)  # type: ignore[attr-defined]  # Windows alone has it
+    inherited = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})  # type: ignore[attr-defined]  # Windows alone has it
     return kind(command, stdin=subprocess.DEVNULL, startupinfo=inherited)
 
 
@@ -28,6 +28,6 @@ def connection() -> Connection:
     """Return the connection to the parent, in a process that `start` started."""
     if os.name != "nt":
         return Connection(int(sys.argv[1]))
-    from multiprocessing.connection import PipeConnection  # type: ignore[attr-defined]
+    from multiprocessing.connection import PipeConnection  # type: ignore[attr-defined]  # Windows alone has it
 
-    return PipeConnection(int(sys.argv[1]))  # type: ignore[no-any-return]
+    return PipeConnection(int(sys.argv[1]))  # type: ignore[no-any-return]  # Windows alone has it

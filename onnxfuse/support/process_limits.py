@@ -9,7 +9,7 @@ from pathlib import Path
 try:
     import resource
 except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
+    resource = None  # type: ignore[assignment]  # told apart by `is None`
 
 MAPPED = Path("/proc/self/statm")
 """Linux's count of the pages that this process maps."""

@@ -25,7 +25,7 @@ def remove_posix() -> None:
     assert tempfile
     assert connection
     for name in MODULES:
-        sys.modules[name] = None  # type: ignore[assignment] - what makes an import fail
+        sys.modules[name] = None  # type: ignore[assignment]  # what makes an import fail
     for name in FUNCTIONS:
         delattr(os, name)
     for name in SIGNALS:
