@@ -68,8 +68,8 @@ def _two_onnxruntimes() -> Iterator[Conflict]:
         yield Conflict("onnxruntime", f"{plain}: is the package without CUDA", again)
     elif plain and "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         yield Conflict("onnxruntime", f"{plain}: hides the CUDA provider of onnxruntime-gpu", again)
-    elif plain and plain != gpu:
-        yield Conflict("onnxruntime", f"{plain} and onnxruntime-gpu {gpu} have mixed their files in one folder", again)
+    elif plain and onnxruntime.__version__ != gpu:
+        yield Conflict("onnxruntime", f"{plain} has replaced files of onnxruntime-gpu {gpu}", again)
     built = f"{getattr(onnxruntime, 'cuda_version', '')}"
     if gpu and built and int(built.split(".")[0]) < CUDA:
         yield Conflict(

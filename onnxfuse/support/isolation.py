@@ -3,8 +3,9 @@
 ONNX Runtime and CUDA run third-party code. A wrong kernel reads invalid memory, after which every later CUDA call of
 the process fails; a faulty optimizer ends the process by a signal; the system kills a process whose model is too large.
 The child is a fork, so models are not copied and it starts in milliseconds; in return the parent may never have opened
-a session or touched the GPU. The command line guarantees that. A process that calls the library may not: work that must
-be isolated there runs in a new process (`in_new_process`), which gives the same guarantee as the command line.
+a session or touched the GPU, and runs no other thread. The command line guarantees that. A process that calls the
+library may not: work that must be isolated there runs in a new process (`in_new_process`), which gives the same
+guarantee as the command line.
 """
 
 import ctypes

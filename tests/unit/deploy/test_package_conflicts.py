@@ -16,9 +16,13 @@ GPU = {"onnxruntime-gpu": "1.31.1", "cupy-cuda13x": "14.2.0", "nvidia-cudnn-cu13
 
 
 def found(
-    monkeypatch: pytest.MonkeyPatch, packages: Mapping[str, str], providers: Sequence[str] = BOTH, cuda: str = "13.0"
+    monkeypatch: pytest.MonkeyPatch,
+    packages: Mapping[str, str],
+    providers: Sequence[str] = BOTH,
+    cuda: str = "13.0",
+    loaded: str = "1.31.1",
 ) -> dict[str, str]:
-    """Return the conflicts of a machine with these packages, where `import onnxruntime` has these providers."""
+    """Return the conflicts of a machine with these packages, where `import onnxruntime` has these facts."""
 
     def version(name: str) -> str:
         if name not in packages:
@@ -27,18 +31,19 @@ def found(
 
     monkeypatch.setattr(package_conflicts, "version", version)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(providers))
+    monkeypatch.setattr(onnxruntime, "__version__", loaded)
     monkeypatch.setattr(onnxruntime, "cuda_version", cuda, raising=False)
     return {c.what: f"{c.fact} -> {c.mend}" for c in package_conflicts.conflicts()}
 
 
 def test_what_belongs_together_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor are both packages of ONNX Runtime, of one version, with the CUDA provider in use."""
+    """Nor are both packages of ONNX Runtime, where the one with CUDA was installed last."""
     assert found(monkeypatch, GPU) == {}
-    assert found(monkeypatch, {**GPU, "onnxruntime": "1.31.1"}) == {}
+    assert found(monkeypatch, {**GPU, "onnxruntime": "1.30.0"}) == {}
 
 
 def test_the_package_without_cuda_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have one folder: of two versions the files are mixed, and without CUDA's provider the wrong ones won."""
+    """Both have one folder: the one that was installed last is imported."""
     again = "-> pip uninstall onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
     cpu = ("CPUExecutionProvider",)
     assert found(monkeypatch, {"onnxruntime": "1.31.1"}, cpu) == {
@@ -47,8 +52,8 @@ def test_the_package_without_cuda_is_recognized(monkeypatch: pytest.MonkeyPatch)
     assert found(monkeypatch, {**GPU, "onnxruntime": "1.31.1"}, cpu) == {
         "onnxruntime": f"1.31.1: hides the CUDA provider of onnxruntime-gpu {again}"
     }
-    assert found(monkeypatch, {**GPU, "onnxruntime": "1.30.0"}) == {
-        "onnxruntime": f"1.30.0 and onnxruntime-gpu 1.31.1 have mixed their files in one folder {again}"
+    assert found(monkeypatch, {**GPU, "onnxruntime": "1.30.0"}, loaded="1.30.0") == {
+        "onnxruntime": f"1.30.0 has replaced files of onnxruntime-gpu 1.31.1 {again}"
     }
 
 
@@ -78,7 +83,7 @@ def test_torch_for_cuda_12_is_recognized(
 
 def test_doctor_says_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where CUDA is wanted it is to be fixed; elsewhere it is said."""
-    assert found(monkeypatch, {**GPU, "onnxruntime": "1.30.0"})
+    assert found(monkeypatch, {**GPU, "onnxruntime": "1.30.0"}, loaded="1.30.0")
     for wanted, verdict in ((True, "broken"), (False, "absent")):
         (check,) = (f for f in doctor._packages(wanted) if f.what == "onnxruntime (conflict)")
         assert check.verdict == verdict

@@ -93,7 +93,7 @@ def test_no_python_to_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_extents_that_double_are_open(op: str, dims: str) -> None:
     """Forty products of a shape with itself are a name of 2^40 letters, or a number of as many bits: no extent.
 
-    Each of the six inferences follows for a second at most, also as the copy of a process with memory to spare.
+    Each of the six inferences follows for a second at most.
     """
     steps = " ".join(f"c{n + 1} = {op} (c{n}, c{n})" for n in range(25))
     start = seconds()
