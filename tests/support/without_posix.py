@@ -17,6 +17,7 @@ SIGNALS = ("SIGPIPE", "SIGHUP", "SIGALRM")
 
 def remove_posix() -> None:
     """Block the modules, and delete the functions; the standard library has what it needs of them already."""
+    import shutil
     import subprocess
     import tempfile
     from multiprocessing import connection
@@ -24,6 +25,7 @@ def remove_posix() -> None:
     assert subprocess
     assert tempfile
     assert connection
+    vars(shutil)["_use_fd_functions"] = False  # as on Windows: the other way opens folders
     for name in MODULES:
         sys.modules[name] = None  # type: ignore[assignment]  # what makes an import fail
     for name in FUNCTIONS:
