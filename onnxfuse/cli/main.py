@@ -37,6 +37,9 @@ ENVIRONMENT = 5
 FAULT = 70
 """EX_SOFTWARE of sysexits.h, an internal software error; distinct from our other exit codes, and from a shell's."""
 
+PIPE_CLOSED = 128 + 13
+"""As a shell reports SIGPIPE, which Windows does not have."""
+
 EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """Errors for exhausted system resources."""
 
@@ -52,7 +55,7 @@ def _pipes_closing() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise click.exceptions.Exit(128 + signal.SIGPIPE) from None
+        raise click.exceptions.Exit(PIPE_CLOSED) from None
 
 
 class _Commands(click.Group):

@@ -4,15 +4,17 @@ import importlib
 import importlib.util
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.markup import escape
 
+from onnxfuse.deploy.package_conflicts import CUDA, ONNXRUNTIME, conflicts, installed
+from onnxfuse.support import process_limits
 from onnxfuse.support.errors import KernelError
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
@@ -21,8 +23,8 @@ DRIVER_FILES = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"))
 """Files of an installed NVIDIA driver, whether or not CUDA can be initialized."""
 
 PACKAGES = (
-    "onnxfuse", "onnx", "onnxruntime-gpu", "onnx-graphsurgeon", "cupy-cuda13x", "numpy", "click", "rich", "networkx",
-    "threadpoolctl",
+    "onnxfuse", "onnx", ONNXRUNTIME, "onnx-graphsurgeon", "numpy", "click", "rich", "networkx", "threadpoolctl",
+    *(() if sys.platform == "darwin" else ("cupy-cuda13x",)),
 )  # fmt: skip
 OPTIONAL = {
     "torch": ("export", "exporting"),
@@ -87,7 +89,9 @@ class Diagnosis(Screen):
 def doctor(provider: Literal["auto", "cpu", "cuda"] = "auto") -> Diagnosis:
     """Return what is installed, what works and what is missing; `auto` requires CUDA if there is an NVIDIA driver."""
     cuda_wanted = provider == "cuda" or (provider == "auto" and _has_driver())
-    return Diagnosis(cuda_wanted, (*_packages(), *_cuda(cuda_wanted), *_compiler(cuda_wanted), *_folders()))
+    return Diagnosis(
+        cuda_wanted, (*_packages(cuda_wanted), *_cuda(cuda_wanted), *_compiler(cuda_wanted), *_folders(), _limits())
+    )
 
 
 def _has_driver() -> bool:
@@ -96,42 +100,24 @@ def _has_driver() -> bool:
     )
 
 
-def _packages() -> Iterator[EnvironmentCheck]:
+def _packages(cuda_wanted: bool) -> Iterator[EnvironmentCheck]:
     yield EnvironmentCheck("python", "ok", f"{platform.python_version()} on {platform.platform()}")
     for name in PACKAGES:
-        try:
-            yield EnvironmentCheck(name, "ok", version(name))
-        except PackageNotFoundError:
+        found = installed(name)
+        if found is None:
             yield EnvironmentCheck(name, "broken", "not installed", f"pip install {name}")
-    if _installed("onnxruntime"):
-        yield _twin()
+        else:
+            yield EnvironmentCheck(name, "ok", found)
     for name, (extra, user) in OPTIONAL.items():
-        version_found = version(name) if _installed(name) else ""
+        version_found = installed(name) or ""
         mend = "" if version_found else f"pip install 'onnxfuse[{extra}]'"
         yield EnvironmentCheck(
             name, "ok" if version_found else "absent", version_found or f"not installed; only {user} needs it", mend
         )
-
-
-def _twin() -> EnvironmentCheck:
-    """Return the effect of installing the package without CUDA in addition to onnxruntime-gpu: both have one import
-    name."""
-    if "CUDAExecutionProvider" in importlib.import_module("onnxruntime").get_available_providers():
-        return EnvironmentCheck(
-            "onnxruntime", "ok", f"{version('onnxruntime')}, also installed; onnxruntime-gpu is the one in use"
+    for conflict in conflicts():
+        yield EnvironmentCheck(
+            f"{conflict.what} (conflict)", _verdict(conflict.fact, cuda_wanted), conflict.fact, conflict.mend
         )
-    mend = "pip uninstall onnxruntime && pip install --force-reinstall onnxruntime-gpu"
-    return EnvironmentCheck(
-        "onnxruntime", "broken", f"{version('onnxruntime')}: hides the CUDA provider of onnxruntime-gpu", mend
-    )
-
-
-def _installed(name: str) -> bool:
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def _cuda(cuda_wanted: bool) -> Iterator[EnvironmentCheck]:
@@ -182,12 +168,30 @@ def _cards() -> Iterator[EnvironmentCheck]:
             "CuPy", "broken", f"cannot use the driver: {error}", "update the NVIDIA driver to CUDA 13"
         )
         return
-    yield EnvironmentCheck("driver", "ok", f"CUDA {driver // 1000}.{driver % 1000 // 10}")
+    yield _driver(driver)
     for index in range(count):
         device = runtime.getDeviceProperties(index)
         size = device["totalGlobalMem"] / 2**30
         fact = f"{device['name'].decode()}, sm_{device['major']}{device['minor']}, {size:.0f} GiB"
         yield EnvironmentCheck(f"GPU {index}", "ok", fact)
+
+
+def _driver(number: int) -> EnvironmentCheck:
+    """Return the check of the driver, from the version of CUDA that it reports: 12080 is 12.8."""
+    words = f"CUDA {number // 1000}.{number % 1000 // 10}"
+    if number >= 1000 * CUDA:
+        return EnvironmentCheck("driver", "ok", words)
+    return EnvironmentCheck(
+        "driver", "broken", f"{words}; the libraries and kernels here are for CUDA {CUDA}",
+        "update the NVIDIA driver to 580 or newer",
+    )  # fmt: skip
+
+
+def _limits() -> EnvironmentCheck:
+    """Return the check of memory limits, which keep a verification from taking all memory of the machine."""
+    missing = process_limits.no_memory_limit()
+    fact = "a reference in float64 stays within its memory limit" if missing is None else f"not limited: {missing}"
+    return EnvironmentCheck("memory limits", "ok" if missing is None else "absent", fact)
 
 
 def _compiler(cuda_wanted: bool) -> Iterator[EnvironmentCheck]:

@@ -5,10 +5,8 @@ with our naming scheme and without a lock is stale and can be deleted.
 """
 
 import contextlib
-import fcntl
 import os
 import re
-import resource
 import shutil
 import stat
 import tempfile
@@ -18,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from onnxfuse.files import pipes
+from onnxfuse.files import locks, pipes
 from onnxfuse.support.errors import ModelError
 
 SUFFIX = ".onnxfuse~"
@@ -86,17 +84,17 @@ def replacing(path: Path, *, at_once: bool = False) -> Iterator[BinaryIO]:
         file.flush()
         pending = None if at_once else _pending_here()
         if pending is None:
-            replace_file(name, path)
+            replace_file(file, name, path)
         else:
-            pending.enter_context(_put_later(stack.pop_all(), name, path))
+            pending.enter_context(_put_later(stack.pop_all(), file, name, path))
 
 
 @contextlib.contextmanager
-def _put_later(stack: contextlib.ExitStack, name: Path, path: Path) -> Iterator[None]:
+def _put_later(stack: contextlib.ExitStack, file: BinaryIO, name: Path, path: Path) -> Iterator[None]:
     with stack:
         yield
         with as_model_error(path):
-            replace_file(name, path)
+            replace_file(file, name, path)
 
 
 _pending: ContextVar[tuple[int, contextlib.ExitStack] | None] = ContextVar("pending", default=None)
@@ -161,23 +159,6 @@ def filling(folder: Path) -> Iterator[None]:
         at_failure(partial(shutil.rmtree, new_folders[-1], ignore_errors=True))
 
 
-@contextlib.contextmanager
-def room_for(files: int) -> Iterator[None]:
-    """Raise this process's limit of open files by this number within the block, as far as the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = soft + files
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    if soft == resource.RLIM_INFINITY or limit <= soft:
-        yield
-        return
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def add(path: Path, data: bytes) -> None:
     """Append `data` to the file completely or not at all; undone if `together` fails. Raises ModelError."""
     new = not os.path.lexists(path)
@@ -233,8 +214,7 @@ def temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
 def _locked(path: Path) -> tuple[int, Path]:
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=SUFFIX)
-        with contextlib.suppress(OSError):  # a file system without locks: stale files are not collected there
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        locks.lock(handle)
         if os.fstat(handle).st_nlink:
             return handle, Path(name)
         os.close(handle)  # collected by another process before it was locked
@@ -249,8 +229,13 @@ def _prefix(path: Path) -> str:
     return f".{os.fsdecode(name[:end])}."
 
 
-def replace_file(name: Path, path: Path) -> None:
-    """Rename the temporary file `name` to `path`, with the permissions of the replaced file, or of the umask."""
+def replace_file(file: BinaryIO, name: Path, path: Path) -> None:
+    """Rename the temporary `file`, called `name`, to `path`, with the permissions of the replaced file or of the umask.
+
+    It stays open, and locked, where an open file can be renamed.
+    """
+    if not locks.RENAMES_OPEN_FILES:
+        file.close()
     os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
     os.replace(name, path)
 
@@ -260,36 +245,7 @@ def collect(path: Path) -> None:
     ours = re.compile(re.escape(_prefix(path)) + r"[^.]{8}" + re.escape(SUFFIX))
     for entry in os.scandir(path.parent):
         if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-            _remove_unlocked(entry.path)
-
-
-def _remove_unlocked(name: str) -> None:
-    try:
-        handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:  # deleted meanwhile, or owned by another user
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(name)
-    except OSError:  # it is being written, or there are no locks here
-        return
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def folder_locked(folder: Path) -> Iterator[bool]:
-    """Lock `folder` so that one process at a time writes related files; yields False if locks are not supported."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            locked = True
-        except OSError:
-            locked = False
-        yield locked
-    finally:
-        os.close(handle)
+            locks.remove_unlocked(entry.path)
 
 
 def _umask() -> int:

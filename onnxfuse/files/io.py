@@ -17,13 +17,13 @@ from onnxfuse.files import external, formats, orphaned_data, pipes
 from onnxfuse.files.atomic_write import (
     as_model_error,
     collect,
-    folder_locked,
     is_through,
     real,
     replace_file,
     replacing,
     temporary,
 )
+from onnxfuse.files.locks import folder_locked
 from onnxfuse.files.outline import GRAPH, INITIALIZER, embedded
 from onnxfuse.files.outline import outline as outlined
 from onnxfuse.files.trial import Opens, is_utf8, opened_whole, opened_with_data, spooled
@@ -219,8 +219,8 @@ def saving(
         with as_model_error(named), folder_locked(path.parent) as alone:
             # The data first and the model last: at any moment the model at `path` finds its own weights.
             if data_name is not None:
-                replace_file(data_name, path.with_name(data_location))
-            replace_file(name, path)
+                replace_file(data, data_name, path.with_name(data_location))
+            replace_file(file, name, path)
             if alone:
                 external.remove_stale(path, data_location)
             removed[:] = orphaned_data.remove(left_behind) if alone else []

@@ -58,6 +58,8 @@ def _begun(handle: int) -> bytes:
 
 def writing(path: Path) -> BinaryIO:
     """Return a non-regular file opened for writing. Raises ModelError for a pipe without a reader."""
+    if not hasattr(os, "O_NONBLOCK"):  # Windows: devices, and no named pipes among the files
+        return path.open("wb")
     end = time.monotonic() + PATIENCE
     while True:
         try:

@@ -16,7 +16,7 @@ from onnxfuse.model import custom_ops
 from onnxfuse.model.functions import called, functions_of
 from onnxfuse.model.schema import opset_of
 from onnxfuse.shapes.inference import inferred, shell
-from onnxfuse.shapes.onnx_inference import NOT_VALID
+from onnxfuse.shapes.inference_process import NOT_VALID
 from onnxfuse.shapes.stand_ins import StandIns, insert_in_functions
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError

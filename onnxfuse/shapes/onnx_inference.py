@@ -1,16 +1,13 @@
 """ONNX's shape inference with bounded time and memory: it propagates integers, and a small file can multiply them.
 
-Where a file's integers could exceed what shapes hold, inference runs in a child process that can be terminated.
+Where a file's integers could exceed what shapes hold, inference runs in a process that can be killed
+(`inference_process`).
 """
 
 import math
-import os
 import re
-import resource
-import select
-import signal
-import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
 import onnx
@@ -21,6 +18,8 @@ from onnxfuse import ops
 from onnxfuse.model.nested import bodies
 from onnxfuse.ops import Trait, named
 from onnxfuse.ops.inputs import SIZES, TargetShape
+from onnxfuse.shapes import inference_process
+from onnxfuse.shapes.inference_process import NOT_VALID, EndedError, InvalidModelError, OutOfTimeError, Request
 from onnxfuse.support.errors import ModelError
 
 LARGE = 50_000
@@ -29,10 +28,10 @@ bytes, again for each value derived from it: 10 million, added to themselves, ta
 """
 
 SECONDS, SECONDS_PER_NODE = 10.0, 0.002
-"""Time limit of the child. 8,000 nodes take 0.3 s on one slow core."""
+"""Time limit of that process. 8,000 nodes take 0.3 s on one slow core."""
 
 MEMORY = 1_000_000_000
-"""Memory limit of the child in bytes, beyond this process's own."""
+"""Memory limit of that process in bytes, beyond its own at the start."""
 
 FOLLOWING, FOLLOWING_PER_BYTE = 100_000_000, 20
 """Memory limit in bytes while it propagates integers, and the addition per byte of the model: 1.5 million of them take
@@ -40,15 +39,12 @@ FOLLOWING, FOLLOWING_PER_BYTE = 100_000_000, 20
 """
 
 FOLLOWING_SECONDS = 1
-"""CPU time limit for that, plus the above for each node: the copy of a process that has freed memory uses that first,
-and a GB of it holds integers for 10 s.
+"""CPU time limit for that, plus the above for each node: memory that the process has freed before is used first, and a
+GB of it holds integers for 10 s.
 """
 
 LONGEST = 2**28
 """Maximum elements of a vector created from integers in the file: longer ones are rejected."""
-
-NOT_VALID = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError)
-"""Exceptions of ONNX's C++ for an invalid model, which are more than its own classes."""
 
 
 class ContradictionError(ModelError):
@@ -70,7 +66,7 @@ def infer_shapes(light: ModelProto, *, strict: bool = False) -> ModelProto:
                 "the types of its values are nested deeper in branches and loops than protobuf can read",
                 "Export the model with branches that nest less.",
             ) from None
-    return _in_a_child(light, strict)
+    return _in_a_process(light, strict)
 
 
 def infer_node(
@@ -205,24 +201,34 @@ def _not_valid(words: str) -> ContradictionError:
     return ContradictionError(f"the model is not valid: {line}", "Check it with onnx.checker.")
 
 
-def _in_a_child(light: ModelProto, strict: bool) -> ModelProto:
-    """Run inference in a forked child, and terminate it if it exceeds its limits.
+def _in_a_process(light: ModelProto, strict: bool) -> ModelProto:
+    """Run inference in another process, which is killed if it exceeds its limits.
 
     If propagating integers exceeds its memory or time, inference runs without: shapes alone do not need it.
     """
-    nodes, data = len(light.graph.node), light.SerializeToString()
-    answer = _in_child(data, strict, nodes, following=True)
-    if answer == b"":
-        answer = _in_child(data, strict, nodes, following=False)
-    if not answer:
-        seconds = SECONDS + SECONDS_PER_NODE * nodes
-        raise _endless(f"took more than {f'{seconds:.0f} s' if answer is None else f'{MEMORY / 1e9:.0f} GB'}")
-    if answer[:1] == b"L":
-        raise _endless(f"comes to {answer[1:].decode(errors='replace')}")
-    if answer[:1] == b"E":
-        raise _not_valid(answer[1:].decode(errors="replace"))
-    inferred: ModelProto = ModelProto.FromString(answer[1:])
-    return inferred
+    data, more = light.SerializeToString(), SECONDS_PER_NODE * len(light.graph.node)
+    seconds = SECONDS + more
+    # Limits of processor time end it also where this process is gone.
+    plain = Request(data, strict, following=False, seconds=seconds, busy=math.ceil(seconds) + 1, memory=MEMORY)
+    following = replace(
+        plain, following=True, busy=FOLLOWING_SECONDS + int(more), memory=FOLLOWING + FOLLOWING_PER_BYTE * len(data)
+    )
+    try:
+        try:
+            inferred, followed = inference_process.infer(following), True
+        except EndedError:
+            inferred, followed = inference_process.infer(plain), False
+    except InvalidModelError as error:
+        raise _not_valid(f"{error}") from None
+    except OutOfTimeError:
+        raise _endless(f"took more than {seconds:.0f} s") from None
+    except EndedError:
+        raise _endless(f"took more than {MEMORY / 1e9:.0f} GB") from None
+    typed: ModelProto = ModelProto.FromString(inferred)
+    too_long = None if followed else next(_too_long(typed), None)
+    if too_long is not None:
+        raise _endless(f"comes to {too_long}")
+    return typed
 
 
 def _endless(reason: str) -> ModelError:
@@ -233,70 +239,10 @@ def _endless(reason: str) -> ModelError:
     )
 
 
-def _in_child(data: bytes, strict: bool, nodes: int, *, following: bool) -> bytes | None:
-    """Return a child's answer, None on timeout; empty if it hit its limits."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            os.close(read)
-            busy = FOLLOWING_SECONDS + int(SECONDS_PER_NODE * nodes) if following else None
-            code = _child(data, write, strict, busy)
-        finally:
-            os._exit(code)  # on any exception: the code after this belongs to the parent process
-    os.close(write)
-    try:
-        return _answer(read, SECONDS + SECONDS_PER_NODE * nodes)
-    finally:
-        os.close(read)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-def _answer(read: int, seconds: float) -> bytes | None:
-    """Return all data written until the other end closes, None on timeout."""
-    end, parts = time.monotonic() + seconds, list[bytes]()
-    while True:
-        ready, _, _ = select.select([read], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
-            return None
-        part = os.read(read, 1 << 20)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
-
-
-def _child(data: bytes, write: int, strict: bool, busy: int | None) -> int:
-    """Run inference and write the answer: R and the model, E and an error, or L and a vector that is too long.
-
-    Integers are propagated for `busy` seconds of CPU time. Nothing is written if time or memory run out.
-    """
-    following = busy is not None
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            used = int(file.read().split()[0]) * resource.getpagesize()
-        limit = used + (FOLLOWING + FOLLOWING_PER_BYTE * len(data) if following else MEMORY)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        if busy is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (busy, busy))
-        inferred = onnx.shape_inference.infer_shapes(data, strict_mode=strict, data_prop=following)
-        answer = b"R" + inferred.SerializeToString()
-        if not following:
-            answer = next(_too_long(inferred), answer)
-    except NOT_VALID as error:
-        answer = b"E" + f"{error}".encode()
-    except MemoryError:
-        return 1
-    with os.fdopen(write, "wb") as file:
-        file.write(answer)
-    return 0
-
-
-def _too_long(inferred: ModelProto) -> Iterator[bytes]:
-    """Yield the answer for a vector longer than LONGEST."""
+def _too_long(inferred: ModelProto) -> Iterator[str]:
+    """Yield each vector longer than LONGEST."""
     for graph in _graphs(inferred):
         for value in graph.value_info:
             dims = value.type.tensor_type.shape.dim
             if len(dims) == 1 and dims[0].dim_value > LONGEST:
-                yield f"L{dims[0].dim_value:.2g} elements in '{value.name}'".encode()
+                yield f"{dims[0].dim_value:.2g} elements in '{value.name}'"

@@ -3,8 +3,9 @@
 ONNX Runtime and CUDA run third-party code. A wrong kernel reads invalid memory, after which every later CUDA call of
 the process fails; a faulty optimizer ends the process by a signal; the system kills a process whose model is too large.
 The child is a fork, so models are not copied and it starts in milliseconds; in return the parent may never have opened
-a session or touched the GPU. The command line guarantees that. A process that calls the library may not: work that must
-be isolated there runs in a new process (`in_new_process`), which gives the same guarantee as the command line.
+a session or touched the GPU, and runs no other thread. The command line guarantees that. A process that calls the
+library may not: work that must be isolated there runs in a new process (`in_new_process`), which gives the same
+guarantee as the command line.
 """
 
 import ctypes
@@ -23,6 +24,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol, TypeVar
 
+from onnxfuse.support import child_process
 from onnxfuse.support.errors import DeviceError, DeviceLostError, UsageError
 from onnxfuse.support.progress import Progress, silent
 
@@ -140,12 +142,7 @@ def in_new_process(
                 "Give files, arrays and plain values; isolate=False keeps the work in this process.",
             ) from error
         with theirs:
-            # Not by `multiprocessing`, which would run the caller's script again.
-            code = f"import sys; sys.path[:] = {sys.path!r}; from onnxfuse.support.isolation import serve; serve()"
-            child = _Group(
-                [sys.executable, "-c", code, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0,
-            )  # fmt: skip
+            child = child_process.start(serve, theirs, kind=_Group)
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended already: reported below
             ours.send_bytes(request)
         result: T | Crash = _follow(child, ours, progress, None)
@@ -155,7 +152,7 @@ def in_new_process(
 def serve() -> None:
     """Run the request in a process started by `in_new_process`."""
     die_with_parent()
-    parent = Connection(int(sys.argv[1]))
+    parent = child_process.connection()
     allow()
     tempfile.tempdir, task, arguments, options = parent.recv()
     _answer(lambda tell: task(*arguments, progress=tell, **options), parent)
@@ -195,10 +192,12 @@ class _Fork:
 
 
 class _Group(subprocess.Popen[bytes]):
-    """A process group: children are killed with their process."""
+    """A process group: children are killed with their process, where the system has groups."""
 
     def kill(self) -> None:
-        if self.returncode is None:
+        if not hasattr(os, "killpg"):  # Windows
+            super().kill()
+        elif self.returncode is None:
             os.killpg(self.pid, signal.SIGKILL)
 
 

@@ -11,10 +11,16 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
+from onnxfuse.support import child_process
 from onnxfuse.support.isolation import die_with_parent
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+
+def cores() -> int:
+    """Return the number of cores available to this process; outside Linux, those of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class EndedError(RuntimeError):
@@ -29,7 +35,7 @@ class Workers:
     """
 
     def __init__(self, processes: int | None = None) -> None:
-        self.most = (len(os.sched_getaffinity(0)) if processes is None else processes) if sys.executable else 1
+        self.most = (cores() if processes is None else processes) if sys.executable else 1
         self.pipes: list[Connection] = []
         self.stack = ExitStack()
 
@@ -102,9 +108,7 @@ def _worker(until: ExitStack) -> Connection:
     ours, theirs = Pipe()
     until.enter_context(ours)
     with theirs:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from onnxfuse.support.process_pool import serve; serve()"
-        command = [sys.executable, "-c", code, str(theirs.fileno())]
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0)
+        child = child_process.start(serve, theirs, kind=subprocess.Popen)
     until.callback(child.wait)
     until.callback(child.kill)
     return ours
@@ -113,7 +117,7 @@ def _worker(until: ExitStack) -> Connection:
 def serve() -> None:
     """Run tasks from the parent process until it closes the connection."""
     die_with_parent()
-    parent = Connection(int(sys.argv[1]))
+    parent = child_process.connection()
     while True:
         try:
             task, piece = parent.recv()

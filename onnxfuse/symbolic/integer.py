@@ -39,7 +39,8 @@ def _unlock_in_child() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_unlock_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_unlock_in_child)
 
 
 class Atom:

@@ -25,8 +25,7 @@ from onnxfuse.cli.main import main
 from onnxfuse.files import io
 from onnxfuse.measure.benchmark import compare
 from onnxfuse.measure.benchmark.ceilings import Ceilings
-from onnxfuse.measure.timing import device
-from onnxfuse.support import isolation
+from onnxfuse.support import isolation, process_pool
 from onnxfuse.verification.localize import crashes
 from onnxfuse.verification.run import sessions
 
@@ -60,7 +59,7 @@ def install_setting(how: str, who: str, setting: str) -> None:
     """Let the sessions that are timed of one model at one setting crash, where they run on inputs of that shape."""
     name, _, shape = setting.partition(" on ")
     warm = compare._warm
-    device.cores = lambda: 2  # the settings are: default, 1 thread, 2 threads
+    process_pool.cores = lambda: 2  # the settings are: default, 1 thread, 2 threads
     # Each attempt would measure anew.
     pytest.MonkeyPatch().setattr(compare, "measured", lambda types, providers, setting: Ceilings(1e9, {}))
 

@@ -13,7 +13,7 @@ import onnxfuse
 from onnxfuse import runtime
 from onnxfuse.measure.benchmark import compare
 from onnxfuse.measure.benchmark.ceilings import Ceilings
-from onnxfuse.measure.timing import device
+from onnxfuse.support import process_pool
 from tests.cli.conftest import Command
 
 FAST = ("--provider", "cpu", "--runs", "1", "--rounds", "1")
@@ -25,7 +25,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> None:
 
     The memory moves a byte in a microsecond; products take no time.
     """
-    monkeypatch.setattr(device, "cores", lambda: 1)
+    monkeypatch.setattr(process_pool, "cores", lambda: 1)
 
     def interleaved(
         runs: Sequence[Callable[[], None]], rounds: int, count: int, **_: Callable[[int], None]

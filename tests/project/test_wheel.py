@@ -45,7 +45,9 @@ def test_the_page_of_installing_has_the_extras_and_versions() -> None:
     page = (ROOT / "docs" / "INSTALL.md").read_text(encoding="utf-8")
     for extra in project["optional-dependencies"].keys() - {"dev", "survey", "serving"}:
         assert f"| `{extra}` |" in page, extra
-    (runtime,) = (r.partition(">=")[2] for r in project["dependencies"] if r.startswith("onnxruntime-gpu"))
+    (runtime,) = (
+        r.partition(";")[0].partition(">=")[2] for r in project["dependencies"] if r.startswith("onnxruntime-gpu")
+    )
     (onnx,) = (r.partition(">=")[2] for r in project["dependencies"] if r.startswith("onnx>"))
     assert f"| ONNX Runtime | {runtime} |" in page
     assert f"| onnx | {onnx} |" in page

@@ -15,6 +15,7 @@ from typing import IO, Any, cast
 
 import click
 import rich.console
+from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
@@ -115,12 +116,13 @@ def print_json(command: str, facts: Mapping[str, Any]) -> None:
 def working(first: str) -> Iterator[Callable[[str], None]]:
     """Show the current step while the block runs; yields a function that names the next step.
 
-    A spinner on a terminal; with -v one line per step with its time, on standard error; nothing with --quiet.
+    One line on a terminal, drawn at each step: a thread that animates it would hold locks while this process is forked.
+    With -v one line per step with its time, on standard error; nothing with --quiet.
     """
     console = errors(quiet=verbosity() < 0)
     if verbosity() <= 0:
-        with console.status(Text(f"{first} ...")) as status:
-            yield lambda step: status.update(Text(f"{step} ..."))
+        with Live(Text(f"{first} ..."), console=console, transient=True, auto_refresh=False) as line:
+            yield lambda step: line.update(Text(f"{step} ..."), refresh=True)
         return
     step, start = first, time.perf_counter()
 
@@ -134,11 +136,11 @@ def working(first: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def bar(first: str, *, still: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+def bar(first: str) -> Iterator[Callable[[str, int, int], None]]:
     """Show a progress bar on a terminal; yields a function of the step, the amount done, and the total.
 
-    `still`: redrawn at each step only, so that nothing runs while something is timed. With -v one line per step with
-    its time, as in `working`.
+    Redrawn at each step only, so that no thread runs while something is timed, or while this process is forked. With
+    -v one line per step with its time, as in `working`.
     """
     if verbosity() > 0:
         with working(first) as next_step:
@@ -155,10 +157,9 @@ def bar(first: str, *, still: bool = False) -> Iterator[Callable[[str, int, int]
 
     console = errors()
     disable = verbosity() < 0 or not console.is_terminal
-    with Progress(console=console, transient=True, auto_refresh=not still, disable=disable) as progress:
+    with Progress(console=console, transient=True, auto_refresh=False, disable=disable) as progress:
         task = progress.add_task(escape(first), total=None)
-        if still:
-            progress.refresh()
+        progress.refresh()
         yield lambda step, done, total: progress.update(
-            task, description=escape(step), completed=done, total=total, refresh=still
+            task, description=escape(step), completed=done, total=total, refresh=True
         )

@@ -19,7 +19,7 @@ def command(outputs: Outputs, **given: Unpack[BenchCommand]) -> int:
     """Run the command and print its result."""
     original, plot, min_speedup = given["original"], given["plot"], given["min_speedup"]
     with printing() as tell, together():
-        with bar("optimize" if given["fused"] is None else "load", still=True) as show_progress:
+        with bar("optimize" if given["fused"] is None else "load") as show_progress:
             timed = bench(original, given["fused"], progress=show_progress, **part(BenchRun, given))
         report = timed.report
         missed = () if min_speedup is None else report.missed(min_speedup)

@@ -11,7 +11,8 @@ from rich.markup import escape
 
 from onnxfuse.cli.base.console import print_result, printing
 from onnxfuse.cli.base.targets import Job
-from onnxfuse.files.atomic_write import filling, room_for
+from onnxfuse.files.atomic_write import filling
+from onnxfuse.support import process_limits
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
@@ -59,7 +60,7 @@ def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], JobResul
     survives an interrupt.
     """
     waiting: list[PendingModel] = []
-    with printing() as tell, room_for(FILES * len(todo)):
+    with printing() as tell, process_limits.open_files(FILES * len(todo)):
         try:
             every = [_run_job(job, one, waiting) for job in todo]
         except BaseException:  # also on a signal

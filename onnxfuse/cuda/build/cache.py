@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from onnxfuse.files import file_owner
+
 MAGIC = b"onnxfuse kernel 1\n"
 
 LIMIT = 2_000_000_000
@@ -139,9 +141,9 @@ def _unusable(root: Path) -> str | None:
         status = os.stat(root)
     if not stat.S_ISDIR(status.st_mode):
         return f"{root} is not a folder"
-    if status.st_uid != os.geteuid():
+    if not file_owner.is_mine(status):
         return f"{root} belongs to another user"
-    if status.st_mode & 0o077:
+    if hasattr(os, "geteuid") and status.st_mode & 0o077:
         # Older versions created it like this; foreign entries are detected by their hash, and rebuilt.
         os.chmod(root, 0o700)
     return None
@@ -156,11 +158,11 @@ def _packed(key: str, cubin: bytes) -> bytes:
 def _read(file: Path, key: str) -> bytes | None:
     """Return the cubin in `file`; None if it is missing, or not what we wrote under this key."""
     try:
-        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a FIFO would block
+        handle = os.open(file, file_owner.READ_UNBLOCKED | file_owner.NO_LINK)
         try:
             status = os.fstat(handle)
             length = status.st_size - _HEADER
-            if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode) or length > LARGEST:
+            if not file_owner.is_mine(status) or not stat.S_ISREG(status.st_mode) or length > LARGEST:
                 return None
             with open(handle, "rb", closefd=False) as stream:
                 data = stream.read(_HEADER)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
 from onnxfuse.cuda.build import cache
 from onnxfuse.cuda.pack.layout import HEADER, Head, PackedKernel, PackError, PackIndex, head_of, index_of
+from onnxfuse.files import file_owner
 
 SUFFIX = ".kernels"
 
@@ -48,8 +50,7 @@ def opened(path: Path, *, named: bool, links: bool = False) -> KernelPack:
     trusted once by the user: whoever unpacks a stranger's model owns its files.
     """
     try:
-        # Opening a FIFO would block.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if named or links else os.O_NOFOLLOW))
+        handle = os.open(path, file_owner.READ_UNBLOCKED | (0 if named or links else file_owner.NO_LINK))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -59,9 +60,9 @@ def opened(path: Path, *, named: bool, links: bool = False) -> KernelPack:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise PackError("is no file")
-        if not named and status.st_uid not in (os.geteuid(), 0):
+        if not named and not file_owner.is_mine(status, or_root=True):
             raise PackError("belongs to another user")
-        if not named and status.st_mode & stat.S_IWOTH:
+        if not named and file_owner.open_to_others(status):
             raise PackError("can be written by anyone")
         head = head_of(_read(handle, HEADER.size, 0), status.st_size)
         if not named and not cache.trusts_pack(head.digest.hex()):
@@ -84,11 +85,23 @@ def trust(path: Path) -> KernelPack:
     return pack
 
 
+_seeking = threading.Lock()
+
+
+def _read_at(handle: int, size: int, at: int) -> bytes:
+    """Return bytes from an offset: without `os.pread`, on Windows, one thread at a time."""
+    if hasattr(os, "pread"):
+        return os.pread(handle, size, at)
+    with _seeking:
+        os.lseek(handle, at, os.SEEK_SET)
+        return os.read(handle, size)
+
+
 def _read(handle: int, size: int, at: int) -> bytes:
     parts = []
     while size > 0:
         try:
-            part = os.pread(handle, min(size, 1 << 26), at)
+            part = _read_at(handle, min(size, 1 << 26), at)
         except OSError as error:
             raise PackError(f"cannot be read ({error.strerror})") from None
         if not part:

@@ -8,7 +8,6 @@ import onnx
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import bodies
-from onnxfuse.measure.timing import device
 from onnxfuse.measure.timing.binding import REFUSALS
 from onnxfuse.measure.timing.settings import (
     CUDA_GRAPH,
@@ -20,6 +19,7 @@ from onnxfuse.measure.timing.settings import (
     cuda_settings,
 )
 from onnxfuse.runtime.sessions.opening import reason
+from onnxfuse.support import process_pool
 from onnxfuse.verification.run.sessions import Model, raise_if_lost
 
 
@@ -49,7 +49,7 @@ def contenders_of(
 
     `default` has the options and rules that all have in common.
     """
-    originals = cuda_settings(convolutions=convolutions) if on_cuda else cpu_settings(device.cores())
+    originals = cuda_settings(convolutions=convolutions) if on_cuda else cpu_settings(process_pool.cores())
     ours = (DEFAULT, CUDA_GRAPH) if on_cuda else originals
     both: tuple[tuple[ModelName, Model, Sequence[Setting]], ...] = (
         ("original", before, originals),

@@ -1,11 +1,11 @@
 """Properties of the machine, and the card's memory in use."""
 
-import os
 import platform
 
 import onnxruntime
 
 from onnxfuse.runtime.kernels.variants import driver_version
+from onnxfuse.support import process_pool
 from onnxfuse.verification.run.sessions import CUDA
 
 
@@ -17,16 +17,11 @@ def used_memory() -> int:
     return int(total - free)
 
 
-def cores() -> int:
-    """Return the number of cores available to this process."""
-    return len(os.sched_getaffinity(0))
-
-
 def environment(session: onnxruntime.InferenceSession) -> dict[str, str]:
     """Return the facts needed to compare this session's figures with others."""
     software = {"onnxruntime": onnxruntime.__version__}
     if CUDA not in session.get_providers():
-        return {"device": f"CPU {platform.machine()}, cores: {cores()}", **software}
+        return {"device": f"CPU {platform.machine()}, cores: {process_pool.cores()}", **software}
     exact = session.get_provider_options()[CUDA].get("use_tf32") == "0"
     products = "TF32 off (use_tf32 0)" if exact else "TF32 on (ONNX Runtime's default)"
     return {**_card(), **software, "float32 products": products}

@@ -1,12 +1,9 @@
 """Time and memory limits of a verification."""
 
 import math
-import resource
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import onnx
 
@@ -81,19 +78,6 @@ def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_by
             if last.get(name, n) <= n:
                 live_bytes -= live.pop(name, 0)
     return peak_bytes
-
-
-@contextmanager
-def memory_limit(size: int) -> Iterator[None]:
-    """Limit the address space of this process to so many bytes inside the block; NumPy raises MemoryError beyond it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    mapped = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    bounds = [one for one in (soft, mapped + size) if one != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min(bounds), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def gigabytes(size: float) -> str:

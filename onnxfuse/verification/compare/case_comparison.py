@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onnxfuse.support import process_limits
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.isolation import doing
 from onnxfuse.support.progress import Progress
-from onnxfuse.verification.cases.limits import Limits, gigabytes, memory_limit
+from onnxfuse.verification.cases.limits import Limits, gigabytes
 from onnxfuse.verification.cases.planning import shape_key, shapes_text
 from onnxfuse.verification.compare.judging import Judging
 from onnxfuse.verification.inputs.inputs import Case, perturb
@@ -413,7 +414,7 @@ class Comparison:
         remaining = max(self.limits.seconds - self.limits.spent, 0.0)
         self.truth.end(time.perf_counter() + (remaining if self.rows else FOR_FLOAT64 * remaining))
         try:
-            with memory_limit(self.limits.memory):
+            with process_limits.memory(self.limits.memory):
                 true = _reference_values(expected, self.truth.evaluate(inputs))
                 if self.truth.cross_check is None or not _beyond_rounding(expected, true):
                     return true, set()

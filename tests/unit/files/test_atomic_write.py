@@ -14,8 +14,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxfuse.files import atomic_write, external, io
+from onnxfuse.files import atomic_write, external, io, locks
 from onnxfuse.files.atomic_write import SUFFIX, temporary
+from onnxfuse.support import process_limits
 from onnxfuse.support.errors import ModelError
 from tests.fuzz import kills
 
@@ -352,12 +353,12 @@ def test_where_there_are_no_locks_nothing_is_taken_for_litter(tmp_path: Path, mo
 
     litter = tmp_path / f".out.onnx.abcd1234{SUFFIX}"
     litter.write_bytes(b"half a model")
-    with atomic_write.folder_locked(tmp_path) as locked:
+    with locks.folder_locked(tmp_path) as locked:
         assert locked
     monkeypatch.setattr(fcntl, "flock", unsupported)
     io.save(kills.model(1), tmp_path / "out.onnx")
     assert names(tmp_path) == [litter.name, "out.onnx"]
-    with atomic_write.folder_locked(tmp_path) as locked:
+    with locks.folder_locked(tmp_path) as locked:
         assert not locked
 
 
@@ -388,7 +389,7 @@ def test_there_is_room_for_more_files_within_a_block() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, lower)
     try:
         for files, limit in ((10, lower[0] + 10), (0, lower[0])):
-            with atomic_write.room_for(files):
+            with process_limits.open_files(files):
                 assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == limit
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == lower
     finally:

@@ -11,9 +11,9 @@ import pytest
 
 import onnxfuse
 from onnxfuse.measure.benchmark import bench, compare
-from onnxfuse.measure.timing import device
 from onnxfuse.measure.timing.binding import opened
 from onnxfuse.measure.timing.settings import Setting, cpu_settings
+from onnxfuse.support import process_pool
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.verification.run.sessions import Model
 
@@ -39,7 +39,7 @@ def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelPr
     assert [b.dimensions for b in found.blocks] == [{"batch": 1, "words": 1}, {"batch": 5, "words": 1}]
     assert [b.items for b in found.blocks] == [1, 5]
     assert found.assumed == ("words",)
-    settings = [s.name for s in cpu_settings(device.cores())]
+    settings = [s.name for s in cpu_settings(process_pool.cores())]
     for block in found.blocks:
         assert [(r.model, r.setting) for r in block.rows] == [(m, s) for m in ("original", "fused") for s in settings]
         assert block.refused == ()
@@ -74,7 +74,7 @@ def test_a_refused_setting_is_listed_with_its_reason(
     original: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others run on; the reason is the first line of what ONNX Runtime said."""
-    monkeypatch.setattr(device, "cores", lambda: 2)
+    monkeypatch.setattr(process_pool, "cores", lambda: 2)
     refuse(monkeypatch, {("original", "2 threads")})
     (block,) = bench(original, onnxfuse.optimize(original), providers=CPU, runs=1, rounds=1).blocks
     assert [(r.model, r.setting, r.reason) for r in block.refused] == [("original", "2 threads", "no plan was found")]
@@ -86,7 +86,7 @@ def test_a_model_that_runs_at_no_setting_is_an_error(
     original: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No table without a fused row."""
-    monkeypatch.setattr(device, "cores", lambda: 1)
+    monkeypatch.setattr(process_pool, "cores", lambda: 1)
     refuse(monkeypatch, {("fused", "default"), ("fused", "1 thread")})
     with pytest.raises(ModelError, match="the fused model runs with none of the settings: no plan was found"):
         bench(original, onnxfuse.optimize(original), providers=CPU, runs=1, rounds=1)

@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxfuse.support import process_limits
 from onnxfuse.verification import verify
 from onnxfuse.verification.cases import limits
-from onnxfuse.verification.cases.limits import memory_limit, peak
+from onnxfuse.verification.cases.limits import peak
 from onnxfuse.verification.compare import case_comparison
 from onnxfuse.verification.reference import reference
 from onnxfuse.verification.reference.reference import Float64
@@ -117,7 +118,7 @@ def test_a_truth_that_turns_out_too_large_is_computed_in_float32() -> None:
 
 def test_memory_is_limited_inside_the_block_alone() -> None:
     """NumPy raises what it raises where the system has no more."""
-    with memory_limit(120_000_000):
+    with process_limits.memory(120_000_000):
         assert np.ones(10_000_000).nbytes == 80_000_000
         with pytest.raises(MemoryError):
             np.ones(80_000_000)
