@@ -14,7 +14,7 @@ from onnxfuse.model.tf32 import set_strict_fp32
 from tests.support import fused_models as models
 from tests.support import stand_in_cupti, stand_in_kernels
 from tests.support.scenarios import FakeCuda
-from tests.unit.measure.profile.test_profile import Seen
+from tests.unit.measure.profile.test_run import Seen
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
 CHAIN = "g (float[N, 8] x, float[8] b) => (float[N, 8] y)"
