@@ -138,9 +138,9 @@ typedef struct onnxfuse_op {
   const int32_t* outputs;
   size_t output_count;
   uint64_t may_alias; /* bit i: output 0 may take over the buffer of input i */
-  uint64_t on_host;   /* bit i: input i stays on the CPU; it tells a shape, and no kernel reads it. The shape of a scalar
-                         among them, int32 or int64, is its value: a planner sees it as an extent */
-  void* planner;      /* the host's */
+  uint64_t on_host; /* bit i: input i stays on the CPU; it tells a shape, and no kernel reads it. The shape of a scalar
+                       among them, int32 or int64, is its value: a planner sees it as an extent */
+  void* planner;    /* the host's */
 } onnxfuse_op;
 
 /* ONNXFUSE_ABI of this library. */

@@ -8,9 +8,7 @@ struct Parameters { Index columns[PRODUCTS]; };
 
 constexpr Index OF_COLUMN = TERMS / 8, WORDS = 8 / WORD_TERMS;
 
-struct Found {
-  unsigned number[WORDS], scale, zero;
-};
+struct Found { unsigned number[WORDS], scale, zero; };
 
 DEVICE Found find(const RightFactor& from, Index unit) {
   constexpr Index BLOCKS = TERMS / RightFactor::BLOCK;
@@ -21,7 +19,8 @@ DEVICE Found find(const RightFactor& from, Index unit) {
   found.scale = load_bits(from.scales + ((unsigned long long)column * BLOCKS + block));
   if constexpr (RightFactor::ZEROS == Zeros::PACKED)
     found.zero = read((const unsigned char*)from.zeros + RightFactor::zero_byte(column, block, BLOCKS)) >>
-                     RightFactor::zero_shift(block) & RightFactor::MASK;
+                     RightFactor::zero_shift(block) &
+                 RightFactor::MASK;
   if constexpr (RightFactor::ZEROS == Zeros::REAL)
     found.zero = load_bits((const Factor*)from.zeros + ((unsigned long long)column * BLOCKS + block));
   return found;
@@ -34,8 +33,9 @@ DEVICE void unpack(const Operands& operands, Chunk<16>* to, const Parameters& p)
   UNROLLED for (int i = 0; i < EACH; ++i) {
     Index unit = first + i * THREADS;
     int product = 0;
-    UNROLLED for (int k = 0; k < PRODUCTS - 1; ++k)
-        if (product == k && unit >= p.columns[k] * OF_COLUMN) unit -= p.columns[k] * OF_COLUMN, ++product;
+    UNROLLED for (int k = 0; k < PRODUCTS - 1; ++k) if (product == k && unit >= p.columns[k] * OF_COLUMN) unit -=
+        p.columns[k] * OF_COLUMN,
+        ++product;
     there[i] = unit < p.columns[product] * OF_COLUMN;
     if (there[i]) found[i] = find(right_factor(operands, product), unit);
   }
