@@ -216,11 +216,16 @@ class AheadOfTime:
             self._later(lambda: self._guess(device, around(dict(before), dict(sizes))), GUESS)
 
     def _of_sizes(self, sizes: Mapping[str, int], device: int) -> None:
-        shapes_by_op = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
+        shapes_by_op, is_whole = self._shapes_at(sizes)
         self._submit(shapes_by_op, device)
-        if any(len(shapes_by_op[n]) < len(ps) for n, ps in self.places.items()) and self.inferred < MOST_INFERRED:
+        if not is_whole and self.inferred < MOST_INFERRED:
             self.inferred += 1
             self._submit(_known(infer(with_sizes(self.model, sizes)[0])), device)
+
+    def _shapes_at(self, sizes: Mapping[str, int]) -> tuple[Mapping[str, Sequence[tuple[Shape, ...]]], bool]:
+        """Return the input shapes of each op as far as these sizes tell them, and whether they tell all."""
+        found = {n: [s for p in places if (s := _at(p, sizes)) is not None] for n, places in self.places.items()}
+        return found, all(len(found[n]) == len(places) for n, places in self.places.items())
 
     def _submit(
         self, shapes_by_op: Mapping[str, Sequence[tuple[Shape, ...]]], device: int, rank: int = COMPILE
@@ -252,8 +257,8 @@ class AheadOfTime:
         if _cores() < 2:
             return
         for sizes in bindings:
-            shapes_by_op = {n: [s for p in ps if (s := _at(p, sizes)) is not None] for n, ps in self.places.items()}
-            if any(len(shapes_by_op[n]) < len(ps) for n, ps in self.places.items()):
+            shapes_by_op, is_whole = self._shapes_at(sizes)
+            if not is_whole:
                 try:
                     shapes_by_op = _known(infer(with_sizes(self.model, sizes)[0]))
                 except ModelError:  # the model takes no such sizes

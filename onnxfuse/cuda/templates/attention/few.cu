@@ -132,57 +132,38 @@ struct Biases {
       next[half][column] = both;
     }
   }
-};
 
-// Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
-template <bool EDGE>
-DEVICE void scale_scores(Scores<STEP>& scores, const Pack<E, 2> (&bias)[2][STEP / 8], int first_key, int end) {
-  UNROLLED for (int half = 0; half < 2; ++half) UNROLLED for (int column = 0; column < STEP / 8; ++column) {
-    const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
-    UNROLLED for (int i = 0; i < 2; ++i) {
-      float& score = scores.of[0][column][half * 2 + i];
-      if (!SCALED_LATE) score = score * SCORE_UNIT + (BIAS == NONE ? 0.0f : bias[half][column].get(i) * ADDED_UNIT);
-      if (EDGE) score = key + i < end ? score : lowest();
+  // Times log2(e) where they are not PLAIN, so that 2^x takes the place of e^x.
+  template <bool EDGE> DEVICE void scale(Scores<STEP>& scores, int first_key, int end) const {
+    UNROLLED for (int half = 0; half < 2; ++half) UNROLLED for (int column = 0; column < STEP / 8; ++column) {
+      const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
+      UNROLLED for (int i = 0; i < 2; ++i) {
+        float& score = scores.of[0][column][half * 2 + i];
+        if (!SCALED_LATE) score = score * SCORE_UNIT + (BIAS == NONE ? 0.0f : next[half][column].get(i) * ADDED_UNIT);
+        if (EDGE) score = key + i < end ? score : lowest();
+      }
     }
   }
-}
-
-// Of keys, and of their values behind them.
-template <bool EDGE>
-DEVICE void attend_step(Rows& rows, SharedAddress keys, const Pack<E, 2> (&bias)[2][STEP / 8], int first_key, int end) {
-  const int groups = groups_of<STEP, EDGE>(first_key, end);
-  Scores<STEP> scores = {};
-  multiply_keys<EDGE>(scores, rows, keys, keys, groups);
-  if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, bias, first_key, end);
-  weigh<false>(scores, rows);
-  multiply_values<EDGE>(rows, scores, keys + STEP_BYTES, groups);
-}
+};
 
 using Pipeline = AsyncPipeline<WarpScope, STAGES, STAGES>;
-
-DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int end) {
-  if (first_key < end) {
-    fetch_rows<STEP, 32>(to, from.k, first_key, end);
-    fetch_rows<STEP, 32>(to + STEP_BYTES, from.v, first_key, end);
-  }
-  Pipeline::producer_commit();
-}
 
 DEVICE void attend_keys(Rows& rows, SharedAddress ring, const Both& from, Biases& bias, int first, int end) {
   constexpr int STRIDE = WARPS * STEP;
   UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
-      fetch_step(ring + stage * 2 * STEP_BYTES, from, first + stage * STRIDE, end);
+      fetch_step<Pipeline, 32>(ring + stage * 2 * STEP_BYTES, from.k, from.v, first + stage * STRIDE, end);
   bias.load_from(first, end);
   Pipeline::State consumer;
   for (int key = first; key < end; key += STRIDE) {
     Pipeline::producer_acquire();
-    fetch_step(ring + consumer.previous() * 2 * STEP_BYTES, from, key + (STAGES - 1) * STRIDE, end);
+    fetch_step<Pipeline, 32>(ring + consumer.previous() * 2 * STEP_BYTES, from.k, from.v, key + (STAGES - 1) * STRIDE,
+                             end);
     Pipeline::consumer_wait(consumer);
     const Biases now = bias;
     bias.load_from(key + STRIDE, end);
     const SharedAddress stage = ring + consumer.stage * 2 * STEP_BYTES;
-    if (key + STEP > end) attend_step<true>(rows, stage, now.next, key, end);
-    else attend_step<false>(rows, stage, now.next, key, end);
+    if (key + STEP > end) attend_step<true>(rows, stage, now, key, end);
+    else attend_step<false>(rows, stage, now, key, end);
     if (GROWS && from.kept) {  // nobody waits for these writes
       keep_rows(from.k, stage, key, end);
       keep_rows(from.v, stage + STEP_BYTES, key, end);
@@ -228,7 +209,7 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   attend_keys(rows, shared_address(shared_words) + warp * KEPT, both, bias, at.first_key + warp * STEP, at.end);
   wait_for_block();  // nobody reads keys any more
   Seen extremes;
-  meet(rows, (Record*)(shared_words + 0), {at.rows, at.part, (unsigned)p.parts, at.record}, pointers.scratch, p.counters,
-       [&](const Piece& all, int row, int column) { give(pointers.y, all, row, column, at, p, extremes); });
+  meet(rows, (Record*)(shared_words + 0), {at.rows, at.part, (unsigned)p.parts, at.record}, pointers.scratch,
+       p.counters, [&](const Piece& all, int row, int column) { give(pointers.y, all, row, column, at, p, extremes); });
   extremes.leave_of_warp(pointers.scratch, block_index() * WARPS + warp);
 }

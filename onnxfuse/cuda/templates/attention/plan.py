@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
@@ -13,7 +12,7 @@ from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.cuda.templates.attention.costs import costs_of, times_of
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
-from onnxfuse.cuda.templates.attention.work import AttentionProblem, work, wrong_size
+from onnxfuse.cuda.templates.attention.work import AttentionProblem, refused_factors, work, wrong_size
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic.strides import Shape
 
@@ -103,12 +102,7 @@ def candidates(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tupl
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
-    parts = parse_op(op)
-    if arch.isa.mma(parts.factors) is None:
-        return f"the kernel needs {SM_80.name}, this is {arch.name}"
-    if parts.to_tf32 and not op.tf32:
-        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
-    return None
+    return refused_factors(op, parse_op(op).factors, arch)
 
 
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:

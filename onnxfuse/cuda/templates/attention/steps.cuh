@@ -170,3 +170,26 @@ DEVICE void multiply_values(Rows& rows, const Scores<COUNT>& weights, SharedAddr
     add_group(rows, weights, values, group, (E*)nullptr);
   }
 }
+
+// ---- a step of a kernel that does nothing between these
+
+// Keys and then values on their way to shared memory, by WORKERS threads; nothing behind the last key.
+template <class Pipeline, int WORKERS, class Keys, class Values>
+DEVICE void fetch_step(SharedAddress to, const Keys& keys, const Values& values, int first_key, int end) {
+  if (first_key < end) {
+    fetch_rows<STEP, WORKERS>(to, keys, first_key, end);
+    fetch_rows<STEP, WORKERS>(to + STEP_BYTES, values, first_key, end);
+  }
+  Pipeline::producer_commit();
+}
+
+// Of keys, and of their values behind them; `seen` scales scores and masks them.
+template <bool EDGE, class Seen>
+DEVICE void attend_step(Rows& rows, SharedAddress keys, const Seen& seen, int first_key, int end) {
+  const int groups = groups_of<STEP, EDGE>(first_key, end);
+  Scores<STEP> scores = {};
+  multiply_keys<EDGE>(scores, rows, keys, keys, groups);
+  if (EDGE || !SCALED_LATE) seen.template scale<EDGE>(scores, first_key, end);
+  weigh<false>(scores, rows);
+  multiply_values<EDGE>(rows, scores, keys + STEP_BYTES, groups);
+}

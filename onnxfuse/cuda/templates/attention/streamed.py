@@ -111,7 +111,7 @@ def _holds(queries: Queries, mine: AttentionProblem) -> bool:
 
 
 def holds(mine: AttentionProblem, tiles: int) -> bool:
-    """Return whether so many rows of queries per lane group fit registers: up to 64 registers per thread."""
+    """Return whether so many tiles of queries per warp fit the registers: up to 64 per thread."""
     return tiles * mine.padded * mine.parts.element_bytes <= 512
 
 

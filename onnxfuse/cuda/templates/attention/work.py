@@ -13,6 +13,9 @@ from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import DEVICE, MMA_SYNC, KernelSource, constants, generated, identifier, template
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import isa
+from onnxfuse.cuda.isa.factors import FactorType, Rounding
+from onnxfuse.cuda.isa.sm_80 import SM_80
+from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types, strides
@@ -113,6 +116,15 @@ def wrong_size(parts: AttentionBody, size: int) -> str | None:
     multiple = 16 if parts.to_tf32 or parts.integers is not None else 8
     if size % multiple or not multiple <= size <= LARGEST_SIZE:
         return f"heads of {size} elements, expected a multiple of {multiple} up to {LARGEST_SIZE}"
+    return None
+
+
+def refused_factors(op: FusedOp, factors: FactorType, arch: Arch) -> str | None:
+    """Return why no kernel multiplies such factors on this GPU; None if one does."""
+    if arch.isa.mma(factors) is None:
+        return f"the kernel needs {SM_80.name}, this is {arch.name}"
+    if factors.rounding is Rounding.TF32 and not op.tf32:
+        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
     return None
 
 

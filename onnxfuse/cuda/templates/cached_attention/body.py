@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, Rounding, factors_of
+from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, TF32, FactorType, factors_of
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand
 from onnxfuse.model.fused import FusedOp, Meaning
 from onnxfuse.support.plurals import plural
@@ -63,11 +63,6 @@ class CachedAttention:
     def normalized(self) -> bool:
         """Whether queries and keys are normalized head by head."""
         return "q_norm_weight" in self.inputs
-
-    @property
-    def to_tf32(self) -> bool:
-        """Whether the factors of products are rounded to TF32."""
-        return self.factors.rounding is Rounding.TF32
 
     def of_queries(self) -> AttentionBody:
         """Return the attention of the queries, whose keys and values are the rows of the caches."""

@@ -74,25 +74,7 @@ struct Both { Sequence k, v; };
 
 // ---- a step of a warp
 
-template <bool EDGE>
-DEVICE void attend_step(Rows& rows, SharedAddress keys, const Seen& seen, int first_key, int end) {
-  const int groups = groups_of<STEP, EDGE>(first_key, end);
-  Scores<STEP> scores = {};
-  multiply_keys<EDGE>(scores, rows, keys, keys, groups);
-  if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, seen, first_key);
-  weigh<false>(scores, rows);
-  multiply_values<EDGE>(rows, scores, keys + STEP_BYTES, groups);
-}
-
 using Pipeline = AsyncPipeline<WarpScope, STAGES, STAGES>;
-
-DEVICE void fetch_step(SharedAddress to, const Both& from, int first_key, int end) {
-  if (first_key < end) {
-    fetch_rows<STEP, 32>(to, from.k, first_key, end);
-    fetch_rows<STEP, 32>(to + STEP_BYTES, from.v, first_key, end);
-  }
-  Pipeline::producer_commit();
-}
 
 // New keys of a step become what the cache has of them.
 DEVICE void turn_keys(unsigned* shared, int stage, const Place& at, int first_key, const E* norm,
@@ -101,8 +83,9 @@ DEVICE void turn_keys(unsigned* shared, int stage, const Place& at, int first_ke
     const int end = first_key + STEP < at.end ? first_key + STEP : at.end;
     for (int key = first_key < at.before ? at.before : first_key; key < end; ++key) {
       Word* const row = row_at(shared, stage + (key - first_key) * ROW_BYTES);
-      turn(key, norm, tables, [&](int i) { return decode(row[i], (E*)nullptr); },
-           [&](int i, Word bits) { row[i] = bits; });
+      turn(
+          key, norm, tables, [&](int i) { return decode(row[i], (E*)nullptr); },
+          [&](int i, Word bits) { row[i] = bits; });
     }
     wait_for_warp();
   }
@@ -112,12 +95,13 @@ DEVICE void attend_keys(Rows& rows, unsigned* shared, int ring, const Both& from
                         int first, const E* norm, const Tables& tables) {
   constexpr int STRIDE = WARPS * STEP;
   // Where all rows see all keys of a step.
-  const int full_from = begin_of(at.before, (at.first + at.rows - 1) / GROUP), full_to = end_of(at.before, at.first / GROUP);
+  const int full_from = begin_of(at.before, (at.first + at.rows - 1) / GROUP),
+            full_to = end_of(at.before, at.first / GROUP);
   Pipeline::State consumer;
   for (int key = first; key < at.end; key += STRIDE) {
     Pipeline::producer_acquire();
-    fetch_step(shared_address(shared) + ring + consumer.previous() * 2 * STEP_BYTES, from, key + (STAGES - 1) * STRIDE,
-               at.end);
+    fetch_step<Pipeline, 32>(shared_address(shared) + ring + consumer.previous() * 2 * STEP_BYTES, from.k, from.v,
+                             key + (STAGES - 1) * STRIDE, at.end);
     Pipeline::consumer_wait(consumer);
     const int stage = ring + consumer.stage * 2 * STEP_BYTES;
     if (key + STEP > at.before) turn_keys(shared, stage, at, key, norm, tables);
@@ -138,8 +122,9 @@ DEVICE void turn_queries(unsigned* shared, int to, const E* q, const Place& at, 
     if (row < at.rows) {
       const Row own(at, row);
       const E* from = q + (at.batch * p.queries + own.query) * Q_ROW_ELEMENTS + own.head * SIZE;
-      turn(at.before + own.query, norm, tables, [&](int i) { return load_1(from + i); },
-           [&](int i, Word bits) { words[i] = bits; });
+      turn(
+          at.before + own.query, norm, tables, [&](int i) { return load_1(from + i); },
+          [&](int i, Word bits) { words[i] = bits; });
     }
     for (int i = (row < at.rows ? SIZE : 0) + (int)thread_index() % 32; i < PADDED; i += 32) words[i] = 0;
   }
@@ -162,7 +147,8 @@ DEVICE void put_tokens(const Pointers& pointers, const Place& at, const Paramete
     put_token(pointers, at.batch, at.head, at.before, moves ? token : at.before + token, p);
 }
 
-DEVICE void give(const Pointers& pointers, const Piece& all, int row, int column, const Place& at, const Parameters& p) {
+DEVICE void give(const Pointers& pointers, const Piece& all, int row, int column, const Place& at,
+                 const Parameters& p) {
   const Row own(at, row);
   const float share = share_beside(pointers.sink, own.head, all.highest, all.sum);
   const float value[2] = {all.y.at[0] * share, all.y.at[1] * share};
@@ -187,7 +173,8 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   const Both both = {sequence(pointers.past_k, pointers.k + K_FIRST, at, p),
                      sequence(pointers.past_v, pointers.v + V_FIRST, at, p)};
   UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
-      fetch_step(shared_address(shared) + warp * KEPT + stage * 2 * STEP_BYTES, both, first + stage * WARPS * STEP, at.end);
+      fetch_step<Pipeline, 32>(shared_address(shared) + warp * KEPT + stage * 2 * STEP_BYTES, both.k, both.v,
+                               first + stage * WARPS * STEP, at.end);
   turn_queries(shared, RING, pointers.q, at, pointers.q_norm, tables, p);
   wait_for_block();
   Rows rows;

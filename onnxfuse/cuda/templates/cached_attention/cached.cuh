@@ -78,7 +78,8 @@ DEVICE void copy_row(E* to, const E* from) {
     for (int unit = thread_index() % 32; unit < GIVEN_UNITS; unit += 32)
       write((Chunk<16>*)to + unit, from == nullptr ? Chunk<16>{} : read((const Chunk<16>*)from + unit));
   } else {
-    for (int i = thread_index() % 32; i < SIZE; i += 32) write((Word*)(to + i), from == nullptr ? (Word)0 : load_bits(from + i));
+    for (int i = thread_index() % 32; i < SIZE; i += 32)
+      write((Word*)(to + i), from == nullptr ? (Word)0 : load_bits(from + i));
   }
 }
 
@@ -97,8 +98,9 @@ DEVICE void put_token(const Pointers& pointers, long long batch, long long head,
     const long long from = (batch * p.queries + fresh) * KV_ROW + head * SIZE;
     const E* const of_k = pointers.k + K_FIRST + from;
     if constexpr (TURNS)
-      turn(token, pointers.k_norm, {pointers.cos, pointers.sin}, [&](int i) { return load_1(of_k + i); },
-           [&](int i, Word bits) { write((Word*)(k + i), bits); });
+      turn(
+          token, pointers.k_norm, {pointers.cos, pointers.sin}, [&](int i) { return load_1(of_k + i); },
+          [&](int i, Word bits) { write((Word*)(k + i), bits); });
     else copy_row(k, of_k);
     copy_row(v, pointers.v + V_FIRST + from);
   } else {
@@ -110,26 +112,28 @@ DEVICE void put_token(const Pointers& pointers, long long batch, long long head,
 
 // ---- scores
 
-// What the queries of this lane's rows see.
-struct Seen { int begin[TILES][2], end[TILES][2]; };
-
 DEVICE float capped(float score) {
   const float grown = exp2_fast(score * (2.0f * PLAIN_SCALE * LOG2_E / CAP));
   return CAP * LOG2_E * (1.0f - 2.0f * reciprocal_fast(1.0f + grown));
 }
 
-template <bool EDGE> DEVICE void scale_scores(Scores<STEP>& scores, const Seen& seen, int first_key) {
-  UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half)
-      UNROLLED for (int column = 0; column < STEP / 8; ++column) {
-    const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
-    UNROLLED for (int i = 0; i < 2; ++i) {
-      float& score = scores.of[tile][column][half * 2 + i];
-      if constexpr (CAPPED) score = capped(score);
-      else if (!SCALED_LATE) score *= SCORE_UNIT;
-      if (EDGE) score = key + i >= seen.begin[tile][half] && key + i < seen.end[tile][half] ? score : lowest();
+// What the queries of this lane's rows see.
+struct Seen {
+  int begin[TILES][2], end[TILES][2];
+
+  template <bool EDGE> DEVICE void scale(Scores<STEP>& scores, int first_key, int) const {
+    UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half)
+        UNROLLED for (int column = 0; column < STEP / 8; ++column) {
+      const int key = first_key + column * 8 + (int)thread_index() % 4 * 2;
+      UNROLLED for (int i = 0; i < 2; ++i) {
+        float& score = scores.of[tile][column][half * 2 + i];
+        if constexpr (CAPPED) score = capped(score);
+        else if (!SCALED_LATE) score *= SCORE_UNIT;
+        if (EDGE) score = key + i >= begin[tile][half] && key + i < end[tile][half] ? score : lowest();
+      }
     }
   }
-}
+};
 
 // By what a row is multiplied: its weights' share of all, with a sink among them. `highest`: of its scores; 0 without a key.
 DEVICE float share_beside(const E* sinks, int head, float highest, float sum) {

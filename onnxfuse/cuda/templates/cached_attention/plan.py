@@ -14,7 +14,6 @@ from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, MMA_SYNC, KernelSource, generated, identifier, template
-from onnxfuse.cuda.isa.sm_80 import SM_80
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -23,7 +22,7 @@ from onnxfuse.cuda.planning.traffic import bytes_of
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import few, streamed
 from onnxfuse.cuda.templates.attention.costs import costs_of, times_of
-from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, wrong_size
+from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, refused_factors, wrong_size
 from onnxfuse.cuda.templates.cached_attention.body import CachedAttention, parse_op
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.symbolic import element_types
@@ -215,12 +214,7 @@ def microseconds(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> fl
 
 def refuses(op: FusedOp, arch: Arch) -> str | None:
     """Return why the kernel does not run on this GPU."""
-    body = parse_op(op)
-    if arch.isa.mma(body.factors) is None:
-        return f"the kernel needs {SM_80.name}, this is {arch.name}"
-    if body.to_tf32 and not op.tf32:
-        return "the kernel rounds float32 to TF32, and use_tf32 is 0"
-    return None
+    return refused_factors(op, parse_op(op).factors, arch)
 
 
 def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | None:

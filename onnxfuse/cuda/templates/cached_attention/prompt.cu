@@ -28,35 +28,17 @@ DEVICE int row_of(const Place& at, int first, int tile, int half) {
   return wanted < at.queries ? wanted : at.queries - 1;
 }
 
-template <bool EDGE>
-DEVICE void attend_step(Rows& rows, SharedAddress keys, const Seen& seen, int first_key, int end) {
-  const int groups = groups_of<STEP, EDGE>(first_key, end);
-  Scores<STEP> scores = {};
-  multiply_keys<EDGE>(scores, rows, keys, keys, groups);
-  if (EDGE || !SCALED_LATE) scale_scores<EDGE>(scores, seen, first_key);
-  weigh<false>(scores, rows);
-  multiply_values<EDGE>(rows, scores, keys + STEP_BYTES, groups);
-}
-
 using Pipeline = AsyncPipeline<BlockScope, STAGES>;
-
-DEVICE void fetch_step(SharedAddress to, const E* k, const E* v, int first_key, int end) {
-  if (first_key < end) {
-    fetch_rows<STEP, THREADS>(to, Apart<E, SIZE, 0>{k}, first_key, end);
-    fetch_rows<STEP, THREADS>(to + STEP_BYTES, Apart<E, SIZE, 0>{v}, first_key, end);
-  }
-  Pipeline::producer_commit();
-}
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   OWN_DYNAMIC_SHARED(unsigned, shared_words, STAGES * 2 * STEP_BYTES / 4);
   const SharedAddress ring = shared_address(shared_words);
   const Place at = place(p, pointers.lengths);
   const long long cache = (at.batch * MANY + at.head / GROUP) * p.present * SIZE;
-  const E *const k = pointers.present_k + cache, *const v = pointers.present_v + cache;
+  const Apart<E, SIZE, 0> k = {pointers.present_k + cache}, v = {pointers.present_v + cache};
   const E* const q = TURNS ? (const E*)pointers.scratch : pointers.q;
   const int mine = at.first + (int)thread_index() / 32 * OF_WARP, last = mine + OF_WARP - 1;
-  fetch_step(ring, k, v, at.begin, at.end);
+  fetch_step<Pipeline, THREADS>(ring, k, v, at.begin, at.end);
   Rows rows;
   Seen seen;
   UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half) {
@@ -66,11 +48,12 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   }
   clear(rows);
   // What the first query of the warp sees, and the last one: all between the second and the third number all of them do.
-  const int begin = begin_of(at.before, mine), whole_from = begin_of(at.before, last < at.queries ? last : at.queries - 1);
+  const int begin = begin_of(at.before, mine),
+            whole_from = begin_of(at.before, last < at.queries ? last : at.queries - 1);
   const int whole_to = end_of(at.before, mine), end = mine < at.queries ? end_of(at.before, last) : 0;
   for (int key = at.begin, stage = 0; key < at.end; key += STEP, stage ^= 1) {
     Pipeline::consumer_wait();
-    fetch_step(ring + (stage ^ 1) * 2 * STEP_BYTES, k, v, key + STEP, at.end);
+    fetch_step<Pipeline, THREADS>(ring + (stage ^ 1) * 2 * STEP_BYTES, k, v, key + STEP, at.end);
     const SharedAddress now = ring + stage * 2 * STEP_BYTES;
     if (key < end && key + STEP > begin) {
       if (key + STEP > whole_to || key < whole_from) attend_step<true>(rows, now, seen, key, at.end);
