@@ -156,7 +156,7 @@ def test_the_report_of_a_profile_has_bytes_times_and_both_graphs(models: Path, o
         text = (models / "report.html").read_text()
         assert "device memory per run at N=64: 9.81 kB" in text
         assert [h for h in re.findall("<h2>(.*?)</h2>", text) if h != "Verdict"] == [
-            "Graph", "Fusions by rule", "Device memory", "Times", "Environment",
+            "Graph", "Rules applied", "Device memory", "Times", "Environment",
         ]  # fmt: skip
         assert 'data-side="after"' in text
     summary = (models / "summary.md").read_text()

@@ -95,7 +95,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
         "output", "dtype", "case", "verdict", "fault", "judged_by", "elements", "compared", "max_abs", "max_rel",
         "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
         "original", "truth", "budget", "typical_budget", "tolerance", "contract", "difference", "identical", "unsure",
-        "eps", "own_off", "follows", "part_of", "element", "grid", "apart", "reach",
+        "eps", "own_off", "follows", "part_of", "element", "grid", "apart", "reach", "ties",
     }  # fmt: skip
     assert set(row["difference"]) == {
         "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",

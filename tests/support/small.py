@@ -23,6 +23,7 @@ from onnxfuse.passes.manager import verifying
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.shapes.inference import infer
+from onnxfuse.verification.reference import cached_attention
 from onnxfuse.verification.reference.packed import MatMulNBits
 
 EXTENTS = {"N": 3, "S": 5, "C": 4, "H": 2, "T": 5}
@@ -172,7 +173,9 @@ class SimplifiedLayerNormalization(OpRun):
 
 def evaluate(model: ModelProto, inputs: Arrays) -> list[np.ndarray]:
     """Return the outputs of `model` from ONNX's reference implementation: slow, obvious, any element type."""
-    evaluator = ReferenceEvaluator(model, new_ops=[SimplifiedLayerNormalization, MatMulNBits])
+    evaluator = ReferenceEvaluator(
+        model, new_ops=[SimplifiedLayerNormalization, MatMulNBits, *cached_attention.OPERATORS]
+    )
     return [np.asarray(a) for a in evaluator.run(None, dict(inputs))]
 
 

@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("compile", "portable"):
             patch.setattr(cuda, name, image)
         for name, model in (("chain", models.chain()), ("other", other())):
-            onnxfuse.export_library(model, folder / name, archs=["sm_90"], shapes={"N": (1, 8)})
+            onnxfuse.export_library(model, folder / name, archs=["sm_90"], ptx=True, shapes={"N": (1, 8)})
     return folder
 
 
