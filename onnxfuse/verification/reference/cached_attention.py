@@ -1,5 +1,6 @@
 """ONNX Runtime's GroupQueryAttention in the reference: attention of new tokens behind a KV cache, which they join."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,11 @@ class GroupQueryAttention(OpRun):
     """softmax(q k^T * scale) v, in the type of the queries; rows of the caches behind the last token are zeros."""
 
     op_domain = MICROSOFT
+
+    @staticmethod
+    def factor(x: Array) -> Array:
+        """Return a factor of a product as hardware reads it."""
+        return x
 
     def _run(
         self,
@@ -68,12 +74,13 @@ class GroupQueryAttention(OpRun):
                 present[row, :, past : past + count] = fresh[row]
             for head in range(heads):
                 keys, values = (p[row, head // (heads // of_keys), : past + count] for p in (present_k, present_v))
-                scores = (q[row, head] @ keys.T) * scale
+                scores = (self.factor(q[row, head]) @ self.factor(keys).T) * scale
                 if softcap := said.get("softcap"):
                     scores = dtype.type(softcap) * np.tanh(scores / dtype.type(softcap))
                 sink = None if head_sink is None else head_sink[head]
                 sink = dtype.type(0) if sink is None and said.get("smooth_softmax", 0) > 0 else sink
-                y[row, head] = _weights(scores, int(past), int(said.get("local_window_size", -1)), sink) @ values
+                weights = _weights(scores, int(past), int(said.get("local_window_size", -1)), sink)
+                y[row, head] = self.factor(weights) @ self.factor(values)
         return y.swapaxes(1, 2).reshape(batch, count, heads * size), present_k, present_v
 
 
@@ -104,4 +111,6 @@ def _weights(scores: Array, past: int, window: int, sink: Any) -> Array:
     return np.asarray(weights / total, scores.dtype)
 
 
-OPERATORS: tuple[type[OpRun], ...] = (GroupQueryAttention,)
+def operators(factor: Callable[[Array], Array] = GroupQueryAttention.factor) -> tuple[type[OpRun], ...]:
+    """Return the operators; `factor` rounds the factors of their products."""
+    return (type("GroupQueryAttention", (GroupQueryAttention,), {"factor": staticmethod(factor)}),)

@@ -17,6 +17,7 @@ from onnx import TensorProto, defs, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from onnxfuse import ops
 from onnxfuse.graph.graph import captured
 from onnxfuse.graph.meanings import reference_operators
 from onnxfuse.ops import ENTRIES, Trait, named
@@ -55,6 +56,8 @@ class Float64(ReferenceEvaluator):
     """Cross-check of the operators; None to trust them all."""
     own: tuple[type[OpRun], ...] = ()
     """Operators of the user's libraries."""
+    of_caches: tuple[type[OpRun], ...] = cached_attention.operators()
+    """Operators whose products are of what they have computed themselves."""
     until: float = math.inf
     """Deadline of a run, by `time.perf_counter`; shared, as the cross-check is, by all evaluators of one model."""
 
@@ -66,7 +69,7 @@ class Float64(ReferenceEvaluator):
         options["new_ops"] = [
             *OPERATORS,
             *packed.OPERATORS,
-            *cached_attention.OPERATORS,
+            *self.of_caches,
             *sequences.OF_MAPS,
             *by_meaning,
             *defined.operators(type(self)),
@@ -99,7 +102,7 @@ class Float64(ReferenceEvaluator):
                 options["linked_attributes"] = attributes
             if node.need_context():
                 options["context"] = results
-            inputs = self.read(node.op_type, [results[name] for name in node.input])
+            inputs = self.read(node.onnx_node, [results[name] for name in node.input])
             outputs = node.run(*inputs, **options)
             if self.cross_check is not None:
                 outputs = self.cross_check.trusted(node, attributes, inputs, outputs)
@@ -114,27 +117,32 @@ class Float64(ReferenceEvaluator):
                 raise OutOfTime(f"the time for it is used up at {node.op_type} (--time)")
         return [results[name] for name in (output_names or self.output_names)]
 
-    def read(self, operator: str, inputs: list[Any]) -> list[Any]:
+    def read(self, node: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
         """Return the values of a node's inputs."""
         return inputs
-
-
-class Tf32(Float64):
-    """Evaluator that rounds the factors of matrix products to TF32, as a GPU may do, and nothing else."""
-
-    def read(self, operator: str, inputs: list[Any]) -> list[Any]:
-        """Return the inputs, the first two of a product rounded."""
-        return [*map(to_tf32, inputs[:2]), *inputs[2:]] if operator in PRODUCTS else inputs
-
-
-PRODUCTS = named(Trait.CONTRACTION)
-"""Operators that ONNX Runtime's CUDA provider computes from TF32 factors unless its option `use_tf32` is 0."""
 
 
 def to_tf32(x: Array) -> Array:
     """Return float64 numbers rounded to the eleven significant bits of TF32."""
     fraction, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.rint(fraction * 2048) / 2048, exponent))
+
+
+class Tf32(Float64):
+    """Evaluator that rounds the factors of matrix products to TF32, as a GPU may do, and nothing else."""
+
+    of_caches = cached_attention.operators(to_tf32)
+
+    def read(self, node: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
+        """Return the inputs, rounded where they are factors."""
+        factors = () if node.domain else FACTORS.get(node.op_type, ())
+        return [to_tf32(x) if i in factors and x is not None else x for i, x in enumerate(inputs)]
+
+
+PRODUCTS = named(Trait.CONTRACTION)
+"""Operators that ONNX Runtime's CUDA provider computes from TF32 factors unless its option `use_tf32` is 0."""
+FACTORS = dict.fromkeys(PRODUCTS, (0, 1)) | {str(ops.Attention): (0, 1, 2, 4, 5)}
+"""The inputs of ONNX's operators that are factors; of Attention not the mask."""
 
 
 def float64_evaluator(

@@ -54,6 +54,12 @@ PRODUCTS = {
 }
 
 
+def drawn(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Return random float64 inputs of a model without symbolic sizes."""
+    rng = np.random.default_rng(2)
+    return {i.name: rng.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim]) for i in model.graph.input}
+
+
 @pytest.mark.parametrize("operator", PRODUCTS)
 def test_both_factors_of_every_product_are_rounded(operator: str) -> None:
     """Of numbers that have the digits of TF32 a product is what it is of those that are rounded to them."""
@@ -62,13 +68,45 @@ def test_both_factors_of_every_product_are_rounded(operator: str) -> None:
     model = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 17]> g ({PRODUCTS[operator]}) => (float[a, b] y) {{ y = {call} }}'
     )
-    rng = np.random.default_rng(2)
-    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
-    given = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    given = drawn(model)
     rounded = {name: to_tf32(x) for name, x in given.items()}
     evaluate = as_tf32(model)
     assert np.array_equal(evaluate(given)["y"], evaluate(rounded)["y"])
     assert not np.array_equal(evaluate(given)["y"], evaluate({**rounded, "w": rounded["w"] * (1 + 2.0**-9)})["y"])
+
+
+def test_the_factors_of_attention_are_rounded() -> None:
+    """Queries, keys and values, those of a cache and new ones; the mask is added to scores as it is."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 11, opset_import: ["": 24]>
+        g (float[1, 2, 3, 4] q, float[1, 2, 3, 4] k, float[1, 2, 3, 4] v, float[3, 5] mask, float[1, 2, 2, 4] past_k,
+           float[1, 2, 2, 4] past_v) => (float[1, 2, 3, 4] y)
+        { y, present_k, present_v = Attention (q, k, v, mask, past_k, past_v) }"""
+    )
+    given = drawn(model)
+    rounded = {name: x if name == "mask" else to_tf32(x) for name, x in given.items()}
+    evaluate = as_tf32(model)
+    assert np.array_equal(evaluate(given)["y"], evaluate(rounded)["y"])
+    assert not np.array_equal(evaluate(given)["y"], evaluate(given | {"mask": to_tf32(given["mask"])})["y"])
+
+
+def test_the_factors_of_attention_behind_a_kv_cache_are_rounded() -> None:
+    """The caches themselves keep all digits."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 11, opset_import: ["": 21, "com.microsoft": 1]>
+        g (float[1, 1, 32] q, float[1, 1, 16] k, float[1, 1, 16] v,
+           float[1, 1, 8, 16] past_k, float[1, 1, 8, 16] past_v)
+        => (float[1, 1, 32] y, float[1, 1, 8, 16] present_k, float[1, 1, 8, 16] present_v)
+        <int32[1] lengths = {5}, int32 total = {6}> {
+          y, present_k, present_v = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+            (q, k, v, past_k, past_v, lengths, total)
+        }"""
+    )
+    given = drawn(model)
+    exact, rounded = (as_tf32(model)(x) for x in (given, {name: to_tf32(x) for name, x in given.items()}))
+    assert np.array_equal(exact["y"], rounded["y"])
+    assert np.array_equal(exact["present_k"][:, :, 5], given["k"])
+    assert not np.array_equal(exact["present_k"], rounded["present_k"])
 
 
 @pytest.mark.usefixtures("cuda")
