@@ -103,11 +103,14 @@ def test_random_graphs(anchor: str, dtype: str, data: st.DataObject) -> None:
     assert changing(ours, cases, ROUNDS) == set()
     if anchor == "conv_batchnorm":
         return  # a folded weight is rounded once more: test_laws.py knows by how much
-    for case in cases:
-        truth = evaluate(doubled(model), {n: a.astype(np.float64) for n, a in case.items()})
-        values = zip(model.graph.output, truth, theirs.run(None, case), ours.run(None, case), strict=True)
-        for output, true, before, after in values:
-            assert_within_budget(output.name, true, before, after)
+    # All cases are judged at once: in one of a few numbers the original may be exact by luck.
+    truths = [evaluate(doubled(model), {n: a.astype(np.float64) for n, a in case.items()}) for case in cases]
+    befores, afters = ([session.run(None, case) for case in cases] for session in (theirs, ours))
+    for at, output in enumerate(model.graph.output):
+        for before, after in zip(befores, afters, strict=True):
+            assert before[at].shape == after[at].shape, output.name
+        true, own, found = (np.concatenate([x[at].ravel() for x in of_case]) for of_case in (truths, befores, afters))
+        assert_within_budget(output.name, true, own, found)
 
 
 def passes(file: Path, folder: Path) -> None:
