@@ -7,9 +7,10 @@ import pytest
 from onnx import helper
 
 from bench.cases import ops
-from bench.cases.ops import BRAIN, FLOAT
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
+from onnxfuse.cuda.planning.arch import A10, SUPPORTED
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels.cached_attentions import Case, within_budget
@@ -90,6 +91,29 @@ def test_blocks_that_share_the_keys(sm_count: int) -> None:
     case = Case((700, 1), 1, 768, 4, 2, 64, half=32, packed=True)
     check(case, arch=replace(H200, sm_count=sm_count))
     check(case, arch=Arch("sm_80", sm_count))
+
+
+WIDE = Case((70, 3), 2, 96, size=256, dtype=FLOAT)
+
+
+@pytest.mark.parametrize("case", [WIDE, replace(WIDE, size=176)], ids=str)
+def test_wide_heads_of_float32_where_shared_memory_is_small(case: Case) -> None:
+    """By as many warps as it holds, one of 256 elements."""
+    check(case, arch=A10)
+
+
+@pytest.mark.parametrize("arch", SUPPORTED, ids=lambda a: a.name)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_every_size_of_a_head_fits_the_shared_memory(dtype: int, arch: Arch) -> None:
+    """Queries, keys and values of a block, and what the blocks of a cluster leave for each other."""
+    for size in range(16, 257, 8 if dtype == HALF else 16):
+        for length in (64, 1024, 4096):
+            case = Case((length - 1,), 1, length, 8, 2, size, dtype)
+            caches = ((1, 2, length, size),) * 2
+            shapes = ((1, 1, 8 * size), (1, 1, 2 * size), (1, 1, 2 * size), *caches, (1,), (length,))
+            plan = cuda.plan(case.op(), shapes, True, arch)
+            pieces = 16 * size // 2 * 16 if "CLUSTER = 8" in plan.kernel.text else 16
+            assert plan.shared_bytes + pieces <= arch.shared_bytes, (size, length)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def _few(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
     """Return the launch by blocks that share the keys of a head."""
     mine = made.queries
     tiles, heads = -(-mine.queries * mine.parts.k.group // 16), few.heads_of(mine)
-    chosen, cost = few.choose(mine, heads, arch), costs_of(arch).few
+    chosen, cost = few.choose(mine, heads, arch, _query_bytes(mine)), costs_of(arch).few
     cluster = cost.cluster if chosen.parts == cost.cluster else 1
     wanted = cluster if cluster > 1 else few.parts_to_fill(mine, heads, chosen.warps, arch)
     parts = cluster if cluster > 1 else larger(smaller(wanted, -(-mine.keys // (chosen.warps * few.STEP))), 1)
