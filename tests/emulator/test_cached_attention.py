@@ -10,7 +10,8 @@ from bench.cases import ops
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.planning.arch import A10, SUPPORTED
+from onnxfuse.cuda.planning.arch import A10, A100, SUPPORTED
+from onnxfuse.cuda.templates.attention.costs import costs_of
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels.cached_attentions import Case, within_budget
@@ -21,12 +22,13 @@ def check(case: Case, aligned: bool = True, arch: Arch = H200, shared: bool | No
     op, inputs = case.op(), case.inputs(np.random.default_rng(0))
     plan = cuda.plan(op, case.shapes(inputs), aligned, arch)
     types = [np.dtype(ops.NUMPY[t]) for t in op.outputs]
-    got = emulate.run(plan, inputs, types, aligned)
+    counters = costs_of(arch).few.warps * arch.sm_count
+    got = emulate.run(plan, inputs, types, aligned, counters=counters)
     within_budget(case, inputs, got)
     if case.total > case.capacity:
         return
     fresh = 2 * len(case.before) * case.queries * case.of_keys * case.size
-    again = emulate.run(plan, inputs, types, aligned, caches=case.caches, written_there=fresh)
+    again = emulate.run(plan, inputs, types, aligned, caches=case.caches, written_there=fresh, counters=counters)
     assert again[0].tobytes() == got[0].tobytes()
     for output, source in case.caches.items():
         for row, before in enumerate(case.before):
@@ -91,6 +93,20 @@ def test_blocks_that_share_the_keys(sm_count: int) -> None:
     case = Case((700, 1), 1, 768, 4, 2, 64, half=32, packed=True)
     check(case, arch=replace(H200, sm_count=sm_count))
     check(case, arch=Arch("sm_80", sm_count))
+
+
+def test_all_totals_share_one_scratch_memory() -> None:
+    """A total is a shape, and a text has thousands: no launch has scratch memory of its own, and sizes are few."""
+    for arch in (H200, A100, replace(H200, sm_count=1)):
+        rooms = set[int]()
+        for queries, total in [(1, total) for total in range(2049, 8192, 97)] + [(600, 1200), (600, 4000)]:
+            case = Case((total - queries,), queries, 8192, 16, 4, 128, half=64, packed=True)
+            caches = ((1, 4, 8192, 128),) * 2
+            shapes = ((1, queries, 24 * 128), *caches, (1,), (total,), (8192, 64), (8192, 64))
+            plan = cuda.plan(case.op(), shapes, True, arch)
+            rooms |= {p.scratch_bytes for p in (plan, *plan.then)}
+            assert all(p.passing for p in (plan, *plan.then) if p.scratch_bytes)
+        assert len(rooms) <= 5
 
 
 WIDE = Case((70, 3), 2, 96, size=256, dtype=FLOAT)
