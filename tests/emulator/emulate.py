@@ -145,8 +145,8 @@ def run(
     """Return the outputs of a launch, which must write each element once and read nothing beside its buffers.
 
     `over`: the first output lies over this input, as in an in-place run. `caches`: outputs that lie over inputs, of
-    which the launch writes `written_there` elements in all, and leaves the others. `counters`: words at the beginning of
-    scratch memory that are zeros before and after each launch, which all shapes share besides.
+    which the launch writes `written_there` elements in all, and leaves the others. `counters`: words at the beginning
+    of scratch memory that are zeros before and after each launch, which all shapes share besides.
     """
     sources = [Buffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]

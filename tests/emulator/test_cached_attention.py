@@ -1,5 +1,6 @@
 """Attention behind KV caches, run by the host's compiler: shared and separate buffers, all options, unequal lengths."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Arch
 from onnxfuse.cuda.planning.arch import A10, A100, SUPPORTED
 from onnxfuse.cuda.templates.attention.costs import costs_of
+from onnxfuse.support.errors import NoPlanError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels.cached_attentions import Case, within_budget
@@ -93,6 +95,18 @@ def test_blocks_that_share_the_keys(sm_count: int) -> None:
     case = Case((700, 1), 1, 768, 4, 2, 64, half=32, packed=True)
     check(case, arch=replace(H200, sm_count=sm_count))
     check(case, arch=Arch("sm_80", sm_count))
+
+
+def test_tokens_behind_the_last_row_of_the_rotary_tables_are_refused() -> None:
+    """As by ONNX Runtime: their rows would be read beside the tables."""
+    inputs = ROTATED.inputs(np.random.default_rng(0))
+    *others, cos, sin = ROTATED.shapes(inputs)
+    rows = ROTATED.total
+    for known in (rows, rows - 1):
+        shapes = (*others, (known, *cos[1:]), (known, *sin[1:]))
+        refused = pytest.raises(NoPlanError, match="rotary tables of 12 rows for 13 tokens")
+        with nullcontext() if known == rows else refused:
+            cuda.plan(ROTATED.op(), shapes, True, H200)
 
 
 def test_all_totals_share_one_scratch_memory() -> None:

@@ -178,9 +178,7 @@ def _tasks(
                 continue
             ops[name] = op  # the library form is the same on every GPU
             mine = [with_totals(domain, op) for domain in domains_by_op[name]]
-            tasks += [
-                _Task(op, domain, aligned, target) for domain in mine for aligned in _alignments(name, exposed)
-            ]
+            tasks += [_Task(op, domain, aligned, target) for domain in mine for aligned in _alignments(name, exposed)]
             ranks = {domain.key.ranks: domain for domain in mine}
             tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
     tasks += _measured(model, ops, targets, exposed)

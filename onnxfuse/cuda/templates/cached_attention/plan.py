@@ -76,6 +76,8 @@ def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> CachedProblem:
     if half and (len(shapes["cos_cache"]) != 2 or shapes["cos_cache"] != shapes["sin_cache"] or 2 * half > size):
         raise UnsupportedError(f"rotary tables of shape {list(shapes['cos_cache'])} for heads of {size} elements")
     value = shapes["total_sequence_length"]
+    if half and value and bool(value[0] > shapes["cos_cache"][0]):
+        raise UnsupportedError(f"rotary tables of {shapes['cos_cache'][0]} rows for {value[0]} tokens")
     total = larger(value[0], queries) if value else larger(past, queries)  # without a value: as many as the cache holds
     present = larger(past, total)
     outputs = ((batch, queries, body.heads * size), *[(batch, body.heads_of_keys, present, size)] * 2)
