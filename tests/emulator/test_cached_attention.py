@@ -123,6 +123,21 @@ def test_all_totals_share_one_scratch_memory() -> None:
         assert len(rooms) <= 5
 
 
+def test_one_general_kernel_takes_all_shapes() -> None:
+    """For packs: beyond their ranges nothing can be compiled."""
+    kernels = set()
+    for before, queries, capacity in (((5, 0, 12), 1, 16), ((0,), 40, 48), ((300,), 1, 512)):
+        case = Case(before, queries, capacity, half=16)
+        inputs = case.inputs(np.random.default_rng(0))
+        plan = cuda.general(case.op(), case.shapes(inputs), H200)
+        kernels.add(plan.kernel)
+        assert not plan.then
+        within_budget(
+            case, inputs, emulate.run(plan, inputs, [np.dtype(ops.NUMPY[t]) for t in case.op().outputs], False)
+        )
+    assert len(kernels) == 1
+
+
 WIDE = Case((70, 3), 2, 96, size=256, dtype=FLOAT)
 
 

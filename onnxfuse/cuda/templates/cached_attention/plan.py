@@ -92,8 +92,8 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
-    """Return the plan of `op` for inputs of any extents and alignment."""
-    return plan(op, input_shapes, False, arch)
+    """Return the plan of `op` for inputs of any extents and alignment: a block takes all keys of a head."""
+    return _few(problem(op, input_shapes), False, arch, alone=True)
 
 
 def plan(
@@ -121,13 +121,14 @@ def _words(made: CachedProblem, parts: int, tiles: int = 0, counters: int = 0) -
     return launch_plan.packed(words, 64)
 
 
-def _few(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
-    """Return the launch by blocks that share the keys of a head."""
+def _few(made: CachedProblem, aligned: bool, arch: Arch, *, alone: bool = False) -> LaunchPlan:
+    """Return the launch by blocks that share the keys of a head, unless one of them takes all, `alone`."""
     mine = made.queries
     tiles, heads = -(-mine.queries * mine.parts.k.group // 16), few.heads_of(mine)
-    chosen, cost = few.choose(mine, heads, arch, _query_bytes(mine)), costs_of(arch).few
+    of_many = replace(mine, queries=few.QUERIES + 1) if alone else mine
+    chosen, cost = few.choose(of_many, heads, arch, _query_bytes(mine)), costs_of(arch).few
     cluster = cost.cluster if chosen.parts == cost.cluster else 1
-    wanted = cluster if cluster > 1 else few.parts_to_fill(mine, heads, chosen.warps, arch)
+    wanted = 1 if alone else cluster if cluster > 1 else few.parts_to_fill(mine, heads, chosen.warps, arch)
     parts = cluster if cluster > 1 else larger(smaller(wanted, -(-mine.keys // (chosen.warps * few.STEP))), 1)
     if heads * parts >= limits.INDICES or made.present >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {made.present} keys, expected less than 2^31")
