@@ -1,5 +1,6 @@
 """Attention behind KV caches, run by the host's compiler: shared and separate buffers, all options, unequal lengths."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,12 @@ import pytest
 from onnx import helper
 
 from bench.cases import ops
-from bench.cases.ops import BRAIN, FLOAT
+from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
+from onnxfuse.cuda.planning.arch import A10, A100, SUPPORTED
+from onnxfuse.cuda.templates.attention.costs import costs_of
+from onnxfuse.support.errors import NoPlanError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
 from tests.support.kernels.cached_attentions import Case, within_budget
@@ -20,12 +24,13 @@ def check(case: Case, aligned: bool = True, arch: Arch = H200, shared: bool | No
     op, inputs = case.op(), case.inputs(np.random.default_rng(0))
     plan = cuda.plan(op, case.shapes(inputs), aligned, arch)
     types = [np.dtype(ops.NUMPY[t]) for t in op.outputs]
-    got = emulate.run(plan, inputs, types, aligned)
+    counters = costs_of(arch).few.warps * arch.sm_count
+    got = emulate.run(plan, inputs, types, aligned, counters=counters)
     within_budget(case, inputs, got)
     if case.total > case.capacity:
         return
     fresh = 2 * len(case.before) * case.queries * case.of_keys * case.size
-    again = emulate.run(plan, inputs, types, aligned, caches=case.caches, written_there=fresh)
+    again = emulate.run(plan, inputs, types, aligned, caches=case.caches, written_there=fresh, counters=counters)
     assert again[0].tobytes() == got[0].tobytes()
     for output, source in case.caches.items():
         for row, before in enumerate(case.before):
@@ -90,6 +95,70 @@ def test_blocks_that_share_the_keys(sm_count: int) -> None:
     case = Case((700, 1), 1, 768, 4, 2, 64, half=32, packed=True)
     check(case, arch=replace(H200, sm_count=sm_count))
     check(case, arch=Arch("sm_80", sm_count))
+
+
+def test_tokens_behind_the_last_row_of_the_rotary_tables_are_refused() -> None:
+    """As by ONNX Runtime: their rows would be read beside the tables."""
+    inputs = ROTATED.inputs(np.random.default_rng(0))
+    *others, cos, sin = ROTATED.shapes(inputs)
+    rows = ROTATED.total
+    for known in (rows, rows - 1):
+        shapes = (*others, (known, *cos[1:]), (known, *sin[1:]))
+        refused = pytest.raises(NoPlanError, match="rotary tables of 12 rows for 13 tokens")
+        with nullcontext() if known == rows else refused:
+            cuda.plan(ROTATED.op(), shapes, True, H200)
+
+
+def test_all_totals_share_one_scratch_memory() -> None:
+    """A total is a shape, and a text has thousands: no launch has scratch memory of its own, and sizes are few."""
+    for arch in (H200, A100, replace(H200, sm_count=1)):
+        rooms = set[int]()
+        for queries, total in [(1, total) for total in range(2049, 8192, 97)] + [(600, 1200), (600, 4000)]:
+            case = Case((total - queries,), queries, 8192, 16, 4, 128, half=64, packed=True)
+            caches = ((1, 4, 8192, 128),) * 2
+            shapes = ((1, queries, 24 * 128), *caches, (1,), (total,), (8192, 64), (8192, 64))
+            plan = cuda.plan(case.op(), shapes, True, arch)
+            rooms |= {p.scratch_bytes for p in (plan, *plan.then)}
+            assert all(p.passing for p in (plan, *plan.then) if p.scratch_bytes)
+        assert len(rooms) <= 5
+
+
+def test_one_general_kernel_takes_all_shapes() -> None:
+    """For packs: beyond their ranges nothing can be compiled."""
+    kernels = set()
+    for before, queries, capacity in (((5, 0, 12), 1, 16), ((0,), 40, 48), ((300,), 1, 512)):
+        case = Case(before, queries, capacity, half=16)
+        inputs = case.inputs(np.random.default_rng(0))
+        plan = cuda.general(case.op(), case.shapes(inputs), H200)
+        kernels.add(plan.kernel)
+        assert not plan.then
+        within_budget(
+            case, inputs, emulate.run(plan, inputs, [np.dtype(ops.NUMPY[t]) for t in case.op().outputs], False)
+        )
+    assert len(kernels) == 1
+
+
+WIDE = Case((70, 3), 2, 96, size=256, dtype=FLOAT)
+
+
+@pytest.mark.parametrize("case", [WIDE, replace(WIDE, size=176)], ids=str)
+def test_wide_heads_of_float32_where_shared_memory_is_small(case: Case) -> None:
+    """By as many warps as it holds, one of 256 elements."""
+    check(case, arch=A10)
+
+
+@pytest.mark.parametrize("arch", SUPPORTED, ids=lambda a: a.name)
+@pytest.mark.parametrize("dtype", [HALF, FLOAT])
+def test_every_size_of_a_head_fits_the_shared_memory(dtype: int, arch: Arch) -> None:
+    """Queries, keys and values of a block, and what the blocks of a cluster leave for each other."""
+    for size in range(16, 257, 8 if dtype == HALF else 16):
+        for length in (64, 1024, 4096):
+            case = Case((length - 1,), 1, length, 8, 2, size, dtype)
+            caches = ((1, 2, length, size),) * 2
+            shapes = ((1, 1, 8 * size), (1, 1, 2 * size), (1, 1, 2 * size), *caches, (1,), (length,))
+            plan = cuda.plan(case.op(), shapes, True, arch)
+            pieces = 16 * size // 2 * 16 if "CLUSTER = 8" in plan.kernel.text else 16
+            assert plan.shared_bytes + pieces <= arch.shared_bytes, (size, length)
 
 
 @pytest.mark.parametrize(

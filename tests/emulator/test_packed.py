@@ -201,3 +201,13 @@ def test_many_rows_take_the_elements_of_a_launch_before(
     plan = cuda.plan(fused, shapes(inputs), True, H200)
     assert [p.kernel.entry.endswith("elements") for p in (plan, *plan.then)] == [True, False]
     emulated(fused, inputs, plan)
+
+
+@pytest.mark.parametrize("extremes_of", [None, 0])
+def test_elements_and_extremes_do_not_share_the_scratch_memory(extremes_of: int | None) -> None:
+    """Where the range of the result is asked for, as by DynamicQuantizeLinear, another launch reads it for that."""
+    fused, inputs = packed.case("plain", HALF, (4096,), 1024, Packing(4, 32, 1024))
+    plan = gemm.plan(replace(fused, extremes_of=extremes_of), shapes(inputs), True, H200)
+    (products,) = plan.then
+    assert plan.extremes is products.extremes is None
+    assert "void* scratch," not in products.kernel.text

@@ -70,7 +70,9 @@ def _first(holds: Callable[[int], bool]) -> int:
 
 
 def _roundest(numbers: range) -> int:
-    """Return the number that the largest power of two divides."""
+    """Return the number that the largest power of two divides: 0, if it is among them, by all."""
+    if 0 in numbers:
+        return 0
     step = 1
     while -(-numbers.start // (2 * step)) * 2 * step < numbers.stop:
         step *= 2

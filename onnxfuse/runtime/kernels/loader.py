@@ -139,6 +139,7 @@ def general(
     """Return the launch of the general kernel, which accepts all shapes, from the pack if it has one; a warning says
     why."""
     plan = cuda.general(op, input_shapes, cuda.arch_of(device))
-    loaded = load(plan, device, None if packed is None else packed.general(op.name, device))
+    functions = [] if packed is None else packed.general(op.name, input_shapes, device)
+    loaded = load(plan, device, iter(functions) if functions else None)
     warnings.warn(f"{why}; the kernel for all shapes runs, which is slower", stacklevel=1)
     return loaded

@@ -1,5 +1,6 @@
 """Turn a launch plan into a launch by compiling and loading its kernels."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from onnxfuse import cuda
@@ -8,10 +9,9 @@ from onnxfuse.runtime.engine.launch import LaunchArguments
 from onnxfuse.runtime.kernels.programs import rooms
 
 
-def load(plan: LaunchPlan, device: int, function: Any = None) -> LaunchArguments:
-    """Compile and load the kernels of a plan, except the function shared by all of its launches if that is
-    passed in."""
-    packed, function = function, function or cuda.load(plan.kernel, device)
+def load(plan: LaunchPlan, device: int, functions: Iterator[Any] | None = None) -> LaunchArguments:
+    """Compile and load the kernels of a plan, unless the functions of its launches are passed in, in their order."""
+    function = cuda.load(plan.kernel, device) if functions is None else next(functions)
     return LaunchArguments(
         function=function.kernel.ptr,
         grid=plan.grid,
@@ -25,5 +25,5 @@ def load(plan: LaunchPlan, device: int, function: Any = None) -> LaunchArguments
         scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
         passing=plan.passing,
-        then=tuple(load(after, device, packed) for after in plan.then),
+        then=tuple(load(after, device, functions) for after in plan.then),
     )

@@ -140,18 +140,22 @@ class LoadedPack:
         device_state = self._on(device)
         return device_state is not None and all(device_state.programs.get(op) for op in ops)
 
-    def general(self, op: str, device: int) -> Any:
-        """Return the function of the op's general kernel; None if the pack has none."""
+    def general(self, op: str, shapes: tuple[Shape, ...], device: int) -> list[Any]:
+        """Return the functions that the op's general program launches for these shapes, one for each launch; none if
+        the pack has no such program."""
         device_state = self._on(device)
-        program = (
-            next((one for one, _ in device_state.programs.get(op, ()) if one.general), None)
-            if device_state is not None
-            else None
-        )
-        if device_state is None or program is None:
-            return None
-        (kernel_index,) = program.kernels
-        return device_state.loaded[kernel_index] if self._loaded(device_state, [kernel_index], device) else None
+        for one, _ in () if device_state is None else device_state.programs.get(op, ()):
+            assert device_state is not None
+            try:
+                launches = _launches(one, shapes) if one.general else None
+            except PackError as fault:
+                self._leave(device_state, fault)
+                return []
+            if launches is not None:
+                kernels = [one.kernels[n] for n in launches]
+                there = self._loaded(device_state, kernels, device)
+                return [device_state.loaded[k] for k in kernels] if there else []
+        return []
 
     def answers(self, op: str, shapes: tuple[Shape, ...], aligned: bool, device: int, variant: str = "") -> bool:
         """Return whether `program` covers these shapes; loads nothing."""
@@ -241,12 +245,18 @@ def _kernel(function: Any, early: bool) -> LoadedKernel:
 
 def _launched(one: StoredProgram, shapes: tuple[Shape, ...]) -> list[int] | None:
     """Return the indices of the kernels that a program launches for these shapes; None if it does not cover them."""
+    launches = _launches(one, shapes)
+    return None if launches is None else sorted(set(launches))
+
+
+def _launches(one: StoredProgram, shapes: tuple[Shape, ...]) -> list[int] | None:
+    """Return the same, for each launch in turn."""
     numbered = tuple(LoadedKernel(n + 1, False, None) for n in range(len(one.kernels)))
     try:
         answers = bridge().evaluated(LaunchProgram(0, one.tape, numbered, (), partial(rooms, device=0)), shapes)
     except RuntimeError as fault:  # the engine checks every word of a program on receipt
         raise PackError(f"is damaged: {fault}") from None
-    return None if answers is None else sorted(set(_functions(answers)))
+    return None if answers is None else _functions(answers)
 
 
 def _functions(launch: Mapping[str, Any]) -> list[int]:

@@ -22,7 +22,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.kernels.loader import may_alias, on_host
 from onnxfuse.runtime.kernels.programs import DEFECTS
-from onnxfuse.runtime.packing.ranges import Range, domains, outside
+from onnxfuse.runtime.packing.ranges import Range, domains, outside, with_totals
 from onnxfuse.runtime.sessions.registration import with_forms
 from onnxfuse.support.errors import KernelError
 from onnxfuse.support.process_pool import Workers
@@ -177,12 +177,9 @@ def _tasks(
                     library[name] = op
                 continue
             ops[name] = op  # the library form is the same on every GPU
-            tasks += [
-                _Task(op, domain, aligned, target)
-                for domain in domains_by_op[name]
-                for aligned in _alignments(name, exposed)
-            ]
-            ranks = {domain.key.ranks: domain for domain in domains_by_op[name]}
+            mine = [with_totals(domain, op) for domain in domains_by_op[name]]
+            tasks += [_Task(op, domain, aligned, target) for domain in mine for aligned in _alignments(name, exposed)]
+            ranks = {domain.key.ranks: domain for domain in mine}
             tasks += [_Task(op, domain, False, target, general=True) for domain in map(_of_any, ranks.values())]
     tasks += _measured(model, ops, targets, exposed)
     return ops, tasks, {name: why for name, why in without.items() if name not in ops}, library

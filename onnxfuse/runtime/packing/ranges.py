@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda.launch_programs.cover import Domain, Rows
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.overridable import required_inputs
+from onnxfuse.ops.inputs import TotalLength
 from onnxfuse.shapes.extent_values import extent_value
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import Dim, is_unknown
@@ -72,6 +74,53 @@ def domains(model: onnx.ModelProto, ranges: Mapping[str, Range]) -> dict[str, li
     if unknown:
         _inferred(light, ranges, rows)
     return {name: [_domain(key, parts) for key, parts in by_key.items()] for name, by_key in rows.items()}
+
+
+def with_totals(domain: Domain, op: FusedOp) -> Domain:
+    """Return the shapes with those of the numbers on the CPU that are a total length: each has its value as a shape.
+
+    A total is at least the number of new tokens, and at most that and all rows of the cache.
+    """
+    for position, fresh, past in _totals(op):
+        if domain.key.ranks[position] == 0 and all(domain.key.ranks[at] > axis for at, axis in (fresh, past)):
+            domain = _with_total(domain, position, fresh, past)
+    return domain
+
+
+def _totals(op: FusedOp) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
+    """Yield the input with each total length, and those with the new tokens and with the cache, with their axes."""
+    places = [*op.body.input]
+    for node in op.body.node:
+        entry = ops.operator(node.op_type, node.domain)
+        for position in () if entry is None else entry.positions(TotalLength):
+            assert entry is not None
+            total, x, cache = (node.input[i] for i in (position, 0, entry.position("past_key")))
+            if {total, x, cache} <= {*places}:
+                yield places.index(total), (places.index(x), 1), (places.index(cache), 2)
+
+
+def _with_total(domain: Domain, position: int, fresh: tuple[int, int], past: tuple[int, int]) -> Domain:
+    ranks, rows = [*domain.key.ranks], domain.extents
+    least, cached = (rows[:, sum(ranks[:at]) + axis] for at, axis in (fresh, past))
+    whole = domain.whole and bool((cached + 1).sum() <= MOST_SHAPES)
+    if whole:
+        each = cached + 1
+        totals = np.repeat(least, each) + np.arange(each.sum()) - np.repeat(each.cumsum() - each, each)
+        rows = np.repeat(rows, each, axis=0)
+    else:
+        steps = np.linspace(0, 1, max(MOST_SHAPES // len(rows), 3))
+        most = MOST_SHAPES // len(steps)
+        if len(rows) > most:
+            chosen = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
+            rows, least, cached = rows[chosen], least[chosen], cached[chosen]
+        totals = (least[:, None] + (cached[:, None] * steps).astype(np.int64)).reshape(-1)
+        rows = np.repeat(rows, len(steps), axis=0)
+    before = sum(ranks[:position])
+    rows = np.unique(np.concatenate([rows[:, :before], totals[:, None], rows[:, before:]], 1), axis=0)
+    ranks[position] = 1
+    fixed = [*domain.key.fixed]
+    fixed.insert(before, int(totals[0]) if (totals == totals[0]).all() else None)
+    return Domain(Key(tuple(ranks), tuple(fixed)), rows, whole)
 
 
 def outside(model: onnx.ModelProto) -> set[str]:

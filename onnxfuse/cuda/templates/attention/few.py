@@ -90,8 +90,10 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
     )
 
 
-def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
+def choose(mine: AttentionProblem, heads: int, arch: Arch, beside: int = 0) -> Queries:
     """Return how many warps share the keys of a block: all of a multiprocessor if each then has keys of its own.
+
+    `beside`: bytes of a block's shared memory in addition to keys and values.
 
     Results of fewer blocks are combined faster. float16, 2026-11, 16 heads of 128 on 4 of keys, microseconds from
     memory, warps in blocks of a head: batch 8, 1024 keys 8 in 4 10.1, 4 in 8 11.2; 4, 8192 keys 8 in 8 22.0, 4 in 16
@@ -100,21 +102,21 @@ def choose(mine: AttentionProblem, heads: int, arch: Arch) -> Queries:
     cost = costs_of(arch)
     warps = cost.few.warps
     all_of_them, several = (
-        next((w for w in ways if shared_bytes(mine, w, 2) <= arch.shared_bytes), 0)
-        for ways in ((warps,), (warps // 2, warps // 4))
+        next((w for w in ways if shared_bytes(mine, w, 2) + beside <= arch.shared_bytes), 0)
+        for ways in ((warps,), (warps // 2, warps // 4, warps // 8))
     )
     if mine.queries > QUERIES:  # a block takes all keys: one kernel for any number of them
         return Queries(all_of_them or several, 1, 1, STEP, parts=1)
-    if clusters(mine, heads, warps, 2, arch) and mine.keys <= cost.together_keys:
+    if clusters(mine, heads, warps, 2, arch, beside) and mine.keys <= cost.together_keys:
         return Queries(warps, 1, 1, STEP, parts=cost.few.cluster)
     enough = heads <= arch.sm_count and mine.keys >= warps * STEP * parts_to_fill(mine, heads, warps, arch)
     return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
 
 
-def clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch: Arch) -> bool:
+def clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch: Arch, beside: int = 0) -> bool:
     """Return whether clusters can share the keys, with the clusters of all heads resident at once."""
     pieces = 16 * mine.size // 2 * 16  # bytes that the other blocks read
-    fits = shared_bytes(mine, warps, stages) + pieces <= arch.shared_bytes
+    fits = shared_bytes(mine, warps, stages) + pieces + beside <= arch.shared_bytes
     cost = costs_of(arch)
     small = bool(heads * cost.few.cluster <= arch.sm_count * cost.together_share)
     return arch.isa.cluster >= cost.few.cluster and fits and small

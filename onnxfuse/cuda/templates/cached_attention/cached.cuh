@@ -5,7 +5,7 @@ struct Parameters {
   long long queries, total, past, present, batch;
   long long parts;     // blocks that share the keys of a head, or its queries
   long long tiles;     // of 16 rows of a head of keys
-  long long counters;  // words of scratch memory before what blocks leave there
+  long long counters;  // words of scratch memory before what blocks leave there: zeros before and after a launch
 };
 
 constexpr int GROUP = K_GROUP, MANY = HEADS / GROUP;

@@ -76,6 +76,8 @@ def problem(op: FusedOp, input_shapes: tuple[Shape, ...]) -> CachedProblem:
     if half and (len(shapes["cos_cache"]) != 2 or shapes["cos_cache"] != shapes["sin_cache"] or 2 * half > size):
         raise UnsupportedError(f"rotary tables of shape {list(shapes['cos_cache'])} for heads of {size} elements")
     value = shapes["total_sequence_length"]
+    if half and value and bool(value[0] > shapes["cos_cache"][0]):
+        raise UnsupportedError(f"rotary tables of {shapes['cos_cache'][0]} rows for {value[0]} tokens")
     total = larger(value[0], queries) if value else larger(past, queries)  # without a value: as many as the cache holds
     present = larger(past, total)
     outputs = ((batch, queries, body.heads * size), *[(batch, body.heads_of_keys, present, size)] * 2)
@@ -90,8 +92,8 @@ def output_shapes(op: FusedOp, input_shapes: tuple[Shape, ...]) -> tuple[Shape, 
 
 
 def general(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> LaunchPlan:
-    """Return the plan of `op` for inputs of any extents and alignment."""
-    return plan(op, input_shapes, False, arch)
+    """Return the plan of `op` for inputs of any extents and alignment: a block takes all keys of a head."""
+    return _few(problem(op, input_shapes), False, arch, alone=True)
 
 
 def plan(
@@ -119,18 +121,18 @@ def _words(made: CachedProblem, parts: int, tiles: int = 0, counters: int = 0) -
     return launch_plan.packed(words, 64)
 
 
-def _few(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
-    """Return the launch by blocks that share the keys of a head."""
+def _few(made: CachedProblem, aligned: bool, arch: Arch, *, alone: bool = False) -> LaunchPlan:
+    """Return the launch by blocks that share the keys of a head, unless one of them takes all, `alone`."""
     mine = made.queries
     tiles, heads = -(-mine.queries * mine.parts.k.group // 16), few.heads_of(mine)
-    chosen, cost = few.choose(mine, heads, arch), costs_of(arch).few
+    of_many = replace(mine, queries=few.QUERIES + 1) if alone else mine
+    chosen, cost = few.choose(of_many, heads, arch, _query_bytes(mine)), costs_of(arch).few
     cluster = cost.cluster if chosen.parts == cost.cluster else 1
-    wanted = cluster if cluster > 1 else few.parts_to_fill(mine, heads, chosen.warps, arch)
+    wanted = 1 if alone else cluster if cluster > 1 else few.parts_to_fill(mine, heads, chosen.warps, arch)
     parts = cluster if cluster > 1 else larger(smaller(wanted, -(-mine.keys // (chosen.warps * few.STEP))), 1)
     if heads * parts >= limits.INDICES or made.present >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {made.present} keys, expected less than 2^31")
     split = bool(cluster == 1 and parts > 1)
-    counters = -(-heads // 4) * 4  # words: the data that follows starts at a 16-byte boundary
     # Blocks of a cluster leave pieces of their results for each other besides.
     pieces = 16 * mine.size // 2 * 16 if cluster > 1 else 0
     of_stages = {n: few.shared_bytes(mine, chosen.warps, n) + _query_bytes(mine) for n in (2, 3)}
@@ -151,10 +153,28 @@ def _few(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
         grid=(heads * parts, 1, 1),
         block=(chosen.warps * 32, 1, 1),
         shared_bytes=of_stages[stages],
-        parameters=_words(made, parts, tiles, counters),
+        parameters=_words(made, parts, tiles, _counters(arch)),
         output_shapes=mine.output_shapes,
-        scratch_bytes=4 * counters + heads * parts * few.record_bytes(mine) if split else 0,
+        scratch_bytes=_room(heads * parts * few.record_bytes(mine), arch) if split else 0,
+        passing=split,
     )
+
+
+def _counters(arch: Arch) -> int:
+    """Return the words before all else in the scratch memory, which are zeros before and after each launch.
+
+    Each total has a launch of its own, so that all of them share one scratch memory: the counters have the same place
+    in it for all shapes. Tiles whose keys several blocks share are fewer than the blocks that are resident.
+    """
+    return costs_of(arch).few.warps * arch.sm_count
+
+
+def _room(used: int, arch: Arch) -> int:
+    """Return the bytes of scratch memory for the counters and what is used behind them.
+
+    Rounded to powers of two, so that few scratch allocations serve many shapes.
+    """
+    return 1 << larger(4 * _counters(arch) + used - 1, 0).bit_length()
 
 
 def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
@@ -169,7 +189,8 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
         "ALIGNED": aligned,
     }  # fmt: skip
     turns = made.half > 0 or made.body.normalized
-    room = mine.batch * mine.queries * mine.parts.heads * mine.size * mine.parts.element_bytes if turns else 0
+    turned = mine.batch * mine.queries * mine.parts.heads * mine.size * mine.parts.element_bytes
+    room = _room(turned, arch) if turns else 0
     rows = mine.batch * mine.queries * (mine.parts.heads + made.body.heads_of_keys)
     cost = costs_of(arch).cached
     of_put = facts | {"WARPS": cost.warps, "THREADS": cost.warps * 32}
@@ -179,7 +200,7 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
         grid=(larger(smaller(-(-rows // cost.warps), arch.sm_count * cost.blocks), 1), 1, 1),
         block=(cost.warps * 32, 1, 1),
         shared_bytes=0,
-        parameters=_words(made, 0),
+        parameters=_words(made, 0, counters=_counters(arch)),
         output_shapes=mine.output_shapes,
         scratch_bytes=room,
         passing=turns,
@@ -190,7 +211,7 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
         grid=(heads * blocks, 1, 1),
         block=(chosen.warps * 32, 1, 1),
         shared_bytes=streamed.shared_bytes(chosen, mine),
-        parameters=_words(made, blocks),
+        parameters=_words(made, blocks, counters=_counters(arch)),
         output_shapes=mine.output_shapes,
         scratch_bytes=room,
         passing=turns,

@@ -36,7 +36,7 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   const Place at = place(p, pointers.lengths);
   const long long cache = (at.batch * MANY + at.head / GROUP) * p.present * SIZE;
   const Apart<E, SIZE, 0> k = {pointers.present_k + cache}, v = {pointers.present_v + cache};
-  const E* const q = TURNS ? (const E*)pointers.scratch : pointers.q;
+  const E* const q = TURNS ? (const E*)(pointers.scratch + p.counters) : pointers.q;
   const int mine = at.first + (int)thread_index() / 32 * OF_WARP, last = mine + OF_WARP - 1;
   fetch_step<Pipeline, THREADS>(ring, k, v, at.begin, at.end);
   Rows rows;

@@ -14,7 +14,7 @@ DEVICE void put(const Pointers& pointers, const Parameters& p) {
     } else {
       const long long query = (row + of_queries) / HEADS, head = (row + of_queries) % HEADS;
       const E* const from = pointers.q + (batch * p.queries + query) * Q_ROW_ELEMENTS + head * SIZE;
-      E* const to = (E*)pointers.scratch + ((batch * p.queries + query) * HEADS + head) * SIZE;
+      E* const to = (E*)(pointers.scratch + p.counters) + ((batch * p.queries + query) * HEADS + head) * SIZE;
       turn(
           before + (int)query, pointers.q_norm, {pointers.cos, pointers.sin}, [&](int i) { return load_1(from + i); },
           [&](int i, Word bits) { write((Word*)(to + i), bits); });

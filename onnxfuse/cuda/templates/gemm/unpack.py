@@ -58,9 +58,9 @@ def _moved(work: GemmSource) -> int:
 
 
 def _by_elements(work: GemmSource) -> GemmSource:
-    """Return the same products by weights that lie in the scratch memory."""
+    """Return the same products by weights that lie in the scratch memory, where they leave no extremes."""
     products = tuple(replace(p, b=_pointer(work), transposed=True, packed=None) for p in work.parts.products)
-    whole = replace(work.op, outputs=(*work.op.outputs, work.parts.factors.right))
+    whole = replace(work.op, outputs=(*work.op.outputs, work.parts.factors.right), extremes_of=None)
     return replace(work, op=whole, parts=replace(work.parts, products=products))
 
 

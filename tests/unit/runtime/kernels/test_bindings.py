@@ -27,6 +27,7 @@ def dims(*texts: str | int) -> tuple[Dim, ...]:
         (("2*n",), (7,), None),
         (("n", 8), (2, 9), None),
         (("other", "n"), (5, 2), {"n": 2}),
+        (("n", "h"), (0, 4), {"n": 0, "h": 4}),
     ],
 )
 def test_shapes_tell_sizes(

@@ -7,9 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
+import onnxfuse
 from onnxfuse import cuda, runtime
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch, measurements
@@ -315,6 +319,65 @@ def test_a_program_answers_what_the_planner_plans(tmp_path: Path) -> None:
                 assert [tuple(s) for s in found["output_shapes"]] == list(plan.output_shapes)
                 kernel = packed.pack.index.kernels[program.kernels[found["function"] - 1]]
                 assert packed.pack.image(kernel) == image(plan.kernel, H200)
+
+
+CACHED = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+g (float16[B,S,128] x, float16[B,1,P,32] past_k, float16[B,1,P,32] past_v, float16[4096,16] cos, float16[4096,16] sin,
+   int32[B] lengths, int32 total) => (float16[B,S,64] y, float16[B,1,T,32] present_k, float16[B,1,T,32] present_v) {
+  y, present_k, present_v = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1, do_rotary = 1>
+    (x, , , past_k, past_v, lengths, total, cos, sin)
+}"""
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_pack_answers_attention_behind_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the value of its total length; beyond its ranges by the general kernel."""
+    path = tmp_path / "cached.onnx"
+    fused = onnxfuse.optimize(onnx.parser.parse_model(CACHED))
+    io.save(fused, path)
+    compiling.compile(path, Compiling(archs=("sm_90a",), ranges={"B": (1, 2), "S": (1, 3), "P": (0, 64)}))
+    monkeypatch.setattr(cuda, "arch_of", lambda device: H200)
+    monkeypatch.setattr(cuda, "load_image", lambda image, digest, entry, device: entry)
+    packed = pack_of(path, None, fused_ops(fused))
+    assert packed is not None
+    ((name, op),) = fused_ops(fused).items()
+
+    def shapes(queries: int, total: int) -> tuple[tuple[int, ...], ...]:
+        found = {"x": (2, queries, 128), "lengths": (2,), "total": (total,), "cos": (4096, 16), "sin": (4096, 16)}
+        return tuple(found.get(v, (2, 1, 64, 32)) for v in fused.graph.node[0].input)
+
+    for total in (1, 20, 65):
+        assert packed.answers(name, shapes(1, total), True, 0)
+    assert packed.answers(name, shapes(3, 3), False, 0)
+    assert not packed.answers(name, shapes(900, 3000), True, 0)
+    for wanted in (shapes(1, 20), shapes(2000, 3000)):
+        plan = cuda.general(op, wanted, H200)
+        assert packed.general(name, wanted, 0) == [plan.kernel.entry]
+        assert not plan.then
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_each_launch_of_a_general_program_has_its_own_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a recurrent layer the products, then the positions."""
+    layer = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+      g (float16[S,B,64] x) => (float16[S,1,B,64] y) { y = RNN <hidden_size = 64> (x, w, r) }""")
+    weights = np.full((1, 64, 64), 0.125, np.float16)
+    layer.graph.initializer.extend(numpy_helper.from_array(weights, name) for name in ("w", "r"))
+    monkeypatch.setattr(cuda, "compile", lambda kernel, arch: kernel.text.encode())
+    path = tmp_path / "layer.onnx"
+    fused = onnxfuse.optimize(layer)
+    io.save(fused, path)
+    compiling.compile(path, Compiling(archs=("sm_90a",), ranges={"S": (1, 8), "B": (1, 4)}))
+    monkeypatch.setattr(cuda, "arch_of", lambda device: H200)
+    monkeypatch.setattr(cuda, "load_image", lambda image, digest, entry, device: image().decode())
+    packed = pack_of(path, None, fused_ops(fused))
+    assert packed is not None
+    ((name, op),) = fused_ops(fused).items()
+    shapes = ((8, 3, 64), (1, 64, 64), (1, 64, 64))[: len(op.inputs)]
+    plan = cuda.general(op, shapes, H200)
+    texts = [p.kernel.text for p in (plan, *plan.then)]
+    assert len(set(texts)) == 2
+    assert packed.general(name, shapes, 0) == texts
 
 
 @pytest.mark.usefixtures("no_compiler")

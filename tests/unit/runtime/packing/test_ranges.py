@@ -2,12 +2,17 @@
 
 from typing import Any
 
+import numpy as np
 import onnx
 
+from onnxfuse import cuda
+from onnxfuse.cuda.launch_programs.cover import Domain
 from onnxfuse.cuda.launch_programs.family import Key
+from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.runtime.packing import ranges
 from onnxfuse.shapes.onnx_inference import may_multiply
 from tests.support import fused_models as models
+from tests.support.kernels.cached_attentions import Case
 
 
 def model(text: str, *ops: Any) -> onnx.ModelProto:
@@ -31,6 +36,28 @@ def test_a_model_whose_extents_are_all_written_has_one_shape() -> None:
     for sizes in ({}, {"N": (1, 4)}):
         (domain,) = ranges.domains(model(text, models.NEGATE), sizes)["Negate_3"]
         assert (domain.extents.tolist(), domain.whole) == ([[3, 8]], True)
+
+
+def test_a_total_length_has_its_value_as_a_shape() -> None:
+    """As the engine asks for it: from the new tokens alone to all rows of the cache and these."""
+    op = Case(packed=True).op()
+    ranks, most = (3, 4, 4, 1, 0), 16
+    rows = [[1, n, 256, *[1, 2, most, 32] * 2, 1] for n in (1, 2)]
+    domain = Domain(Key(ranks, (1, None, *rows[0][2:])), np.array(rows), True)
+    found = ranges.with_totals(domain, op)
+    assert found.key == Key((3, 4, 4, 1, 1), (1, None, *rows[0][2:], None))
+    assert found.whole
+    assert found.extents.tolist() == [[*row, row[1] + n] for row in rows for n in range(most + 1)]
+    many = Domain(Key(ranks, (1, None, *rows[0][2:])), np.repeat(np.array(rows), ranges.MOST_SHAPES // 20, 0), True)
+    some = ranges.with_totals(many, op)
+    assert not some.whole
+    assert {*some.extents[:, -1].tolist()} >= {1, 2, most + 1, most + 2}
+    assert cuda.plan(op, rows_of(found, 5), True, H200).output_shapes[1] == (1, 2, most, 32)
+
+
+def rows_of(domain: Domain, row: int) -> tuple[tuple[int, ...], ...]:
+    extents = iter(domain.extents[row].tolist())
+    return tuple(tuple(next(extents) for _ in range(rank)) for rank in domain.key.ranks)
 
 
 def test_computed_extents_follow() -> None:
