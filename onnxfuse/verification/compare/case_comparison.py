@@ -237,7 +237,7 @@ class Comparison:
                 dict(case.shapes),
                 seconds,
                 note,
-                case if case.generated else None,
+                made=case if case.generated else None,
             )
         )
 

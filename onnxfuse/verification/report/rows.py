@@ -164,6 +164,8 @@ class CaseRow:
     seconds: float
     note: str = ""
     """Why it was skipped, or what went wrong."""
+    additional: bool = False
+    """Whether it is one of the large sizes and values or searched inputs, which run after the planned cases."""
     made: Case | None = field(default=None, compare=False, repr=False)
     """Recipe that regenerates the inputs, if they were generated."""
 
