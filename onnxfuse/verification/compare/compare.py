@@ -170,7 +170,10 @@ def compare(
                 rounded,
                 ties,
                 lambda: _original_variants(load(original, "original"), providers, cuda),
-                Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
+                Unoptimized(
+                    lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda),
+                    (lambda: sessions.precise(reopened(), providers)) if providers[0] == sessions.CPU else None,
+                ),
                 twin,
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
             )
@@ -305,6 +308,7 @@ def _concluded(
         rows=tuple(comparison.rows),
         kernels=kernels,
         wide="compared" if comparison.wide else comparison.why_not_wide,
+        saturating=comparison.original.unoptimized.saturating,
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),

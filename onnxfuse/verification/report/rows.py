@@ -43,6 +43,9 @@ class OutputRow:
     part_of: str = ""
     """The output of the model that contains this tensor, if that is a sequence, a map or an optional."""
 
+    as_run: Measure | None = field(default=None, repr=False)
+    """Measure beside the original with ONNX Runtime's optimizations, if these break it."""
+
     keys: tuple[str | int, ...] = field(default=(), repr=False)
     """Keys of the elements, if they come from a map."""
 

@@ -97,6 +97,8 @@ def _table(report: "VerifyReport") -> Table:
         judged = (
             (f"{m.error:.2g}", f"{m.budget:.2g}") if tolerance is None else (f"{tolerance.worst:.2g}x", "tolerance")
         )
+        if report.parts is not None and not report.parts.faults:
+            judged = f"{m.error:.2g}", "parts"
         own_error, cosine = m.own, d.cosine
         if row.contract is not None:
             judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
@@ -158,7 +160,8 @@ def _legend(report: "VerifyReport") -> str:
     if report.parts is not None and not report.parts.faults:
         text += (
             "\nthe model rounds inside: how far its outputs moved is no measure, so its parts are judged, each on the "
-            "original's own values"
+            f"original's own values, in {len(report.parts.cases)} of {plural(ran, 'case')}: the largest, and the "
+            "smallest of each kind and where an output moved"
         )
     text += _sizes_text(report)
     for line in report.not_run:
