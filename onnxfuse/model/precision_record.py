@@ -90,7 +90,7 @@ class PrecisionRecord:
         unconverted = f"; {len(self.kept)} of {plural(self.nodes, 'float node')} kept float32" if self.kept else ""
         return (
             f"{self.precision}: relative RMS error {self.error:.2g} (allowed {self.tolerance:.2g}) against "
-            f"{self.truth} on {self.inputs}{unconverted}"
+            f"{self.truth} on {self.inputs}, each value rounded to its type after its node{unconverted}"
         )
 
     @property

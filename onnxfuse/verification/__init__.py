@@ -74,8 +74,8 @@ def verify(
     `seconds` is the time limit for the cases, by default 300, and again as much for doubtful ones; `memory` limits the
     bytes for the values of one case, by default half of what is free. At least one case is run; omitted ones are
     reported. `rules` are the folders of your own rules that made the fused model, as for `onnxfuse.session`.
-    `extra_cases=False` omits large sizes and values, and the search for more informative inputs; how many of these
-    there are depends on the time. `progress(step, done, total)` is called along the way.
+    `extra_cases=False` omits large sizes and values, and the search for more informative inputs.
+    `progress(step, done, total)` is called along the way.
 
     The outputs of a quantized model, which rounds inside, say little where they leave the budget: then its parts are
     judged, each on the original's own values (`report.parts`).

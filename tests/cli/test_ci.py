@@ -5,12 +5,18 @@ import os
 import shlex
 from html import escape
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import onnx
 import pytest
 
+from onnxfuse.api.run import ci
+from onnxfuse.api.run.running import verify
+from onnxfuse.verification import VerifyReport
+from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.inputs.inputs import Case
 from tests.cli.conftest import MODEL, Command
 
 CONFIG = """[[model]]
@@ -323,6 +329,30 @@ def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_comm
     result = onnxfuse_command("ci")
     assert result.code == 4
     assert "regressed: difference of output y: at most -1" in result.out
+
+
+def test_two_runs_on_one_lock_draw_the_same_sizes(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that is busy the second time as well: else a difference could exceed the locked one by chance."""
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("shapes = { N = [1, 3] }\n", ""))
+    run, reports = Comparison.run, list[VerifyReport]()
+
+    def keeping(*args: Any, **named: Any) -> VerifyReport:
+        reports.append(verify(*args, **named))
+        return reports[-1]
+
+    def slow(self: Comparison, case: Case) -> None:
+        run(self, case)
+        object.__setattr__(self.limits, "began", self.limits.began - 10)
+
+    monkeypatch.setattr(ci, "verify", keeping)
+    assert onnxfuse_command("ci", "--update").code == 0
+    monkeypatch.setattr(Comparison, "run", slow)
+    assert onnxfuse_command("ci").code == 0
+    first, second = reports
+    assert first.sizes == second.sizes == {"N": (1, 3, 8, 65)}
+    assert [r.measure for r in first.rows] == [r.measure for r in second.rows]
 
 
 @pytest.mark.parametrize(

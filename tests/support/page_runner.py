@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MACHINE = re.compile(r"\b\d+(\.\d+)? (s|ms)\b")
 """Times, which no two runs have in common."""
-NUMBER = re.compile(r"\d[\d.]*(e[-+]\d+)?")
+NUMBER = re.compile(r"\d+\.\d+(e[-+]\d+)?|\d+e[-+]\d+")
+"""Errors and times; counts and sizes are equal on every machine."""
 EXIT = re.compile(r"^\[exit code (\d+)\]$", re.MULTILINE)
 
 
@@ -24,7 +25,7 @@ def run(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], toml: str 
     """Run the blocks of a page in order, in `folder`, which is the current one; return how many commands ran.
 
     Python is executed; TOML is written to the file `toml`; of blocks with "$ " each command runs. A line in brackets
-    stands for any lines; figures of `verify` and times are those of a machine.
+    stands for any lines; errors of `verify` and times are those of a machine.
     """
     names: dict[str, Any] = {}
     count = 0

@@ -4,14 +4,20 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import onnx
+from onnx import TensorProto
 
-from onnxfuse.files.io import memory_left
+from onnxfuse import ops
+from onnxfuse.files.external import SMALL, is_external
+from onnxfuse.files.io import memory_left, tensor_bytes, without_weights
 from onnxfuse.graph.graph import captured
 from onnxfuse.model.overridable import required_inputs
+from onnxfuse.ops.flops import NodeShapes
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
+from onnxfuse.shapes.value_facts import attribute
 from onnxfuse.verification.reference.float64_reference import with_shapes
 
 SECONDS = 300.0
@@ -31,6 +37,8 @@ class Limits:
     seconds: float = SECONDS
     memory: int = field(default_factory=lambda: int(SHARE * (memory_left() or UNKNOWN_MEMORY)))
     began: float = field(default_factory=time.perf_counter)
+    whole: float | None = None
+    """The limit in seconds that the user knows, if this is what is left of it."""
 
     @property
     def over(self) -> bool:
@@ -45,11 +53,16 @@ class Limits:
     @property
     def used_up(self) -> str:
         """Note for a case that was omitted because the time limit had passed."""
-        return f"the time of {self.seconds:g} s is used up (--time)"
+        return f"the time of {self.seconds if self.whole is None else self.whole:g} s is used up (--time)"
+
+    def at_most(self, seconds: float) -> "Limits":
+        """Return the limits of a part that starts now and takes at most so many of the remaining seconds."""
+        whole = self.seconds if self.whole is None else self.whole
+        return Limits(max(min(seconds, self.seconds - self.spent), 0.0), self.memory, whole=whole)
 
     def restarted(self) -> "Limits":
         """Return the same limits, starting now."""
-        return Limits(self.seconds, self.memory)
+        return Limits(self.seconds, self.memory, whole=self.whole)
 
 
 def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_bytes: int = 0) -> int:
@@ -78,6 +91,52 @@ def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_by
             if last.get(name, n) <= n:
                 live_bytes -= live.pop(name, 0)
     return peak_bytes
+
+
+def operations(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Estimate the work of a run on inputs of `shapes`: arithmetic, and one operation per element read or written.
+
+    Depends on nothing but the model and the shapes. Unknown extents count as 1, bodies of If and Loop as nothing.
+    """
+    typed = infer(with_shapes(model, shapes))
+    extents = {
+        name: tuple(d if isinstance(d, int) else 1 for d in type_.shape or ())
+        for name, type_ in value_types(typed.graph).items()
+    }
+    total = 0
+    for node in typed.graph.node:
+        entry = ops.operator(node.op_type, node.domain)
+        output, *inputs = (extents.get(v) for v in (node.output[0], *node.input))
+        if entry is not None and entry.flops is not None:
+            total += entry.flops(NodeShapes(output, inputs, [*map(bool, node.input)], partial(attribute, node))) or 0
+        total += sum(math.prod(extents[v]) for v in {*node.input, *node.output} if v in extents)
+    return total
+
+
+class CaseCosts:
+    """Estimates of what a case costs, from the model and the shapes alone: equal on every machine and in every run."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        def elsewhere(t: TensorProto) -> TensorProto:
+            return TensorProto(name=t.name, data_type=t.data_type, dims=t.dims, data_location=TensorProto.EXTERNAL)
+
+        # Of weights that do not describe shapes only the types are kept.
+        self._light = without_weights(
+            model,
+            lambda t: t if not is_external(t) and tensor_bytes(t) <= SMALL else elsewhere(t),
+        )
+        self._operations: dict[str, int] = {}
+
+    def operations(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Return the operations of one run."""
+        key = repr(sorted(shapes.items()))
+        if key not in self._operations:
+            self._operations[key] = operations(self._light, shapes)
+        return self._operations[key]
+
+    def memory(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Return the peak bytes of a case, without the weights."""
+        return EVALUATIONS * peak(self._light, shapes)
 
 
 def gigabytes(size: float) -> str:

@@ -9,13 +9,14 @@ tried.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import onnx
 
+from onnxfuse.support.plurals import listed
 from onnxfuse.support.progress import Progress
 from onnxfuse.verification.cases.planning import SEARCHING
 from onnxfuse.verification.compare.case_comparison import Comparison
@@ -96,13 +97,13 @@ def improve_inputs(
     shapes: Shapes,
     requested: Shapes,
     progress: Progress,
-) -> None:
-    """Run cases that provide missing evidence, as far as some are found in time."""
+) -> str:
+    """Run cases that provide missing evidence; return why none were found for some outputs if that is the time."""
     missing = missing_evidence(comparison.rows)
     if not comparison.rows:  # The original accepted none of the default inputs.
         missing = MissingEvidence(frozenset(o.name for o in comparison.original.session.get_outputs()), frozenset())
     if not missing.empty and not missing.blunt:
-        return
+        return ""
     start, limits = comparison.limits.spent, comparison.limits
     until = min(start + SEARCHING * limits.seconds, limits.seconds)
     informative: dict[str, int] = {}
@@ -110,8 +111,10 @@ def improve_inputs(
     judged = 0
     for case in itertools.islice(_candidates(model, specs, shapes, comparison), ATTEMPTS):
         open_ = {n for n in missing.empty | missing.blunt if informative.get(n, 0) < ENOUGH}
-        if not open_ or limits.spent > until:
-            return
+        if not open_:
+            return ""
+        if limits.spent > until:
+            return _out_of_time(open_)
         still_blunt = open_ & missing.blunt
         if not _yields_finite(comparison, case, open_ & missing.empty) and not (still_blunt and judged < JUDGED):
             continue
@@ -122,18 +125,24 @@ def improve_inputs(
         for name in news:
             informative[name] = informative.get(name, 0) + 1
     still_empty = {n for n in missing.empty if n not in informative}
-    if still_empty and limits.spent < until:
-        sizes = search_sizes(
-            model,
-            specs,
-            requested,
-            lambda case: _yields_finite(comparison, case, still_empty),
-            lambda: limits.spent > until,
-        )
-        for case in cases(specs, (OTHER_SEED,), {**shapes, **sizes})[:ENOUGH] if sizes else ():
-            try_case(
-                comparison, _named(case), max(until - limits.spent, 0.0), partial(_adds_evidence, still_empty, set())
-            )
+    if not still_empty:
+        return ""
+    sizes = search_sizes(
+        model,
+        specs,
+        requested,
+        lambda case: _yields_finite(comparison, case, still_empty),
+        lambda: limits.spent > until,
+    )
+    for case in cases(specs, (OTHER_SEED,), {**shapes, **sizes})[:ENOUGH] if sizes else ():
+        try_case(comparison, _named(case), until - limits.spent, partial(_adds_evidence, still_empty, set()))
+    return _out_of_time(still_empty) if limits.spent > until else ""
+
+
+def _out_of_time(outputs: Collection[str]) -> str:
+    return (
+        f"no further inputs for {listed(sorted(outputs))}: searching them may take {SEARCHING:.0%} of the time (--time)"
+    )
 
 
 def _adds_evidence(open_: set[str], news: set[str], rows: Sequence[OutputRow]) -> bool:

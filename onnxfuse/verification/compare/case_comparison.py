@@ -237,7 +237,7 @@ class Comparison:
                 dict(case.shapes),
                 seconds,
                 note,
-                case if case.generated else None,
+                made=case if case.generated else None,
             )
         )
 
@@ -352,11 +352,19 @@ class Comparison:
         reach, float8 = self.judging.reach.get(name, 0.0), self.facts.float8.get(name, 0.0)
         if name in runs.wide and runs.wide[name].dtype.kind == "f":
             self._add_exact_row(name, runs, value, originals, true)
+        as_run = None
         if name in runs.right:
-            measure = broken_original.measure_against_unoptimized(
-                fused, value, originals, true, top_k=top_k, nan=self.judging.nan, step=step, reach=reach,
-                float8=float8,
-            )  # fmt: skip
+            options: dict[str, Any] = {
+                "top_k": top_k,
+                "nan": self.judging.nan,
+                "step": step,
+                "reach": reach,
+                "float8": float8,
+            }
+            measure = broken_original.measure_against_unoptimized(fused, value, originals, true, **options)
+            as_run = replace(
+                error_budget.measure(fused, [value], true, **options), own_off=measure.own_off, follows=measure.follows
+            )
         else:
             measure = error_budget.measure(
                 fused, originals, true, perturbed=runs.perturbed.pop(name, ()), top_k=top_k, nan=self.judging.nan,
@@ -373,7 +381,7 @@ class Comparison:
             OutputRow(
                 name, str(value.dtype), len(self.cases), measure,
                 None if counts(name, self.outputs) else self._tolerated(owner, fused, value, measure),
-                part_of=owner if owner in self.opened else "", keys=keys,
+                part_of=owner if owner in self.opened else "", as_run=as_run, keys=keys,
             )
         )  # fmt: skip
 

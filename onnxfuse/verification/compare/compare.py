@@ -17,7 +17,7 @@ from onnxfuse.model.precision_record import read as read_lowered
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.isolation import doing
 from onnxfuse.support.progress import Progress, silent
-from onnxfuse.verification.cases.limits import EVALUATIONS, Limits, gigabytes, peak
+from onnxfuse.verification.cases.limits import EVALUATIONS, CaseCosts, Limits, gigabytes, peak
 from onnxfuse.verification.cases.planning import (
     SEARCHING,
     RealInputs,
@@ -147,6 +147,7 @@ def compare(
                 steps_of_outputs(original_model),
                 float8_outputs(original_model),
             )
+            costs = CaseCosts(original_model)
             del original_model
             # With two providers the original's own error is the worse of the two.
             twin = None if elsewhere is None else sessions.ort_session(file, elsewhere, cuda=cuda)
@@ -169,7 +170,10 @@ def compare(
                 rounded,
                 ties,
                 lambda: _original_variants(load(original, "original"), providers, cuda),
-                Unoptimized(lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda)),
+                Unoptimized(
+                    lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda),
+                    (lambda: sessions.precise(reopened(), providers)) if providers[0] == sessions.CPU else None,
+                ),
                 twin,
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
             )
@@ -181,10 +185,10 @@ def compare(
             comparison.run_all(plan, progress)
             if inputs is None and extra_cases:
                 reloads = (lambda: load(original, "original")), (lambda: load(fused, "fused"))
-                report = _run_extra_cases(comparison, *reloads, specs, requested, shapes, report, progress)
+                report = _run_extra_cases(comparison, costs, *reloads, specs, requested, shapes, report, progress)
             reexamine(comparison, lambda n: comparison.cases[n].made or plan[n], specs, progress)
             progress("judging", len(plan), len(plan))
-            report = _concluded(comparison, specs, report, in_branches)
+            report = _concluded(comparison, specs, report, in_branches, planned)
             wrong_in_float32 = bool(wide and wide.problems) or any(r.verdict == "mismatch" for r in comparison.exact)
     rounding = (
         ""
@@ -197,7 +201,7 @@ def compare(
             original, fused, inputs, seeds, shapes, providers, truth, progress, permitted, fused_providers,
             limits.restarted(), rules, extra_cases=extra_cases,
         )  # fmt: skip
-        # Both start from the same plan; the additional cases depend on the time.
+        # Both start from the same plan; how many cases are omitted depends on the time.
         permissive_ran, ran = (sum(not c.note for c in one.cases[:planned]) for one in (permissive, report))
         as_much = permissive_ran >= ran
         if permissive.ok and as_much:
@@ -251,6 +255,7 @@ def _why_not_float64(model: onnx.ModelProto, plan: Sequence[Case], limits: Limit
 
 def _run_extra_cases(
     comparison: Comparison,
+    costs: CaseCosts,
     reload: Callable[[], onnx.ModelProto],
     reload_fused: Callable[[], onnx.ModelProto],
     specs: Sequence[InputSpec],
@@ -261,19 +266,28 @@ def _run_extra_cases(
 ) -> VerifyReport:
     """Run additional cases: large sizes and values, and more informative inputs where the default ones show little.
 
-    `requested` are the sizes requested by the user, `shapes` include those that were searched.
+    `requested` are the sizes requested by the user, `shapes` include those that were searched; `costs` are the
+    original's.
     """
     seed = next((c.seed for c in comparison.cases if c.seed is not None), 0)
     constants = {*large_constants(reload()), *large_constants(reload_fused())}
-    not_run = LargeCases(comparison, specs, seed, progress).run(requested, shapes or {}, sorted(constants), reload)
-    improve_inputs(comparison, reload, specs, shapes or {}, requested, progress)
-    return replace(report, not_run=not_run)
+    not_run = LargeCases(comparison, specs, seed, progress, costs).run(
+        requested, shapes or {}, sorted(constants), reload
+    )
+    unfound = improve_inputs(comparison, reload, specs, shapes or {}, requested, progress)
+    return replace(report, not_run=(*not_run, *filter(None, [unfound])))
 
 
 def _concluded(
-    comparison: Comparison, specs: Sequence[InputSpec], empty: VerifyReport, in_branches: Collection[str]
+    comparison: Comparison,
+    specs: Sequence[InputSpec],
+    empty: VerifyReport,
+    in_branches: Collection[str],
+    planned: int,
 ) -> VerifyReport:
-    """Return the report on all cases. `in_branches` are the fused ops that occur only in branches.
+    """Return the report on all cases, the first `planned` of which were planned, and the others additional.
+
+    `in_branches` are the fused ops that occur only in branches.
 
     Raises UsageError if the original accepted no case.
     """
@@ -289,11 +303,12 @@ def _concluded(
         truth=comparison.truth.kind,
         truth_how=comparison.truth.how,
         truth_why=comparison.truth.why,
-        cases=tuple(comparison.cases),
+        cases=tuple(replace(c, additional=n >= planned) for n, c in enumerate(comparison.cases)),
         sizes=sizes_run(specs, [c.shapes for c in comparison.cases if not c.note]),
         rows=tuple(comparison.rows),
         kernels=kernels,
         wide="compared" if comparison.wide else comparison.why_not_wide,
+        saturating=comparison.original.unoptimized.saturating,
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),

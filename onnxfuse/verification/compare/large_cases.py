@@ -2,12 +2,13 @@
 cases.
 
 Each kind of dynamic dimension is run once at a realistic serving size, and the numbers once with magnitudes up to the
-range of their type, as large as the original accepts and the time allows. Omissions are reported.
+range of their type, as large as the original accepts and their work allows. Which sizes are run depends on the model
+and the options only: a case that does not fit into the time or the memory is omitted, not run smaller. Omissions are
+reported.
 """
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import ModelError
 from onnxfuse.support.plurals import agreeing
 from onnxfuse.support.progress import Progress
-from onnxfuse.verification.cases.limits import gigabytes
+from onnxfuse.verification.cases.limits import CaseCosts, gigabytes
 from onnxfuse.verification.cases.planning import shapes_text
 from onnxfuse.verification.compare.case_comparison import Comparison
 from onnxfuse.verification.compare.hoisted_bodies import computing, hoist_bodies
@@ -30,7 +31,7 @@ from onnxfuse.verification.compare.optional_cases import NOT_INFORMATIVE, try_ca
 from onnxfuse.verification.compare.reached_bounds import SMALL_CONSTANT, BoundSite, bound_sites, case_reaching
 from onnxfuse.verification.inputs.inputs import Array, Case, InputSpec, Shapes, cases, dimension, large_case, large_tops
 from onnxfuse.verification.inputs.size_search import free_dimensions
-from onnxfuse.verification.report.rows import FLOATS, LEFT_OUT, OutputRow
+from onnxfuse.verification.report.rows import FLOATS, LEFT_OUT, CaseRow, OutputRow
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.floats import float_type
 
@@ -41,18 +42,19 @@ LADDERS: Mapping[str, tuple[int, ...]] = {
 }
 """Sizes per kind of dimension, tried from the largest: a batch with a remainder to tiles of 64; lengths up to the usual
 ends of position tables; images of detectors and classifiers."""
-SHARE, LEAST = 0.5, 0.01
-"""Time for these cases, as a share of the small cases' time, or of the time limit if that is more."""
+SHARE, LEAST = 0.5, 4 * 10**9
+"""Estimated operations of all large sizes together, as a share of the small cases', and at least of one of them.
+Two cores verify 1e9 to 3e9 operations a second of transformers of 2 and 6 layers (2026-11)."""
 REFUSALS: tuple[type[Exception], ...] = (ModelError, *sessions.ORT_ERRORS)
 """Exceptions of a session that does not open or run."""
+LIMITED = ("(--time)", "(--memory)")
+"""How the reason ends if a limit of the run omitted a case: then no smaller one is tried instead."""
 REFUSED = "the original refuses it"
 """Why a size was not run that ONNX Runtime rejects."""
 CONSTANTS_SHOWN = 4
 """Large constants named in the report if no values near them were run."""
-TIMES, BRIEF = 5, 0.1
-"""Timed runs of the original, and the seconds after which no more are made."""
 HARDLY = 2.0
-"""A case that is hardly larger than the largest small one costs about as much, and is run whatever the others took."""
+"""A case with hardly more operations than the largest small one is run in any case."""
 HEADROOM, HEADROOM_HALF = 2.0**8, 4.0
 """Every value of the reference stays below the type's maximum by this factor: a different operation order may multiply
 first where the original divides first."""
@@ -61,17 +63,19 @@ first where the original divides first."""
 class LargeCases:
     """The large cases of one verification, and which of them were not run."""
 
-    def __init__(self, comparison: Comparison, specs: Sequence[InputSpec], seed: int, progress: Progress) -> None:
-        self.comparison, self.specs, self.seed, self.show = comparison, specs, seed, progress
+    def __init__(
+        self,
+        comparison: Comparison,
+        specs: Sequence[InputSpec],
+        seed: int,
+        progress: Progress,
+        costs: CaseCosts,
+    ) -> None:
+        self.comparison, self.specs, self.seed, self.show, self._costs = comparison, specs, seed, progress, costs
         self.kinds = free_dimensions(specs, {})
         self.small = [c for c in comparison.cases if not c.note]
-        seconds = sum(c.seconds for c in self.small)
-        self.remaining = max(SHARE * seconds, LEAST * comparison.limits.seconds)
-        self.share = self.remaining
-        """Share of the time left for the next case."""
         self.not_run: list[str] = []
         self._base = max(self.small, key=lambda c: _elements(c.shapes), default=None)
-        self._plain, self._per_plain = self._timed_base()
 
     def run(
         self,
@@ -88,10 +92,11 @@ class LargeCases:
         if self.small:
             names = free_dimensions(self.specs, requested)
             kinds = list(dict.fromkeys(names.values()))
-            for count, kind in enumerate(kinds):
-                self.share = self.remaining / (len(kinds) - count + 1)
-                self._size(kind, [n for n, k in names.items() if k == kind], shapes)
-            self.share = self.remaining
+            # Cases that the time excluded count as well: it must not change which sizes are run.
+            small = [self._costs.operations(c.shapes) for c in self.comparison.cases if _accepted(c)] if kinds else []
+            most = max(SHARE * sum(small) / max(len(kinds), 1), HARDLY * max(small, default=0), LEAST)
+            for kind in kinds:
+                self._size(kind, [n for n, k in names.items() if k == kind], shapes, most)
             judging = self.comparison.judging
             # User tolerances apply to values that the user knows. If a session may use TF32, a softmax of large scores
             # is a selection that depends on rounding.
@@ -102,24 +107,30 @@ class LargeCases:
                     self._computed_bounds(reload())
         return tuple(self.not_run)
 
-    def _size(self, kind: str, names: Sequence[str], shapes: Shapes) -> None:
-        """Run one case in which all dimensions of a kind are large and the others as small as possible."""
-        sets = [dimensions(self.specs, c.shapes) for c in self.small]
+    def _size(self, kind: str, names: Sequence[str], shapes: Shapes, most: float) -> None:
+        """Run one case of at most so many operations in which all dimensions of a kind are large and the others as
+        small as possible."""
+        sets = [dimensions(self.specs, c.shapes) for c in self.comparison.cases if _accepted(c)]
         usual = max(one[n] for one in sets for n in names)
         smallest = min(sets, key=lambda one: _small(one, self.kinds, names))
         why = ""
         for size in (s for s in LADDERS[kind] if s > usual):
             chosen = {**smallest, **dict.fromkeys(names, size)}
-            case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
-            longer = size / max(smallest[n] for n in names) if kind == "sequence" else 1.0
-            why = self._try(case, longer)
             # The state of a recurrent model has the same batch as its input, under another name.
-            if why == REFUSED and (tied := _tied(sets, names)):
-                chosen |= dict.fromkeys(tied, size)
-                case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in chosen.items()}})[0]
-                why = self._try(case, longer)
-            if not why:
-                return
+            for sizes in (chosen, chosen | dict.fromkeys(_tied(sets, names), size)):
+                case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in sizes.items()}})[0]
+                work = self._costs.operations(case.shapes)
+                if work > most:
+                    why = f"{size} takes about {_millions(work)} operations, and may take {_millions(most)}; "
+                    why += f"--shape {names[0]}={size} runs it"
+                    break
+                why = self._try(case, memory=self._costs.memory(case.shapes))
+                if not why:
+                    return
+                if why != REFUSED:
+                    break
+            if why.endswith(LIMITED):
+                break
         if why:
             self.not_run.append(f"no {kind} above {usual} ({', '.join(names)}): {why}")
 
@@ -139,9 +150,11 @@ class LargeCases:
             if not self._finite(case, good):
                 why = f"the original gives no finite numbers, with magnitudes up to 2^{top}"
                 continue
-            why = self._try(case, 1.0, bound, good)
+            why = self._try(case, bound, good)
             if not why:
                 return
+            if why.endswith(LIMITED):
+                break
         self.not_run.append(f"no large values: {why}")
 
     def _bounds(self, constants: Sequence[float]) -> None:
@@ -150,7 +163,7 @@ class LargeCases:
         if base is None or not constants or not any(s.array_type.kind in "fV" for s in self.specs):
             return
         good = {r.owner for r in self.comparison.rows if r.verdict == "ok" and not r.measure.empty}
-        why = self._try(case_near_constants(base, constants), 1.0, good=good)
+        why = self._try(case_near_constants(base, constants), good=good)
         if why:
             listed_constants = ", ".join(f"{c:g}" for c in constants[:CONSTANTS_SHOWN]) + ", ..." * (
                 len(constants) > CONSTANTS_SHOWN
@@ -196,7 +209,7 @@ class LargeCases:
         rotations = (0, 1) if any(shape[:1] == (1,) for shape in base.shapes.values()) else (0,)
         for site, rotation in itertools.product(sites, rotations):
             case = case_reaching(base, site, partial(_value_of, session, site.value), rotation)
-            why = "no scale of the inputs gives them" if case is None else self._try(case, 1.0, good=good)
+            why = "no scale of the inputs gives them" if case is None else self._try(case, good=good)
             if why:
                 missed.setdefault(why, []).append(site.value)
 
@@ -208,23 +221,17 @@ class LargeCases:
             return False
         return all(np.isfinite(x.astype(np.float64)).all() for n, x in values.items() if n in names)
 
-    def _try(self, case: Case, longer: float, bound: float = math.inf, good: set[str] | None = None) -> str:
-        """Run a case if it is cheap enough; return why it was not run. `longer`: growth factor of the sequences."""
+    def _try(self, case: Case, bound: float = math.inf, good: set[str] | None = None, memory: int = 0) -> str:
+        """Run a case; return why it was not run, which ends with LIMITED if the time or the memory excludes it.
+
+        `memory`: bytes that it needs, if these are more than the small cases'.
+        """
         self.show(f"{case.name} {shapes_text(case)}", 0, 1)
-        assert self._base is not None
-        larger = max(_elements(case.shapes) / _elements(self._base.shapes), 1.0)
-        memory = max(self.comparison.needs.values(), default=0) * larger * longer
-        if memory > self.comparison.limits.memory:
-            return f"about {gigabytes(memory)}, and it may take {gigabytes(self.comparison.limits.memory)} (--memory)"
-        share = max(self.share, 2 * self._base.seconds * (larger <= HARDLY))
-        alone = self._plain * larger
-        if alone <= share:
-            try:
-                alone = self._run_seconds(case)
-            except sessions.ORT_ERRORS:
-                return REFUSED
-        if alone * self._per_plain > share:
-            return f"about {alone * self._per_plain:.1f} s, and it may take {share:.1f} (--time)"
+        limits = self.comparison.limits
+        if memory > limits.memory:
+            return f"about {gigabytes(memory)}, and it may take {gigabytes(limits.memory)} (--memory)"
+        if limits.over:
+            return limits.used_up
 
         def keep(rows: Sequence[OutputRow]) -> bool:
             if any(r.verdict == "mismatch" for r in rows):
@@ -232,29 +239,10 @@ class LargeCases:
             judged = {r.owner for r in rows if r.verdict == "ok" and not r.measure.empty}
             return good is None or (bool(judged) and good <= judged)
 
-        before = self.comparison.limits.spent
-        why = try_case(self.comparison, case, 2 * share, keep, bound)
-        self.remaining -= self.comparison.limits.spent - before
+        why = try_case(self.comparison, case, limits.seconds - limits.spent, keep, bound)
         if why == NOT_INFORMATIVE:
             return "the original's own error is too large there"
         return REFUSED if why.startswith(REFUSED) else why.removeprefix(LEFT_OUT)
-
-    def _timed_base(self) -> tuple[float, float]:
-        """Return the original's seconds in the largest small case, and the ratio of that whole case to it."""
-        if self._base is None or self._base.made is None:
-            return 0.0, 0.0
-        seconds = self._run_seconds(self._base.made)
-        return seconds, self._base.seconds / seconds
-
-    def _run_seconds(self, case: Case) -> float:
-        """Return the original's own run time in seconds, the minimum over some short runs, to exclude other load."""
-        inputs = case.make()
-        spent: list[float] = []
-        while not spent or (len(spent) < TIMES and sum(spent) < BRIEF):
-            start = time.perf_counter()
-            sessions.run(self.comparison.original.session, inputs)
-            spent.append(time.perf_counter() - start)
-        return min(spent)
 
 
 def _value_of(session: Any, name: str, inputs: Mapping[str, Array]) -> Array:
@@ -297,6 +285,15 @@ def _tied(sets: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[str]:
         for other in (sets[0] if sets else ())
         if other not in names and any(all(one[other] == one[n] for one in sets) for n in names)
     ]
+
+
+def _accepted(case: CaseRow) -> bool:
+    """Return whether the original accepts a case, or was not asked for want of time or memory."""
+    return not case.note or case.note.startswith(LEFT_OUT)
+
+
+def _millions(operations: float) -> str:
+    return f"{operations / 1e6:,.0f} million"
 
 
 def _elements(shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -136,7 +136,14 @@ def verified(
                     rows.append(OutputRow(name, str(ours.dtype), len(cases), measure, contract=judged))
             seconds = time.perf_counter() - started
             cases.append(
-                CaseRow(case.name, case.seed, dict(case.shapes), seconds, note, case if case.seed is not None else None)
+                CaseRow(
+                    case.name,
+                    case.seed,
+                    dict(case.shapes),
+                    seconds,
+                    note,
+                    made=case if case.seed is not None else None,
+                )
             )
         if not rows and not failures:
             raise none_ran(cases)

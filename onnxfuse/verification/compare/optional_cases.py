@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 
-from onnxfuse.verification.cases.limits import Limits
 from onnxfuse.verification.compare.case_comparison import FUSED_FAILS, Comparison
 from onnxfuse.verification.inputs.inputs import Case
 from onnxfuse.verification.report.rows import OutputRow
@@ -21,7 +20,7 @@ def try_case(comparison: Comparison, case: Case, seconds: float, keep: Keep, bou
     """
     rows, exact, reference, limits = len(comparison.rows), len(comparison.exact), comparison.truth, comparison.limits
     differences = [] if comparison.wide is None else [*comparison.wide.found]
-    comparison.limits = Limits(min(seconds, limits.seconds - limits.spent), limits.memory)
+    comparison.limits = limits.at_most(seconds)
     longest, comparison.longest = comparison.longest, 0.0  # its duration is accounted for by the caller
     with reference.within(bound):
         comparison.run(case)

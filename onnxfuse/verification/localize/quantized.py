@@ -40,10 +40,6 @@ from onnxfuse.verification.report.report import VerifyReport
 from onnxfuse.verification.tolerance.error_budget import ties_fault
 from onnxfuse.verification.tolerance.quantized_outputs import rounds_inside
 
-PER_CASE = 10.0
-"""Seconds that the parts of a case may take for each second of the whole case: each is run, as its reference is, and is
-opened as two sessions besides."""
-
 
 def leaves_parts(report: VerifyReport) -> bool:
     """Return whether the report on two models leaves open what their parts can show: outputs differ, and by no more
@@ -65,8 +61,8 @@ def judged_by_parts(
 ) -> VerifyReport:
     """Return `report` with the finding about the parts, on the cases that `bisect` would examine.
 
-    At least one of them is, more as the time limit of the report allows. The report is returned unchanged if the
-    original does not round inside.
+    At least one of them is; the time limit of the report leaves the last ones out. The report is returned unchanged if
+    the original does not round inside.
     """
     if not rounds_inside(original):
         return report
@@ -74,18 +70,22 @@ def judged_by_parts(
     cases = {n: c.made or plan[n] for n, c in enumerate(report.cases) if not c.note}
     numbered = [(n, cases[n]) for n in _telling(report, cases)]
     parts = _examined(original, fused, report, numbered, progress)
-    return replace(report, parts=parts, problems=(*report.problems, *parts.faults))
+    # What parts decide, the table shows as both models run.
+    rows = report.rows if parts.faults else tuple(replace(r, measure=r.as_run or r.measure) for r in report.rows)
+    return replace(report, rows=rows, parts=parts, problems=(*report.problems, *parts.faults))
 
 
 def _telling(report: VerifyReport, cases: Mapping[int, Case]) -> list[int]:
-    """Return the cases to examine: the largest that the time allows, as a softmax of one element shows nothing, a
-    smallest one in which an output moved, and the smallest of each kind."""
-    affordable = [n for n in cases if PER_CASE * report.cases[n].seconds <= report.limits["seconds"]] or list(cases)
-    largest = max(affordable, key=lambda n: sum(math.prod(s) for s in cases[n].shapes.values()))
+    """Return the cases to examine, in order: the largest planned one, as a softmax of one element shows nothing, a
+    smallest one in which an output moved, the smallest of each kind, and the largest of all."""
+    planned = [n for n in cases if not report.cases[n].additional] or [*cases]
+    largest, last = (
+        max(some, key=lambda n: sum(math.prod(s) for s in cases[n].shapes.values())) for some in (planned, cases)
+    )
     moved = {r.case for r in report.rows if r.verdict == "mismatch"}
     by_size = [*cases_to_bisect([cases[n] for n in sorted(moved)])[:1], *cases_to_bisect(list(cases.values()))]
     numbers = [n for case in by_size for n, one in cases.items() if one is case]
-    return list(dict.fromkeys([largest, *numbers]))[:CASES]
+    return list(dict.fromkeys([*list(dict.fromkeys([largest, *numbers]))[: CASES - 1], last]))
 
 
 @dataclass
@@ -140,8 +140,9 @@ def _examined(
     tallies: dict[Segment, _Tally] = {window: _Tally() for window in every}
     start, ran = time.perf_counter(), list[int]()
     for index, case in cases:
-        if ran and time.perf_counter() - start > report.limits["seconds"] * len(ran) / (len(ran) + 1):
-            break  # One more would take as long as one of those before it.
+        spent = time.perf_counter() - start
+        if ran and spent + report.cases[index].seconds > report.limits["seconds"]:
+            break
         unexamined: dict[Segment, str] = {}
         for examined in examine(original, fused, case.make(), providers, every, session, unexamined, progress):
             if examined is not None and not _are_numbers(examined.feeds):
@@ -156,6 +157,7 @@ def _examined(
     return QuantizedParts(
         parts=len(every),
         cases=tuple(ran),
+        left_out=tuple(n for n, _ in cases[len(ran) :]),
         values=sum(sum(t.values.values()) for t in tallies.values()),
         apart=sum(sum(t.apart.values()) for t in tallies.values()),
         faults=tuple(t.fault for t in tallies.values() if t.fault),

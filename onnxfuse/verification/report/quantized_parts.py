@@ -17,6 +17,8 @@ class QuantizedParts:
     parts: int
     cases: tuple[int, ...]
     """Indices of the report's cases on whose values they were compared."""
+    left_out: tuple[int, ...]
+    """Indices of those that the time limit excluded."""
     values: int
     """Values compared that the model rounds to steps: integers, and what was dequantized from them."""
     apart: int
@@ -35,13 +37,16 @@ class QuantizedParts:
             ties = f"; {self.apart} of {plural(self.values, 'quantized value')} rounded to another step"
         shown = "; ".join(f"{name}: {why}" for name, why in list(self.undecided.items())[:NAMED])
         left = f"; {plural(self.undecided, 'part')} could not be judged ({shown})" if self.undecided else ""
+        late = f"; {plural(self.left_out, 'case')} left out: the time for the parts is used up (--time)"
+        late *= bool(self.left_out)
         many = plural(self.parts, "part")
         are = agreeing(right, "is", "are", of=self.parts)
         return (
             f"{many if right == self.parts else f'{right} of {many}'} {are} the same on the original's own values, "
-            f"{plural(self.cases, 'case')}{ties}{left}"
+            f"{plural(self.cases, 'case')}{late}{ties}{left}"
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the facts for JSON."""
-        return {**asdict(self), "cases": list(self.cases), "faults": list(self.faults), "text": self.text}
+        listed = {name: list(getattr(self, name)) for name in ("cases", "left_out", "faults")}
+        return {**asdict(self), **listed, "text": self.text}

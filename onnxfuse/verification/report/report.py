@@ -63,6 +63,12 @@ BODIES_SHOWN = 3
 MOSTLY = 0.5
 """An output that could not be judged in more than this share of the kinds of cases counts as unverified."""
 
+SATURATES = (
+    "the cause: this processor has no VNNI instructions, and its products of uint8 and int8 saturate (ONNX Runtime's "
+    "option session.x64quantprecision=1 avoids that)"
+)
+"""Cause of a broken original, in words."""
+
 WITHIN = {"contract": "contract for lower precision", "tolerance": "tolerance", "budget": "error budget"}
 """Verdict phrases by how the outputs were judged."""
 
@@ -113,6 +119,9 @@ class VerifyReport(Screen):
     """Finding of `bisect`; None if not requested, or if nothing was wrong."""
     parts: QuantizedParts | None = None
     """What the parts of a quantized model show, on the original's own values; None if its outputs were judged."""
+    saturating: tuple[str, ...] = ()
+    """Outputs of the original that ONNX Runtime's optimizations break because products of uint8 and int8 saturate: on
+    x86 processors without VNNI."""
     contract: PrecisionRecord | None = None
     """How the file was converted to lower precision; None if it was not, and the error budget applies."""
 
@@ -210,8 +219,15 @@ class VerifyReport(Screen):
                 broken.setdefault(row.output, []).append(row)
         for name, rows in broken.items():
             largest = max(r.measure.own_off for r in rows)
-            follows = any(r.measure.follows for r in rows)
-            then = "the fused model gives the same" if follows else "judged beside the original without them"
+            then = "judged beside the original without them"
+            follows = [r.measure.follows for r in rows]
+            if all(follows) if self.parts is not None else any(follows):
+                then = "the fused model gives the same"
+            elif self.parts is not None:
+                deviation = max(r.measure.error / r.measure.scale if r.measure.scale else math.inf for r in rows)
+                then = f"the fused model is brought off by {deviation:.0%}, and judged by its parts"
+            if name in self.saturating:
+                then = f"{SATURATES}; {then}"
             off = f"by {largest:.0%} of its largest value" if math.isfinite(largest) else "altogether"
             sentences.append(
                 f"original broken: ONNX Runtime's default optimizations bring {name} off {off}, and without them it is "
@@ -235,12 +251,13 @@ class VerifyReport(Screen):
         of the budget.
 
         Of a sequence, map or optional there is one for each tensor in it. A case in which nothing could be judged is
-        chosen only if there is no better one.
+        chosen only if there is no better one. If parts decide, it is the case in which the output moved furthest.
         """
         by_name: dict[str, list[OutputRow]] = {}
         for row in self.rows:
             by_name.setdefault(row.output, []).append(row)
-        return tuple(max(rows, key=_badness) for rows in by_name.values())
+        by_parts = self.parts is not None and not self.parts.faults
+        return tuple(max(rows, key=_distance if by_parts else _badness) for rows in by_name.values())
 
     @property
     def summary(self) -> str:
@@ -248,7 +265,8 @@ class VerifyReport(Screen):
         run = sum(not c.note for c in self.cases)
         if self.parts is not None and not self.parts.faults:
             same = "same" if self.ok else "not shown to be the same"
-            return f"{same} within the error budget, part by part: {self.parts.text}{self._left_out_text()}"
+            broken = "".join(f"; {text}" for text in self.original_broken)
+            return f"{same} within the error budget, part by part: {self.parts.text}{self._left_out_text()}{broken}"
         if self.ok:
             within = {WITHIN[r.judged_by] for r in self.outputs}
             cases = plural(run, "case")
@@ -351,6 +369,11 @@ class VerifyReport(Screen):
             "precision": None if self.contract is None else self.contract.as_dict(),
             "seconds": self.seconds,
         }
+
+
+def _distance(row: OutputRow) -> float:
+    """Return how far an output is from the original's, relative to its largest value."""
+    return row.measure.difference.max_abs / (row.measure.scale or 1.0)
 
 
 def _badness(row: OutputRow) -> tuple[int, float]:

@@ -43,6 +43,9 @@ class OutputRow:
     part_of: str = ""
     """The output of the model that contains this tensor, if that is a sequence, a map or an optional."""
 
+    as_run: Measure | None = field(default=None, repr=False)
+    """Measure beside the original with ONNX Runtime's optimizations, if these break it."""
+
     keys: tuple[str | int, ...] = field(default=(), repr=False)
     """Keys of the elements, if they come from a map."""
 
@@ -164,6 +167,8 @@ class CaseRow:
     seconds: float
     note: str = ""
     """Why it was skipped, or what went wrong."""
+    additional: bool = False
+    """Whether it is one of the large sizes and values or searched inputs, which run after the planned cases."""
     made: Case | None = field(default=None, compare=False, repr=False)
     """Recipe that regenerates the inputs, if they were generated."""
 

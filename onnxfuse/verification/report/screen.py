@@ -97,6 +97,8 @@ def _table(report: "VerifyReport") -> Table:
         judged = (
             (f"{m.error:.2g}", f"{m.budget:.2g}") if tolerance is None else (f"{tolerance.worst:.2g}x", "tolerance")
         )
+        if report.parts is not None and not report.parts.faults:
+            judged = f"{m.error:.2g}", "parts"
         own_error, cosine = m.own, d.cosine
         if row.contract is not None:
             judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
@@ -151,14 +153,12 @@ def _legend(report: "VerifyReport") -> str:
     for row in report.outputs:
         if row.contract is not None and row.contract.agreement is not None:
             text += f"\n{escape(row.output)}: the best class is the truth's in {row.contract.agreement:.2%} of the rows"
-    if report.contract is not None:
-        text += f"\nconverted, {report.contract.summary}"
-        if report.half:
-            text += "\nONNX Runtime has no bfloat16 on the CPU: each value was computed in float32 and rounded"
+    text += _conversion_text(report)
     if report.parts is not None and not report.parts.faults:
         text += (
             "\nthe model rounds inside: how far its outputs moved is no measure, so its parts are judged, each on the "
-            "original's own values"
+            f"original's own values, in {len(report.parts.cases)} of {plural(ran, 'case')}: the largest, and the "
+            "smallest of each kind and where an output moved"
         )
     text += _sizes_text(report)
     for line in report.not_run:
@@ -168,6 +168,17 @@ def _legend(report: "VerifyReport") -> str:
         text += f"\n{plural(skipped, 'case')} left out: {escape(why)}"
     kernels = [k for k in report.kernels if k.runs_as == "kernel"]
     return text + (_kernel_text(kernels, report.kernels) if report.kernels else "")
+
+
+def _conversion_text(report: "VerifyReport") -> str:
+    if report.contract is None:
+        return ""
+    text = f"\nconverted, {report.contract.summary}"
+    if report.half:
+        return f"{text}\nONNX Runtime has no bfloat16 on the CPU: each value was computed in float32 and rounded"
+    if report.contract.nothing:
+        return text
+    return f"{text}; the table has the error as it ran here, where fused ops and ONNX Runtime round fewer values"
 
 
 def _sizes_text(report: "VerifyReport") -> str:

@@ -38,6 +38,9 @@ CRASHES_IN_HALF = "NchwcTransformer"
 """A graph optimizer of ONNX Runtime's CPU provider that crashes on some float16 models: a ViT's patch Conv (1.31.1,
 2026-11). It rearranges float32 convolutions alone, so a float16 model loses nothing without it."""
 
+PRECISE = "session.x64quantprecision"
+"""ONNX Runtime's option against saturating products of uint8 and int8 on x86 processors without VNNI."""
+
 DEFAULTS: Mapping[str, str] = MappingProxyType({})
 """No provider options."""
 
@@ -77,6 +80,13 @@ def unoptimized(
         options.profile_file_prefix = profile
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return _open(model, options, with_options(providers, cuda), "the original without graph optimization")
+
+
+def precise(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSession:
+    """Open a session as a user would whose products of uint8 and int8 do not saturate. Raises ModelError."""
+    options = _frugal()
+    options.add_session_config_entry(PRECISE, "1")
+    return ort_session(model, providers, options)
 
 
 def with_kernels(

@@ -53,7 +53,7 @@ def float8_outputs(model: onnx.ModelProto) -> Mapping[str, float]:
 def rounds_inside(model: onnx.ModelProto) -> bool:
     """Return whether `model` rounds computed values to integers."""
     weights = {t.name for t in model.graph.initializer} - {i.name for i in model.graph.input}
-    return any(rounds(n) and not set(n.input[:1]) <= weights for n in model.graph.node)
+    return any(rounds(n) and n.input[0] not in weights for n in model.graph.node)
 
 
 def rounds(node: NodeProto) -> bool:
@@ -82,7 +82,7 @@ class _Grid:
     def step(self, value: str) -> float | None:
         """Return the step of a value; None if it has none that is known."""
         node = self.makers.get(value)
-        if node is None or value in self.constants:
+        if node is None:
             return None
         if rounds(node):
             return 1.0 if self.type_of(value) in self.rounded_to else None

@@ -3,6 +3,11 @@
 ONNX Runtime 1.31 folds a Pad of zeros into the following MaxPool, which is a different function for negative values:
 the original is off by more than its largest value, and cannot serve to judge another file. Run without optimizations it
 is right, and serves as the yardstick.
+
+Nodes between DequantizeLinear and QuantizeLinear become operators of integers. On processors without VNNI, those of
+uint8 and int8 saturate the sum of two products; with ONNX Runtime's option `session.x64quantprecision` they do not,
+which tells this cause from others. Another is QLinearSoftmax, which gives 0 in place of 1 for a row of one element
+(1.31.1, 2026-11).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,9 +37,17 @@ ATTEMPTS = 3
 class Unoptimized:
     """The unoptimized original, opened when the original is first far from the reference."""
 
-    def __init__(self, open_session: Callable[[], Any]) -> None:
+    def __init__(self, open_session: Callable[[], Any], open_precise: Callable[[], Any] | None = None) -> None:
+        """Sessions are opened by `open_session`, and by `open_precise` with exact products of integers."""
         self._open, self._session = open_session, None
+        self._open_precise, self._precise = open_precise, None
         self._attempts = ATTEMPTS
+        self._saturating: dict[str, bool] = {}
+
+    @property
+    def saturating(self) -> tuple[str, ...]:
+        """Outputs that were right wherever optimizations broke them, once no product of integers saturated."""
+        return tuple(name for name, alone in self._saturating.items() if alone)
 
     def right(self, inputs: dict[str, Array], expected: Arrays, reference: Arrays) -> dict[str, list[Array]]:
         """Return unoptimized runs for each output that is right without optimizations and far off with them: the first
@@ -61,7 +74,20 @@ class Unoptimized:
             )
         }
         self._attempts -= not right_runs
+        if right_runs and self._open_precise is not None:
+            self._look_for_saturation(inputs, [*right_runs], reference)
         return right_runs
+
+    def _look_for_saturation(self, inputs: dict[str, Array], broken: list[str], reference: Arrays) -> None:
+        assert self._open_precise is not None
+        try:
+            self._precise = self._precise or self._open_precise()
+            precise = sessions.tensors(self._precise, inputs, broken)
+        except REFUSALS:
+            precise = {}
+        for name in broken:
+            right = not error_budget.exceeds_rounding(precise.get(name, MISSING), reference[name])
+            self._saturating[name] = self._saturating.get(name, True) and right
 
 
 def _near(values: Sequence[Array], reference: Array, bound: float) -> bool:

@@ -60,6 +60,9 @@ def test_explain_and_verify_tell_what_the_file_says(big: Path, onnxfuse_command:
     result = onnxfuse_command("verify", "big.onnx", "one.onnx")
     assert result.code == 0, result.out
     assert "within the contract for lower precision" in result.out
+    printed = " ".join(result.out.split())
+    assert "(normal, small, wide, edge), each value rounded to its type after its node; 3 of 4 float nodes" in printed
+    assert "the table has the error as it ran here, where fused ops and ONNX Runtime round fewer values" in printed
     facts = json.loads(onnxfuse_command("verify", "big.onnx", "one.onnx", "--json").out)
     (row,) = facts["outputs"]
     assert row["judged_by"] == "contract"

@@ -6,6 +6,7 @@ import pytest
 
 from onnxfuse.reporting.checks import checks, word
 from onnxfuse.verification import verify
+from onnxfuse.verification.compare import better_inputs
 from onnxfuse.verification.compare.better_inputs import DATA, changes
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import cases
@@ -69,6 +70,8 @@ def test_a_blunt_case_widens_no_other(factor: float) -> None:
 
 CANCELS = "g (float[n, 64] x) => (float[n, 8] y) { s = Add(x, c)  d = Sub(s, c)  t = Tanh(d)  y = MatMul(t, w) }"
 
+BOUNDED = CANCELS.replace("Add(x, c)", "Add(b, c)").replace("{ s", "{ b = Sin(x)  s")
+
 
 def cancels(by: float, factor: float, text: str = CANCELS) -> onnx.ModelProto:
     """Return a model that loses digits of its input beside a constant."""
@@ -83,11 +86,17 @@ def test_better_inputs_are_sought(factor: float) -> None:
     assert report.verdict == "mismatch", report.summary
 
 
+def test_a_search_that_the_time_ends_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report names the outputs for which no more inputs were tried, and the option that allows more."""
+    monkeypatch.setattr(better_inputs, "SEARCHING", 0.0)
+    late = verify(cancels(1.2e6, 1.0, BOUNDED), cancels(1.2e6, 1.002, BOUNDED), providers=CPU)
+    assert late.not_run[-1] == "no further inputs for y: searching them may take 0% of the time (--time)"
+
+
 def test_what_is_blunt_everywhere_is_not_ok() -> None:
     """No inputs show more: the verdict says blunt, in every report, and exit 1; the same file needs no judge."""
-    bounded = CANCELS.replace("Add(x, c)", "Add(b, c)").replace("{ s", "{ b = Sin(x)  s")
-    original = cancels(1.2e6, 1.0, bounded)
-    report = verify(original, cancels(1.2e6, 1.002, bounded), providers=CPU)
+    original = cancels(1.2e6, 1.0, BOUNDED)
+    report = verify(original, cancels(1.2e6, 1.002, BOUNDED), providers=CPU)
     assert (report.verdict, report.ok, report.blunt) == ("blunt", False, ("y",)), report.summary
     assert report.summary.startswith("not shown to be the same: y blunt; blunt in ")
     facts = report.as_dict()

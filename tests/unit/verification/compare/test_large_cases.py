@@ -7,10 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from onnxfuse.verification import verify
+from onnxfuse.verification import VerifyReport, verify
+from onnxfuse.verification.compare import large_cases
+from onnxfuse.verification.compare.case_comparison import Comparison
 from onnxfuse.verification.inputs.input_roles import InputRole, roles
 from onnxfuse.verification.inputs.input_specs import input_specs
-from onnxfuse.verification.inputs.inputs import cases, large_case, large_tops
+from onnxfuse.verification.inputs.inputs import Case, cases, large_case, large_tops
 from onnxfuse.verification.reference.float64_reference import reference_for
 from onnxfuse.verification.reference.reference import OutOfRange
 from tests.support.verification.small_models import text_model
@@ -164,3 +166,47 @@ def test_a_bounded_truth_tells_where_a_value_leaves_its_bound() -> None:
     )
     assert pixels.graph.input[0].type.tensor_type.elem_type == TensorProto.UINT8
     assert large_tops(input_specs(pixels)) == ()
+
+
+def test_the_time_changes_no_size() -> None:
+    """A slow or loaded machine leaves cases out and says so with the limit that applies; those that are run are the
+    same."""
+    deep = " ".join(f"h{n + 1} = MatMul(h{n}, w)" for n in range(6))
+    model = text_model(
+        f"g (float[batch, length, 256] h0) => (float[batch, length, 256] y) {{ {deep} y = Relu(h6) }}",
+        w=(np.eye(256) / 2).astype("f"),
+    )
+
+    run = Comparison.run
+
+    def at(delay: float) -> VerifyReport:
+        """Return the report of a machine on which each case takes so many seconds more."""
+
+        def slow(self: Comparison, case: Case) -> None:
+            run(self, case)
+            object.__setattr__(self.limits, "began", self.limits.began - delay)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Comparison, "run", slow)
+            return verify(model, model, providers=CPU)
+
+    found = [at(delay) for delay in (0.0, 20.0, 60.0)]
+    assert found[0].sizes["batch"] == (1, 3, 8, 65)
+    assert found[1].sizes == found[0].sizes
+    assert set(found[2].sizes["batch"]) <= {1, 3, 8, 65}
+    used_up = "the time of 300 s is used up (--time)"
+    assert found[2].not_run
+    assert all(line.endswith(used_up) for line in found[2].not_run), found[2].not_run
+
+
+def test_a_size_that_takes_too_much_work_is_replaced_by_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the estimate alone, and the report names what would run it if none fits."""
+    model = text_model(f"g {ROWS} {{ y = Relu(x) }}")
+    monkeypatch.setattr(large_cases, "LEAST", 40 * 7 * 4 * 3)
+    assert verify(model, model, providers=CPU).sizes["batch"] == (1, 3, 8, 33)
+    monkeypatch.setattr(large_cases, "LEAST", 0)
+    monkeypatch.setattr(large_cases, "HARDLY", 0.1)
+    monkeypatch.setattr(large_cases, "SHARE", 0.0)
+    lines = [line for line in verify(model, model, providers=CPU).not_run if line.startswith("no batch above 8")]
+    assert len(lines) == 1
+    assert "--shape batch=9 runs it" in lines[0]

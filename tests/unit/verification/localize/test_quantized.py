@@ -1,5 +1,7 @@
 """A quantized model is judged by its parts, on the original's own values: what is right is ok, and faults are seen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.verification.localize.anchors import anchored
 from onnxfuse.verification.localize.bisect import bisect
 from onnxfuse.verification.localize.guard import guard
+from onnxfuse.verification.localize.quantized import judged_by_parts
 from tests.support import quantized_models
 from tests.support.quantized_models import IMAGES, TOKENS
 from tests.support.verification.quantized_faults import CPU, changed_operand, copied, dropped, optimized, pair, verified
@@ -80,3 +83,21 @@ def test_guard_keeps_what_is_right_within_a_region() -> None:
     guarded = guard(original, lambda _: (copied(fused), ()), unfuse, providers=CPU)
     assert (guarded.undone, guarded.unseen) == ((), ())
     assert guarded.checked >= 5
+
+
+def test_the_time_leaves_out_the_last_cases_of_the_parts() -> None:
+    """The largest planned case is examined first and the largest of all last, whatever each of them took."""
+    original, fused = pair(TOKENS)
+    report = verified(original, fused)
+    whole = judged_by_parts(original, fused, report).parts
+    cut = judged_by_parts(original, fused, replace(report, limits={"seconds": 1e-9})).parts
+    assert whole is not None
+    assert cut is not None
+    elements = [sum(np.prod(s) for s in c.shapes.values()) for c in report.cases]
+    planned = [n for n, c in enumerate(report.cases) if not c.additional]
+    assert elements[whole.cases[0]] == max(elements[n] for n in planned)
+    assert elements[whole.cases[-1]] == max(elements) > elements[whole.cases[0]]
+    assert whole.left_out == ()
+    assert cut.cases + cut.left_out == whole.cases
+    assert len(cut.cases) == 1
+    assert f"1 case; {len(cut.left_out)} cases left out: the time for the parts is used up (--time)" in cut.text

@@ -52,6 +52,30 @@ def test_weights_alone_are_no_rounding() -> None:
       y = Add (x, d)
     }"""
     assert not rounds_inside(parse(text, 21))
+    scaled = "g (float s) => (float[2] y) <float[2] w = {1, 2}> { q = QuantizeLinear (w, s)  y = Cast <to = 1> (q) }"
+    assert not rounds_inside(parse(scaled, 21))
+
+
+MOVED = """g (float[4] x, int64[2] sizes) => (float[a, b] shaped, float[8] joined, float[8] mixed, float[4] copied)
+<float s = {0.05}, int8 z = {3}> {
+  q = QuantizeLinear (x, s, z)
+  d = DequantizeLinear (q, s, z)
+  shaped = Reshape (d, sizes)
+  joined = Concat <axis = 0> (d, d)
+  mixed = Concat <axis = 0> (d, x)
+  copied = Identity (x)
+}"""
+
+
+def test_the_step_of_what_is_moved() -> None:
+    """The shape of a Reshape is no element of its result; all elements of a Concat have to be on one grid."""
+    assert steps_of_outputs(parse(MOVED, 21)) == {"shaped": float(SCALE), "joined": float(SCALE)}
+
+
+def test_what_rounds_to_an_unknown_type_rounds_to_integers() -> None:
+    """An operator of another library makes the zero point, whose type is that of the result."""
+    model = parse("g (float[4] x, float s) => (y) { z = library.Zero (x)  y = QuantizeLinear (x, s, z) }", 21)
+    assert steps_of_outputs(model) == {"y": 1.0}
 
 
 def _integers(count: int, apart: int, by: int = 1) -> tuple[np.ndarray, np.ndarray]:

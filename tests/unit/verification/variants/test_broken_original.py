@@ -1,5 +1,8 @@
 """An original that ONNX Runtime's default optimizations break is told, and judges as it is without them."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +11,9 @@ from onnxfuse.reporting.annotations import annotations
 from onnxfuse.reporting.checks import checks, notes
 from onnxfuse.reporting.markdown import markdown
 from onnxfuse.verification import verify
+from onnxfuse.verification.localize import quantized
+from onnxfuse.verification.report.quantized_parts import QuantizedParts
+from onnxfuse.verification.run.sessions import ort_session
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from tests.support.verification.small_models import text_model
 
@@ -59,6 +65,71 @@ def test_a_file_that_is_as_wrong_as_the_original_says_so() -> None:
         assert not annotations(checks("verify", facts))
     off = verify(original, pooled("q = Identity(p)", 18, scale=1.01 / 3), providers=CPU)
     assert off.verdict == "mismatch", off.summary
+
+
+def test_what_parts_decide_is_shown_as_both_models_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table shows the fused model's error beside the original's under the same optimizations, and the report names
+    both deviations."""
+    original, fused = (pooled("q = Identity(p)", 18, scale=scale) for scale in (1 / 3, 1.01 / 3))
+    report = verify(original, fused, providers=CPU)
+    assert report.verdict == "mismatch"
+    parts = QuantizedParts(parts=2, cases=(0,), left_out=(), values=0, apart=0, faults=(), undecided={})
+    monkeypatch.setattr(quantized, "rounds_inside", lambda _: True)
+    monkeypatch.setattr(quantized, "_examined", lambda *_: parts)
+    judged = quantized.judged_by_parts(original, fused, report)
+    assert judged.ok
+    for before, row in zip(report.rows, judged.rows, strict=True):
+        assert before.measure.own < 1e-6 * before.measure.scale < row.measure.own
+        assert row.measure.own == pytest.approx(row.measure.own_off * row.measure.scale)
+        assert row.measure.error == pytest.approx(row.measure.own, rel=0.02)
+        assert row.measure.difference.max_abs < 0.02 * row.measure.scale * row.measure.own_off
+    furthest = max(judged.rows, key=lambda r: r.measure.difference.max_abs / r.measure.scale)
+    assert judged.outputs == (furthest,)
+    off = max(r.measure.error / r.measure.scale for r in judged.rows)
+    (line,) = judged.original_broken
+    assert line.endswith(f"the fused model is brought off by {off:.0%}, and judged by its parts")
+    assert line in judged.summary
+    assert " parts " in f"{judged}"
+    assert f"in 1 of {len(report.cases)} cases" in " ".join(f"{judged}".split())
+    parts = replace(parts, faults=("y: wrong",))
+    assert quantized.judged_by_parts(original, fused, report).rows == report.rows
+
+
+SATURATES = (
+    "g (float[batch, 64] x) => (float[batch, 8] y) { q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)"
+    "  e = DequantizeLinear(w, t, signed)  p = MatMul(d, e)  r = QuantizeLinear(p, u, z)"
+    "  y = DequantizeLinear(r, u, z) }"
+)
+
+
+def test_a_processor_whose_products_saturate_is_named() -> None:
+    """Without VNNI, two products of uint8 and int8 are added in 16 bits; with it, nothing is broken."""
+    model = text_model(
+        SATURATES, s=np.array(4 / 255, np.float32), z=np.array(128, np.uint8), w=np.full((64, 8), 127, np.int8),
+        t=np.array(1 / 127, np.float32),
+        signed=np.array(0, np.int8), u=np.array(256 / 255, np.float32),
+    )  # fmt: skip
+    report = verify(model, model, inputs={"x": np.full((2, 64), 1.9, np.float32)}, providers=CPU)
+    flags = Path("/proc/cpuinfo").read_text(encoding="ascii") if Path("/proc/cpuinfo").exists() else ""
+    if "avx2" not in flags:
+        pytest.skip("no x86 processor with AVX2")
+    assert bool(report.original_broken) == ("vnni" not in flags)
+    for line in report.original_broken:
+        assert "this processor has no VNNI instructions" in line
+
+
+def test_saturation_is_the_cause_only_if_exact_products_are_right_in_every_case() -> None:
+    """Else the report names none."""
+    right, wrong = (
+        ort_session(text_model(f"g (float[n] x) => (float[n] y) {{ y = {op}(x) }}"), CPU) for op in ("Identity", "Neg")
+    )
+    x = {"x": np.arange(1, 5, dtype=np.float32)}
+    for precise, found in ([right, right], ("y",)), ([right, wrong], ()), ([wrong, right], ()):
+        unoptimized = Unoptimized(lambda: right, iter(precise).__next__)
+        for _ in precise:
+            unoptimized._precise = None
+            assert [*unoptimized.right(x, {"y": -x["x"]}, {"y": x["x"].astype(np.float64)})] == ["y"]
+        assert unoptimized.saturating == found
 
 
 def test_an_original_that_rounds_is_not_called_broken() -> None:
