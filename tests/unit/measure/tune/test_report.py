@@ -7,6 +7,7 @@ from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.measure.tune.decide import Decided, Decisions
 from onnxfuse.measure.tune.report import Tuned, TuningCounts, fastest
+from tests.support.small import parse
 from tests.support.tuning import HERE
 
 
@@ -51,9 +52,15 @@ def test_counts_tell_kernels_in_another_variant() -> None:
     other, own = measured(variant), measured(SLOW)
     one = tuned(
         Decided("fused", (own, other), 1), Decided("fused", (own,), 1), Decided("library", (other,), 1),
-        Decided("alone", (), 1),
+        Decided("library", (other,), 1), Decided("alone", (), 1),
     )  # fmt: skip
-    assert one.counts() == TuningCounts({"fused": 2, "library": 1, "split": 0, "alone": 1}, 1)
+    assert one.counts() == TuningCounts({"fused": 2, "library": 2, "split": 0, "alone": 1}, 1)
+
+
+def test_the_same_rules_have_the_choices_that_were_made() -> None:
+    """A subset of them is decided anew, by the same measurements."""
+    one = tuned(Decided("library", (measured(SLOW, FAST),), 3))
+    assert one.choices(parse("g (float[2] x) => (float[2] y) { y = Relu (x) }"), ()) is one.decisions.choices
 
 
 def test_plain_data_has_every_candidate_and_the_fastest() -> None:

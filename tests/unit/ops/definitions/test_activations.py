@@ -19,7 +19,7 @@ ACTIVATIONS = {
 }
 CASES = [
     pytest.param(text, opset, id=f"{name}-{opset}")
-    for family, opsets in ((ACTIVATIONS, (17, 20)),)
+    for family, opsets in ((ACTIVATIONS, (17, 19, 20)),)
     for name, text in family.items()
     for opset in opsets
 ]
