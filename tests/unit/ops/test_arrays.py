@@ -41,7 +41,7 @@ def test_kinds_follow_from_the_elements() -> None:
 def test_numbers_are_constants_of_the_same_type() -> None:
     """Whose literal is known, and nothing else's."""
     two = whole(1, 2).number(2)
-    assert (two.type, two.array.dtype, two.literal) == (INT32, np.int32, 2)
+    assert (two.type, str(two.array.dtype), two.literal) == (INT32, "int32", 2)
     assert whole(2).literal is None
     assert (whole(1, 2) + 2).array.tolist() == [3, 4]
 
@@ -51,7 +51,7 @@ def test_conversions_round_to_the_type() -> None:
     third = real(1 / 3)
     for dtype, digits in ((HALF, 11), (BRAIN, 8), (FLOAT, 24)):
         rounded = third.cast(dtype)
-        assert (rounded.type, rounded.array.dtype) == (dtype, np.float64)
+        assert (rounded.type, str(rounded.array.dtype)) == (dtype, "float64")
         assert rounded.array.item() == round(2 ** (digits + 1) / 3) / 2 ** (digits + 1)
     assert real(-1.5).cast(INT8).array.tolist() == [-1]
     assert read(np.array([1, 2], np.int8)).dtype == np.int8

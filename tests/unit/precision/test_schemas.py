@@ -1,6 +1,5 @@
 """Types that an operator takes: from ONNX's schemas, ONNX Runtime's for its own operators, or nothing."""
 
-import onnx
 import pytest
 from onnx import helper
 
@@ -11,8 +10,8 @@ FLOATS = {"tensor(float16)", "tensor(float)", "tensor(double)"}
 
 def types(op: str, inputs: int, outputs: int, opset: int = 17, domain: str = "") -> tuple[tuple[Types, ...], ...]:
     """Return the types of each input and each output."""
-    names = [[f"v{i}" for i in range(n)] for n in (inputs, outputs)]
-    node: onnx.NodeProto = helper.make_node(op, *names, domain=domain)
+    read, made = ([f"v{i}" for i in range(n)] for n in (inputs, outputs))
+    node = helper.make_node(op, read, made, domain=domain)
     return allowed(node, {"": opset, "com.microsoft": 1})
 
 

@@ -16,13 +16,13 @@ TEXT = """g (float[2] x, bool c, float[2] v) => (float[2] y) <float[2] w = {1, 2
 }"""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def main() -> Scope:
     """Return the main graph."""
     return scopes_of(parse(TEXT))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def branches(main: Scope) -> list[Scope]:
     """Return the bodies of the If."""
     return [*every(main)][1:]

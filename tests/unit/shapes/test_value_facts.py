@@ -22,7 +22,8 @@ def test_whole_numbers_are_elements(dtype: Any) -> None:
     facts = remembered([2, -3], dtype)
     numbers = facts.numbers["c"]
     assert numbers is not None
-    assert (numbers.tolist(), numbers.dtype) == ([2, -3], object)
+    assert numbers.tolist() == [2, -3]
+    assert numbers.dtype == object
     assert facts.shapes["c"] == (2,)
     assert facts.constants["c"].dtype == dtype
     assert facts.reals == ({"c"} if dtype == np.float32 else set())

@@ -1,5 +1,7 @@
 """Arithmetic of shapes, of integers and of names: what may be equal, what broadcasts, and which axes there are."""
 
+from typing import Any
+
 import pytest
 
 from onnxfuse.ops.shapes import extents
@@ -78,8 +80,9 @@ def test_names_that_may_differ_broadcast_to_an_unknown_extent() -> None:
     (found,) = extents.broadcast([(N,), (M,)])  # type: ignore[list-item]
     assert not extents.is_known(found)
     least = smallest(N, M)
-    assert extents.broadcast([(least,), (N,)]) == (N,)  # type: ignore[list-item]
-    assert extents.broadcast([(N,), (least,)]) == (N,)  # type: ignore[list-item]
+    for pair in ([(least,), (N,)], [(N,), (least,)]):
+        shape: tuple[Any, ...] = extents.broadcast(pair)  # type: ignore[arg-type]
+        assert shape == (N,)
 
 
 def test_what_does_not_broadcast_is_refused() -> None:

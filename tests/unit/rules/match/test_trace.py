@@ -41,9 +41,11 @@ def test_the_furthest_stop_is_kept() -> None:
     assert not trace.stop(FIRST, OTHER, match(ROOT))
     assert (trace.at, trace.missed is None) == (SECOND, False)
     assert trace.stop(FIRST, MISSING, match(ROOT, SECOND))
-    assert (trace.at, trace.missed) == (FIRST, None)
+    assert trace.at == FIRST
+    assert not trace.missed
     found = trace.furthest
     assert found is not None
+    assert (found.whole, found.held, trace.steps) == (False, 0, 0)
     assert (found.node, found.depth, found.size, found.nodes) == (FIRST.name, 2, 3, (ROOT.name, SECOND.name))
     assert found.around == (FIRST.name,)
 
