@@ -25,7 +25,6 @@ def test_operators_are_believed_before_declarations() -> None:
     [
         ("float[K,4]", "float[K,4]"),
         ("float[?,4]", "float[?,4]"),
-        ("int32[K,4]", "float[?,4]"),
         ("float[K]", "float[?,4]"),
     ],
 )

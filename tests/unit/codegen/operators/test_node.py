@@ -14,7 +14,7 @@ from onnxfuse.ops.scalar import Kind
 from onnxfuse.symbolic.element_types import UnsupportedError
 
 BUILDER = Builder()
-X, I, B = (BUILDER.term(Input(n, t)) for n, t in enumerate((TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL)))
+X, N, B = (BUILDER.term(Input(at, t)) for at, t in enumerate((TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL)))
 
 
 def node(*operands: Any, **attributes: Any) -> BodyNode:
@@ -30,12 +30,12 @@ def refused(call: Any, message: str) -> None:
 
 def test_operands_are_terms_or_absent() -> None:
     """A constant of one element is one, too; a larger one and a shape are none."""
-    one = node(X, None, np.array([[2.5]], np.float32), ShapeOf(I), np.array([1, 2]), ExtentList((), ()))
+    one = node(X, None, np.array([[2.5]], np.float32), ShapeOf(N), np.array([1, 2]), ExtentList((), ()))
     assert (one.term(0), one.optional(1), one.optional(9)) == (X, None, None)
     constant = one.term(2)
     assert (constant.literal, constant.dtype) == (2.5, TensorProto.FLOAT)
-    assert [one.shape_of(i) for i in (0, 3, 9)] == [None, I, None]
-    assert node(X, I).terms() == (X, I)
+    assert [one.shape_of(i) for i in (0, 3, 9)] == [None, N, None]
+    assert node(X, N).terms() == (X, N)
     refused(lambda: one.term(1), "Op without its input 1")
     for position in (3, 5):
         refused(lambda position=position: one.optional(position), "Op of a shape")
@@ -44,8 +44,8 @@ def test_operands_are_terms_or_absent() -> None:
 
 def test_kinds_of_operands_are_checked() -> None:
     """With what was expected, if that is one kind."""
-    one = node(X, I, B)
-    assert (one.real(0), one.term(1, Kind.INTEGER, Kind.REAL)) == (X, I)
+    one = node(X, N, B)
+    assert (one.real(0), one.term(1, Kind.INTEGER, Kind.REAL)) == (X, N)
     refused(lambda: one.real(1), "Op of INT64$")
     refused(lambda: one.term(0, Kind.INTEGER), "Op of FLOAT, expected integers")
     refused(lambda: one.term(0, Kind.BOOLEAN), "Op of FLOAT, expected BOOL")
@@ -55,10 +55,10 @@ def test_kinds_of_operands_are_checked() -> None:
 def test_operands_that_must_be_alike() -> None:
     """All of them, or some from one on."""
     assert node(X, X).alike(Kind.REAL) == (X, X)
-    assert node(I, X, X).alike(first=1) == (X, X)
-    assert node(I, X, X, B).alike(first=1, count=2) == (X, X)
-    assert node(X, I).alike(count=1) == (X,)
-    refused(lambda: node(X, I).alike(), "Op of FLOAT and INT64")
+    assert node(N, X, X).alike(first=1) == (X, X)
+    assert node(N, X, X, B).alike(first=1, count=2) == (X, X)
+    assert node(X, N).alike(count=1) == (X,)
+    refused(lambda: node(X, N).alike(), "Op of FLOAT and INT64")
     refused(lambda: node(X, X).alike(Kind.INTEGER), "Op of FLOAT, expected integers")
 
 

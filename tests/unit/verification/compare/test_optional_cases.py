@@ -76,7 +76,8 @@ def test_it_ends_where_the_whole_does() -> None:
     ("one", "keeps", "why"),
     [
         (Comparison(), False, NOT_INFORMATIVE), (Comparison("out of memory"), True, "out of memory"),
-        (Comparison(changes=True), True, "what it needs is not there"), (Comparison(wide=False), False, NOT_INFORMATIVE),
+        (Comparison(changes=True), True, "what it needs is not there"),
+        (Comparison(wide=False), False, NOT_INFORMATIVE),
     ],
 )  # fmt: skip
 def test_other_cases_leave_no_trace(one: Comparison, keeps: bool, why: str) -> None:

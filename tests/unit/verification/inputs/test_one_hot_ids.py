@@ -81,7 +81,8 @@ def test_ranges_and_numbers_are_followed() -> None:
     found = of("c = Cast <to = 1> (w) r = Reshape (c, s) n = Neg (r) y = Relu (x)", weights)
     assert {k: v for k, v in found.items() if k in "crn"} == {"c": (0, 3), "r": (0, 3)}
     found = of(
-        "b = Cast <to = 7> (a) e = Constant <value_int = 4> () k = Constant <value_int = 1> () r = Range (b, e, k) y = Relu (x)",
+        "b = Cast <to = 7> (a) e = Constant <value_int = 4> () k = Constant <value_int = 1> () r = Range (b, e, k)"
+        " y = Relu (x)",
         weights,
     )
     assert found["r"] == (0, 4)
