@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,7 +117,7 @@ def test_on_windows_an_open_file_cannot_be_removed(
     locks.lock(0)
     locks.remove_unlocked(str(file))
     assert file.exists()
-    monkeypatch.setattr(locks.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     locks.remove_unlocked(str(file))
     assert not file.exists()
     locks.remove_unlocked(str(file))
