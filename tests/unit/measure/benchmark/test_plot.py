@@ -9,6 +9,7 @@ from onnxfuse.measure.benchmark import plot
 from onnxfuse.measure.benchmark.ceilings import Ceilings
 from onnxfuse.measure.benchmark.plot import axis_of, check, draw
 from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, WorkPerRun
+from onnxfuse.measure.timing.settings import ModelName
 from onnxfuse.support.errors import DeviceError, UsageError
 from tests.unit.measure.benchmark.test_report import row
 
@@ -79,8 +80,8 @@ def test_shapes_of_several_dimensions_stand_beside_each_other(figure: MagicMock,
 
 def test_each_model_is_a_point_under_the_roofline(figure: MagicMock, tmp_path: Path) -> None:
     """At its best setting; a peak for each element type, from the rate of memory on."""
-    work = {"original": WorkPerRun(1000, 4000, 1.0), "fused": WorkPerRun(500, 4000, 1.0)}
-    one = ReportBlock({"batch": 1}, {}, 1, ROWS, (), work)  # type: ignore[arg-type]
+    work: dict[ModelName, WorkPerRun] = {"original": WorkPerRun(1000, 4000, 1.0), "fused": WorkPerRun(500, 4000, 1.0)}
+    one = ReportBlock({"batch": 1}, {}, 1, ROWS, (), work)
     draw(report(one, ceilings=Ceilings(2e12, {"float16": 4e14, "float32": 5e13})), tmp_path / "p.svg")
     assert curves(figure.right) == {
         "float16: 400 TFLOP/s": ([1, 200, 800], [2, 400, 400]), "float32: 50 TFLOP/s": ([1, 25, 800], [2, 50, 50]),
@@ -98,8 +99,8 @@ def test_each_model_is_a_point_under_the_roofline(figure: MagicMock, tmp_path: P
 
 def test_without_peaks_memory_is_the_roof(figure: MagicMock, tmp_path: Path) -> None:
     """And there is no legend; what moves or computes nothing is no point."""
-    work = {"original": WorkPerRun(1000, 0, 1.0), "fused": WorkPerRun(0, 4000, 1.0)}
-    one = ReportBlock({"batch": 1}, {}, 1, ROWS, (), work)  # type: ignore[arg-type]
+    work: dict[ModelName, WorkPerRun] = {"original": WorkPerRun(1000, 0, 1.0), "fused": WorkPerRun(0, 4000, 1.0)}
+    one = ReportBlock({"batch": 1}, {}, 1, ROWS, (), work)
     draw(report(one, ceilings=Ceilings(2e12, {})), tmp_path / "p.svg")
     (line,) = figure.right.plot.call_args_list
     assert line.args == ([0.25, 4.0], [0.5, 8.0])

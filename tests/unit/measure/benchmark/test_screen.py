@@ -5,7 +5,7 @@ from dataclasses import replace
 from onnxfuse.measure.benchmark.ceilings import Ceilings
 from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, TimingRow, WorkPerRun
 from onnxfuse.measure.benchmark.screen import screen
-from onnxfuse.measure.timing.settings import RefusedRun
+from onnxfuse.measure.timing.settings import ModelName, RefusedRun
 from tests.support.screens import lines
 from tests.unit.measure.benchmark.test_report import block, report, row
 
@@ -83,8 +83,11 @@ def test_assumed_sizes_are_named_with_the_flag() -> None:
 
 def on_cuda(*rows: TimingRow) -> BenchmarkReport:
     """Return a report of these rows on a GPU, under a roofline."""
-    work = {"original": WorkPerRun(1000, 8000, 200.0), "fused": WorkPerRun(500, 8000, 100.0)}
-    one = ReportBlock({"n": 4}, {"x": (4, 8)}, 4, rows, (), work)  # type: ignore[arg-type]
+    work: dict[ModelName, WorkPerRun] = {
+        "original": WorkPerRun(1000, 8000, 200.0),
+        "fused": WorkPerRun(500, 8000, 100.0),
+    }
+    one = ReportBlock({"n": 4}, {"x": (4, 8)}, 4, rows, (), work)
     return replace(
         PLAIN, provider="CUDAExecutionProvider", blocks=(one,), ceilings=Ceilings(2e12, {"float16": 4e14}),
         fused_ops=FusedOps(2, 2, 0, 3, ()),

@@ -8,7 +8,8 @@ from onnxfuse.ops.shapes import extents
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.integer import Int, smallest
 
-N, M = Int.name("N", 1), Int.name("M", 1)
+N: Any = Int.name("N", 1)
+M: Any = Int.name("M", 1)
 ANY = {"N": N, "M": M}
 
 
@@ -32,18 +33,18 @@ def test_names_may_be_equal_unless_they_differ_by_a_number() -> None:
         (N, 1, True),
     ]
     for a, b, equal in pairs:
-        assert extents.may_equal(a, b) == equal, (a, b)  # type: ignore[arg-type]  # an `Int` is typed as int
+        assert extents.may_equal(a, b) == equal, (a, b)
     assert [extents.may_be_multiple(*p) for p in ((6, 3), (7, 3))] == [True, False]
-    assert extents.may_be_multiple(N, 3)  # type: ignore[arg-type]
+    assert extents.may_be_multiple(N, 3)
 
 
 def test_quotients_come_out_or_are_unknown() -> None:
     """Of names."""
     assert extents.quotient(7, 2) == 3
-    assert extents.quotient(N * 4, 2) == N * 2  # type: ignore[arg-type]
-    assert not extents.is_known(extents.quotient(N, 2))  # type: ignore[arg-type]
+    assert extents.quotient(N * 4, 2) == N * 2
+    assert not extents.is_known(extents.quotient(N, 2))
     assert extents.smaller(3, 5) == 3
-    assert extents.smaller(N, 5) == smallest(N, 5)  # type: ignore[arg-type]
+    assert extents.smaller(N, 5) == smallest(N, 5)
 
 
 def test_axes_are_counted_from_either_end() -> None:
@@ -72,16 +73,16 @@ def test_shapes_broadcast(shapes: tuple[tuple[int | str, ...], ...], result: tup
     """By NumPy's rule; a name and a number other than 1 give the number."""
     given = [tuple(ANY[e] if isinstance(e, str) else e for e in s) for s in shapes]
     expected = tuple(ANY[e] if isinstance(e, str) else e for e in result)
-    assert extents.broadcast(given) == expected  # type: ignore[arg-type]
+    assert extents.broadcast(given) == expected
 
 
 def test_names_that_may_differ_broadcast_to_an_unknown_extent() -> None:
     """But a minimum with one of them to that."""
-    (found,) = extents.broadcast([(N,), (M,)])  # type: ignore[list-item]
+    (found,) = extents.broadcast([(N,), (M,)])
     assert not extents.is_known(found)
     least = smallest(N, M)
     for pair in ([(least,), (N,)], [(N,), (least,)]):
-        shape: tuple[Any, ...] = extents.broadcast(pair)  # type: ignore[arg-type]
+        shape: tuple[Any, ...] = extents.broadcast(pair)
         assert shape == (N,)
 
 
