@@ -242,7 +242,8 @@ def _word(one: Field) -> Any:
         return _Words([*option.words] or kind.words, kind.aliases)
     if option.from_flag is not None:
         return click.FloatRange(0, min_open=True)
-    limits, above, below = kind.limits, kind.limits.above is not None, kind.limits.below is not None
+    limits: Any = kind.limits  # those of integers are integers
+    above, below = limits.above is not None, limits.below is not None
     if kind.parser == "integer":
         return click.IntRange(limits.least, limits.most)
     if kind.parser == "number":
