@@ -23,7 +23,7 @@ from onnxfuse.deploy.compiling import Compiling, build, covered, write
 from onnxfuse.deploy.triton import Signature, config, signature
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import as_model_error, check_no_links, filling, replacing, together
-from onnxfuse.files.model_source import Model, copied, path_or_proto
+from onnxfuse.files.model_source import Model, copied, loaded, path_or_proto
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
@@ -116,7 +116,7 @@ def export_library(
     for name in (MODEL, file.pack_path_of(Path(MODEL)), LIBRARY, MANIFEST, CONFIG, README, LICENSE):
         check_no_links(folder / name, folder)
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
-    light = source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
+    light = loaded(source, weights=False)
     interface = signature(light)
     pack, assumed = build(light, kernels or Compiling(), step, path)
     batching = _batching(interface, batch, pack)

@@ -36,6 +36,12 @@ def path_or_proto(model: Model) -> Source:
     return exported
 
 
+def loaded(source: Source, *, weights: bool = True) -> onnx.ModelProto:
+    """Return a model that is in memory as it is, another one from its file, without `weights` with references to
+    these."""
+    return source if isinstance(source, onnx.ModelProto) else io.load(source, weights=weights)
+
+
 def copied(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return another copy of the model, including weights."""
     return io.without_weights(model, lambda weight: weight)

@@ -38,12 +38,8 @@ class Kind:
     """Converts the checked value further."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other words for those of a choice."""
-    least: Any = None
-    """Lower limit of a number on the command line, and `most` the upper one."""
-    most: Any = None
-    least_open: bool = False
-    """Whether a number may not equal its lower limit, and `most_open` its upper one."""
-    most_open: bool = False
+    limits: Limits = field(default_factory=Limits)
+    """Limits of a number, or of each of a list."""
 
     def read(self, name: str, value: Any, wrong: "Wrong | None" = None) -> Any:
         """Return the value of the option `name`, converted. Raises what `wrong` makes of the fact, else UsageError."""
@@ -78,22 +74,23 @@ def unexpected(name: str, value: Any, kind: Kind) -> UsageError:
 def integer(least: int, most: int | None = None) -> Kind:
     """Return the kind of integers from `least` to `most`."""
     expected = f"an integer of at least {least}" if most is None else f"an integer from {least} to {most}"
-    return Kind(Annotated[int, Limits(least=least, most=most)], expected, "integer", least=least, most=most)
+    limits = Limits(least, most)
+    return Kind(Annotated[int, limits], expected, "integer", limits=limits)
 
 
 def number(*, above: float | None = None, below: float | None = None, least: float | None = None) -> Kind:
     """Return the kind of finite numbers within limits."""
     words = {"of at least": least, "above": above, "below": below}
-    limits = " and ".join(f"{word} {limit:g}" for word, limit in words.items() if limit is not None)
-    return Kind(Annotated[float, Limits(least, None, above, below)], f"a number {limits}".rstrip(), "number",
-                least=least if above is None else above, most=below, least_open=above is not None,
-                most_open=below is not None)  # fmt: skip
+    text = " and ".join(f"{word} {limit:g}" for word, limit in words.items() if limit is not None)
+    limits = Limits(least, None, above, below)
+    return Kind(Annotated[float, limits], f"a number {text}".rstrip(), "number", limits=limits)
 
 
 def integers(least: int) -> Kind:
     """Return the kind of non-empty lists of integers of at least `least`."""
-    kind = Annotated[tuple[Annotated[int, Limits(least=least)], ...], Limits(items=1)]
-    return Kind(kind, f"a list of integers of at least {least}", "integer", many=True, least=least)
+    limits = Limits(least)
+    kind = Annotated[tuple[Annotated[int, limits], ...], Limits(items=1)]
+    return Kind(kind, f"a list of integers of at least {least}", "integer", many=True, limits=limits)
 
 
 def one_of(choice: Any, aliases: Mapping[str, str] | None = None) -> Kind:

@@ -10,7 +10,7 @@ from onnxfuse.contract.config import Requirement
 from onnxfuse.options.groups import Optimizing
 from onnxfuse.options.kinds import extents
 from onnxfuse.options.schema import filled
-from onnxfuse.rules.language import pack, rule_file
+from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.close_match import did_you_mean
@@ -195,13 +195,3 @@ def missed(report: OptimizeReport, required: Sequence[Requirement]) -> list[Requ
 def requirement_line(report: OptimizeReport, required: Requirement) -> str:
     """Format a requirement and its result in one line."""
     return f"{required}: applied {plural(report.by_rule()[required.rule], 'time')}"
-
-
-def shipped_names(beginning: str) -> list[str]:
-    """Return the shipped rules whose names start with a prefix."""
-    return [name for name in rule_file.shipped_files() if name.startswith(beginning)]
-
-
-def optional_names(beginning: str) -> list[str]:
-    """Return the optional shipped rules whose names start with a prefix."""
-    return [r.name for r in rule_file.shipped() if r.optional and r.name.startswith(beginning)]

@@ -41,7 +41,7 @@ from onnxfuse.rules.language import pack
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
-from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError
+from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError, gravest
 from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, advice, plain_table
@@ -286,7 +286,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
             _run_model(Outcome(e, strict=locked), old_lock, progress, outputs, bench=bench) for e in selected.models
         )
         new_lock = Lock(hashes, {o.entry.name: o.locked for o in outcomes if o.locked is not None}, packs)
-        code = next((c for c in (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET) if c in {o.exit_code for o in outcomes}), 0)
+        code = gravest([o.exit_code for o in outcomes])
         if locked and general:
             code = code or EXPECTATION_NOT_MET
         state = "written" if update and not code else "absent" if old_lock is None else "read"

@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-import onnx
-
 from onnxfuse.api.optimize.optimizing import optimize
 from onnxfuse.api.request.optimize_pipeline import OptimizePipeline
 from onnxfuse.api.request.options import Options
 from onnxfuse.api.request.origin import Origin
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import writable
-from onnxfuse.files.model_source import Model, Source, path_or_proto
+from onnxfuse.files.model_source import Model, Source, loaded, path_or_proto
 from onnxfuse.measure.benchmark.leaving_out import raced
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.options.functions import BenchRun, Compared, Profiled, ProfileRun, Timed, VerifyRun
@@ -92,8 +90,7 @@ def _save_inputs(path: Path, original: Source, run: "ChildRun") -> int:
     from onnxfuse.verification.inputs.input_specs import input_specs
     from onnxfuse.verification.localize.crashes import sizes
 
-    model = original if isinstance(original, onnx.ModelProto) else io.load(original)
-    specs = input_specs(model)
+    specs = input_specs(loaded(original))
     plan = plan_of(specs, run.inputs, run.seeds, sizes(run, specs))
     save_cases(path, plan, specs)
     return len(plan)
@@ -106,9 +103,7 @@ def _save_searched_inputs(path: Path, original: Source, report: "VerifyReport", 
 
     searched = [case.made for case in report.cases if case.made is not None]
     if len(searched) > planned:
-        save_cases(
-            path, searched, input_specs(original if isinstance(original, onnx.ModelProto) else io.load(original))
-        )
+        save_cases(path, searched, input_specs(loaded(original)))
 
 
 def _with_localization(
@@ -124,7 +119,7 @@ def _with_localization(
 
         outcome = isolated(lambda _: first_loss.investigate(original, fused, report, run.inputs, run.seeds), progress)
         return report if isinstance(outcome, Crash) else outcome
-    made_by = {op.rule for op in fused_ops(_light(path_or_proto(fused))).values()}
+    made_by = {op.rule for op in fused_ops(loaded(path_or_proto(fused), weights=False)).values()}
     optional = tuple(r.name for r in pack.select(options.rules) if r.optional and r.name in made_by)
     rules = replace(options, also=optional).chosen()
     reoptimize = OptimizePipeline(Origin(original)).reoptimizer(rules, lambda _: None, [])
@@ -218,7 +213,7 @@ def profile(
         writable(trace)
     before, report_progress = path_or_proto(model), progress or silent
     after = None if fused is None else path_or_proto(fused)
-    if after is None and not alone and not fused_ops(_light(before)):
+    if after is None and not alone and not fused_ops(loaded(before, weights=False)):
         report_progress("optimize", 0, 0)
         after = optimize(before).model
     report = run_naming_crashes(
@@ -233,10 +228,6 @@ def profile(
     if trace is not None:
         _write_trace(report, trace)
     return ProfiledModels(report, after)
-
-
-def _light(source: Source) -> onnx.ModelProto:
-    return source if isinstance(source, onnx.ModelProto) else io.load(source, weights=False)
 
 
 def _write_trace(report: "Profile", trace: Path) -> None:

@@ -116,16 +116,16 @@ def ranges(shapes: Mapping[str, int | Sequence[int]] | None) -> dict[str, tuple[
 
 def rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the shipped rules whose names start with a prefix, for shell completion."""
-    from onnxfuse.api.request.options import shipped_names
+    from onnxfuse.rules.language.rule_file import shipped_files  # ONNX is imported where a rule is read
 
-    return shipped_names(incomplete)
+    return [name for name in shipped_files() if name.startswith(incomplete)]
 
 
 def optional_rule_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the shipped optional rules whose names start with a prefix, for shell completion."""
-    from onnxfuse.api.request.options import optional_names
+    from onnxfuse.rules.language.rule_file import shipped
 
-    return optional_names(incomplete)
+    return [r.name for r in shipped() if r.optional and r.name.startswith(incomplete)]
 
 
 def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -242,10 +242,13 @@ def _word(one: Field) -> Any:
         return _Words([*option.words] or kind.words, kind.aliases)
     if option.from_flag is not None:
         return click.FloatRange(0, min_open=True)
+    limits: Any = kind.limits  # those of integers are integers
+    above, below = limits.above is not None, limits.below is not None
     if kind.parser == "integer":
-        return click.IntRange(kind.least, kind.most)
+        return click.IntRange(limits.least, limits.most)
     if kind.parser == "number":
-        return click.FloatRange(kind.least, kind.most, min_open=kind.least_open, max_open=kind.most_open)
+        least, most = limits.above if above else limits.least, limits.below if below else limits.most
+        return click.FloatRange(least, most, min_open=above, max_open=below)
     types: dict[str, Any] = {
         "path": click.Path(path_type=Path),
         "folder": click.Path(path_type=Path, file_okay=False),

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-import onnx
 
 from onnxfuse.cli.base.console import with_callers_names
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import add, same_file, writable
+from onnxfuse.files.model_source import Source, loaded
 from onnxfuse.options.schema import fields
 from onnxfuse.support.errors import OnnxfuseError, UsageError
 from onnxfuse.support.plurals import agreeing, plural
 
-Models = Mapping[str, "onnx.ModelProto | Path | str"]
+Models = Mapping[str, Source]
 """The models of a command by side: `before`, `after`."""
 
 
@@ -68,7 +68,7 @@ class Outputs:
             times = times_of(facts) if profiled and facts["before"]["nodes"] else None
             sizes = facts["shapes"] if profiled else None
             graphs = {
-                name: {side: graph_of(_light(m), side, sizes, times) for side, m in ms.items()}
+                name: {side: graph_of(loaded(m, weights=False), side, sizes, times) for side, m in ms.items()}
                 for name, ms in sides.items()
             }
             graphs_by_name = {name: sides for name, sides in graphs.items() if sides}
@@ -157,7 +157,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:  # also runs while an error is reported, on a possibly broken installation
         return "not installed"
-
-
-def _light(model: "onnx.ModelProto | Path | str") -> onnx.ModelProto:
-    return model if isinstance(model, onnx.ModelProto) else io.load(model, weights=False)

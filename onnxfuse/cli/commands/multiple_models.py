@@ -13,7 +13,7 @@ from onnxfuse.cli.base.console import print_result, printing
 from onnxfuse.cli.base.targets import Job
 from onnxfuse.files.atomic_write import filling
 from onnxfuse.support import process_limits
-from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError
+from onnxfuse.support.errors import EXPECTATION_NOT_MET, OnnxfuseError, gravest
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
 from onnxfuse.support.units import megabytes
@@ -21,8 +21,6 @@ from onnxfuse.support.units import megabytes
 if TYPE_CHECKING:
     from onnxfuse.measure.tune import Tuned
 
-WORST = (5, 3, 2, MISMATCH, EXPECTATION_NOT_MET)
-"""Exit codes by precedence."""
 FILES = 4
 """Largest number of open files per pending model: itself, its weights, its kernel pack, its measurements."""
 
@@ -66,8 +64,7 @@ def run(todo: Sequence[Job], one: Callable[[Job, contextlib.ExitStack], JobResul
         except BaseException:  # also on a signal
             _place_all(waiting)
             raise
-        codes = {facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]}
-        code = next((c for c in WORST if c in codes), 0)
+        code = gravest([facts.get("exit_code", EXPECTATION_NOT_MET) for facts in every if not facts["ok"]])
         try:
             facts = {"ok": not code, "models": every}
             tell(lambda: print_result("optimize", facts, _screen(every, code), as_json=as_json))

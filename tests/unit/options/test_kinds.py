@@ -6,8 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from onnxfuse.cli.base.parameters import _word
 from onnxfuse.options import kinds
 from onnxfuse.options.kinds import Kind, extents, integer, integers, number, one_of, unexpected
+from onnxfuse.options.schema import Field, Option
 from onnxfuse.support.errors import UsageError
 
 CPU = "CPUExecutionProvider"
@@ -123,9 +125,11 @@ def test_the_words_of_a_choice() -> None:
 
 def test_the_limits_of_a_flag_are_those_of_the_value() -> None:
     """Open where the limit itself is refused."""
-    limits = [(k.least, k.least_open, k.most, k.most_open) for k in (number(above=0, below=1), number(least=2))]
-    assert limits == [(0, True, 1, True), (2, False, None, False)]
-    assert (integer(1, 3).least, integer(1, 3).most, integers(4).least) == (1, 3, 4)
+    kinds_of_flags = (number(above=0, below=1), number(least=2), integer(1, 3), integers(4))
+    ranges = [_word(Field("x", k.type, k, Option(None, ""))) for k in kinds_of_flags]
+    assert [(r.min, r.min_open, r.max, r.max_open) for r in ranges] == [
+        (0, True, 1, True), (2, False, None, False), (1, False, 3, False), (4, False, None, False),
+    ]  # fmt: skip
 
 
 def test_sizes_by_name_are_sequences() -> None:

@@ -5,7 +5,6 @@ import onnx
 from onnxfuse.api.optimize.optimizing import optimize
 from onnxfuse.fusion.region.realize import realize
 from onnxfuse.model.fused import fused_ops
-from onnxfuse.passes.shapes.declared_extents import keep_declared_extents
 from tests.support.small import parse
 
 HEADS = """
@@ -50,16 +49,6 @@ def test_what_the_declarations_tell_of_a_reshape_is_written_into_it() -> None:
     attention = {name: op for name, op in ops.items() if op.rule == "attention"}
     assert all(found.form is not None for found in realize(bare, attention).values())
     assert made.notes == []
-
-
-def test_a_reshape_that_says_what_it_keeps_stays_as_it_is() -> None:
-    """Nor is one touched of which the nodes tell as much as the declarations, or whose extent is another."""
-    for told in ("float16[batch,1,64] q", "float16[batch,other,64] q"):
-        text = PLACED.replace("rows = Slice (table, past, next) q = Add (x, rows)", "q = Neg (x)")
-        model = parse(text.replace("<float16[1,64] rows, float16[batch,1,64] q>", f"<{told}>"))
-        before = model.SerializeToString(deterministic=True)
-        keep_declared_extents(model)
-        assert model.SerializeToString(deterministic=True) == before
 
 
 def test_what_a_branch_with_fused_ops_computes_is_known_to_a_session() -> None:

@@ -5,8 +5,6 @@ import pytest
 
 from onnxfuse.measure.benchmark import bench
 from onnxfuse.measure.benchmark.ceilings import Ceilings, measured
-from onnxfuse.measure.benchmark.plot import axis_of
-from onnxfuse.measure.benchmark.report import ReportBlock
 from onnxfuse.measure.profile.traffic import ModelTraffic, NodeTraffic
 from onnxfuse.measure.profile.work import TrafficEstimate
 
@@ -56,14 +54,3 @@ def test_a_benchmark_tells_work_and_roofline() -> None:
     assert found.peak == found.ceilings.flops_per_second["float32"]
     assert all(0 < (block.roofline(row) or 0) < 10 for row in block.rows)
     assert found.uncounted == "nothing is launched on a CPU"
-
-
-def test_a_plot_runs_along_the_one_dimension_that_varies() -> None:
-    """Its sizes are the axis; where two vary, or none, the shapes stand beside each other."""
-
-    def block(**dimensions: int) -> ReportBlock:
-        return ReportBlock(dimensions, {}, 1, (), ())
-
-    assert axis_of([block(batch=1, words=8), block(batch=4, words=8)]) == ("batch", [1.0, 4.0])
-    assert axis_of([block(batch=1, words=8), block(batch=4, words=16)]) is None
-    assert axis_of([block(batch=1)]) is None
