@@ -237,7 +237,8 @@ def _stored(graph: Graph, value: str) -> Hashable:
     assert tensor is not None, value
     if tensor.HasField("raw_data"):
         return tensor.data_type, tuple(tensor.dims), tensor.raw_data
-    return _literal(graph, value, "").SerializeToString(deterministic=True)
+    data: bytes = _literal(graph, value, "").SerializeToString(deterministic=True)
+    return data
 
 
 def structure(node: Node) -> tuple[str, ...]:
