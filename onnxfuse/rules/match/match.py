@@ -45,9 +45,8 @@ def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> boo
 
     Most attempts, of hundreds of spellings, end here; none of them would be reported.
     """
-    if pattern.first is None or nearness(1, max(pattern.least - 1, 0), "operator", whole=False, held=0) > known.nearness:
-        return False
-    if not has_other_operands(pattern, graph, node):
+    least = nearness(1, max(pattern.least - 1, 0), "operator", whole=False, held=0)
+    if pattern.first is None or least > known.nearness or not has_other_operands(pattern, graph, node):
         return False
     index, operators = pattern.first
     # An attempt that looks through an elementwise node would get further: `between` reports it.
