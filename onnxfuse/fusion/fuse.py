@@ -269,7 +269,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     ways += [(own, start.template or template), *([(own, start.fallback)] if start.fallback else [])]
     made: tuple[FusedOp, Node] | str = ""
     for nodes, of in ways:
-        made = proven_op(graph, nodes, attempt.rule, of, start.realization, around.ops)
+        made = proven_op(graph, nodes, attempt.rule, of, start.realization, around.ops, around.made)
         if not isinstance(made, str):
             break
     if isinstance(made, str):

@@ -12,7 +12,7 @@ from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import onnx
@@ -53,6 +53,15 @@ class QueryRecord(NamedTuple):
     """Values whose readers were asked for."""
     data: dict[str, None]
     """Constants whose elements were asked for."""
+
+
+class _Gap:
+    """The place of a node that is gone, until the list of nodes is read."""
+
+    __slots__ = ("order",)
+
+    def __init__(self, order: int) -> None:
+        self.order = order
 
 
 class Node:
@@ -176,7 +185,10 @@ class Graph:
         self.initializers: dict[str, TensorProto] = {t.name: t for t in proto.initializer}
         self.inputs = frozenset(i.name for i in proto.input)
         self.outputs: tuple[str, ...] = tuple(o.name for o in proto.output)
-        self.nodes: list[Node] = [Node(n) for n in proto.node]
+        self._slots: list[Node | _Gap] = [Node(n) for n in proto.node]
+        self._gaps = 0
+        self._lent = False
+        """Whether `nodes` has returned the list itself."""
         self.producers: dict[str, Node] = {}
         self._readers: dict[str, dict[Node, int]] = {}
         self._names = Counter[str]()
@@ -191,6 +203,8 @@ class Graph:
             self._index(node)
         self._counts: dict[str, int] = {}
         self._freed: dict[str, list[int]] = {}
+        self._element_counts: dict[str, tuple[TensorProto, int]] = {}
+        """Of constants that were asked about, each with its tensor."""
         self._constants: dict[str, np.ndarray | None] = {}
         self._kept = 0
         self.record()
@@ -199,6 +213,19 @@ class Graph:
         self._check_order()
 
     # ---- queries
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes in topological order: a list that later changes of the graph do not affect."""
+        if self._gaps:
+            self._slots, self._gaps = [n for n in self._slots if isinstance(n, Node)], 0
+        self._lent = True
+        return cast(list[Node], self._slots)
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return len(self._slots) - self._gaps
 
     def record(self) -> "QueryRecord":
         """Return a new record of what queries are about from now on: what their answers depend on."""
@@ -315,7 +342,12 @@ class Graph:
         if not value or not self.is_constant(value):
             return None
         tensor = self._constant_tensor(value)
-        return None if tensor is None else math.prod(tensor.dims)
+        if tensor is None:
+            return None
+        known = self._element_counts.get(value)
+        if known is None or known[0] is not tensor:
+            known = self._element_counts[value] = tensor, math.prod(tensor.dims)
+        return known[1]
 
     def attributes(self, node: Node) -> Mapping[str, schema.AttributeValue]:
         """Return the attributes of `node`, with the schema's defaults; a Transpose reverses the axes by default."""
@@ -389,29 +421,34 @@ class Graph:
         """Replace `old` by `new` (in topological order); every value that is still read must be among their outputs.
 
         Topological order is maintained: the new nodes stand where the first old one stood, and dependencies of theirs
-        move before them. A removed node has the order -1. The cost does not grow with the span of `old`.
+        move before them. A removed node has the order -1. The cost grows neither with the span of `old` nor, where one
+        node replaces several, with the graph.
         """
         self.version += 1
+        if self._lent:
+            self._slots, self._lent = [*self._slots], False
+        slots = self._slots
         gone = set(old)
         low, high = min(n.order for n in gone), max(n.order for n in gone)
         needed = self._ancestors({v for n in new for v in n.reads}, floor=low) - gone
         before = sorted((n for n in needed if n.order <= high), key=_order)
-        indices = sorted((bisect_left(self.nodes, n.order, key=_order) for n in (*gone, *before)), reverse=True)
-        first = indices[-1]
-        for index in indices[:-1]:
-            del self.nodes[index]
+        first, *others = sorted(bisect_left(slots, n.order, key=_order) for n in (*gone, *before))
+        for index in others:
+            slots[index] = _Gap(slots[index].order)
         for node in gone:
             self._unindex(node)
             node.order = -1
         for node in new:
             self._name(node)
             self._index(node)
-        self.nodes[first : first + 1] = placed = [*before, *new]
-        for index in range(first, len(self.nodes)):
-            node = self.nodes[index]
-            if index >= first + len(placed) and node.order >= low:
+        placed: list[Node | _Gap] = [*before, *new] or [_Gap(low)]
+        slots[first : first + 1] = placed
+        self._gaps += len(others) + isinstance(placed[0], _Gap)
+        for index in range(first, len(slots)):
+            slot = slots[index]
+            if index >= first + len(placed) and slot.order >= low:
                 break
-            node.order, low = low, low + 1
+            slot.order, low = low, low + 1
 
     def is_reroutable(self, value: str) -> bool:
         """Return whether every reader of `value` can read another value: it is no graph output, and not captured."""
@@ -473,19 +510,20 @@ class Graph:
             node.order = -1
             count += 1
         if count:
-            self.nodes = [n for n in self.nodes if n.order >= 0]
+            self._slots, self._lent = [n for n in self._slots if n.order >= 0], False
         return count
 
     def snapshot(self) -> "Graph":
         """Return a graph of the same nodes, types and weights, which later changes of this one do not affect."""
         twin = copy(self)
         twin.types, twin.initializers = dict(self.types), dict(self.initializers)
-        twin.nodes = [copy(n) for n in self.nodes]
+        twin._slots, twin._lent = [copy(n) for n in self.nodes], False
         twin.producers, twin._readers, twin._names = {}, {}, Counter()
         twin.redefined, twin.rerouted = dict(self.redefined), dict(self.rerouted)
         for node in twin.nodes:
             twin._index(node)
         twin._counts, twin._freed = dict(self._counts), {base: list(freed) for base, freed in self._freed.items()}
+        twin._element_counts = dict(self._element_counts)
         twin._constants, twin.reserved = dict(self._constants), set(self.reserved)
         twin.record()
         return twin

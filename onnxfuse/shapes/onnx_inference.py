@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -114,21 +114,31 @@ def _may_multiply(graph: GraphProto | onnx.FunctionProto) -> bool:
     if not all(_EQUATION.fullmatch(equation) for equation in equations):
         return True
     declared = (*graph.value_info, *graph.input, *graph.output) if isinstance(graph, GraphProto) else graph.value_info
-    for value in declared:
-        dims = value.type.tensor_type.shape.dim
-        if any(d.dim_value > (LARGE if len(dims) == 1 else 100 * LARGE) for d in dims):
-            return True
+    lengths = [(value.name, _length(value.type.SerializeToString())) for value in declared]
+    if any(length is None for _, length in lengths):
+        return True
     tensors = {t.name: t for t in graph.initializer} if isinstance(graph, GraphProto) else {}
     tensors.update(
         {n.output[0]: a.t for n in graph.node if n.op_type == ops.Constant for a in n.attribute if a.HasField("t")}
     )
     numbers = {name: _largest(t) for name, t in tensors.items()}
     sizes = {n: math.prod(t.dims) for n, t in tensors.items()}
-    for value in declared:  # weights are inputs here
-        dims = value.type.tensor_type.shape.dim
-        if len(dims) == 1 and dims[0].dim_value:
-            sizes.setdefault(value.name, dims[0].dim_value)
+    for name, length in lengths:  # weights are inputs here
+        if length:
+            sizes.setdefault(name, length)
     return _grows(graph.node, sizes) or _may_be_large(graph.node, numbers)
+
+
+@lru_cache(1 << 12)
+def _length(declared: bytes) -> int | None:
+    """Return the elements of a vector by its serialized type, 0 for other tensors; None if an extent is too large.
+
+    The values of a model share a few types.
+    """
+    dims = [d.dim_value for d in onnx.TypeProto.FromString(declared).tensor_type.shape.dim]
+    if any(d > (LARGE if len(dims) == 1 else 100 * LARGE) for d in dims):
+        return None
+    return dims[0] if len(dims) == 1 else 0
 
 
 def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:

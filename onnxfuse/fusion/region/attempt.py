@@ -6,7 +6,7 @@ from functools import cached_property
 
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.choices import Choices
-from onnxfuse.fusion.region.make_op import Realization
+from onnxfuse.fusion.region.make_op import Made, Realization
 from onnxfuse.fusion.region.weight_index import WeightIndex
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import FusedOp
@@ -50,6 +50,8 @@ class GraphContext:
     That stays so when an op is made: an op that is there already would be planned for fewer GPUs at its next location,
     but one that has no plan for some has none there either.
     """
+    made: Made = field(default_factory=dict)
+    """What regions became: equal layers of a model are written as an op once."""
 
     @cached_property
     def off_gpu(self) -> frozenset[str]:

@@ -56,6 +56,10 @@ class Named:
     op: FusedOp = field(compare=False)
 
 
+Made = dict[Hashable, FusedOp | str]
+"""Ops, or why there is none, by what their regions are but for names."""
+
+
 @lru_cache(maxsize=4096)
 def _unsupported(named: Named) -> str | None:
     """Return why no kernel can be generated for an op; equal layers of a model are checked once."""
@@ -69,12 +73,42 @@ def make_op(
     template: str,
     realization: Realization | None = None,
     known: Collection[str] = (),
+    made: Made | None = None,
 ) -> tuple[FusedOp, Node] | str:
     """Return the fused op for `nodes` (a convex region, in topological order) and the node that replaces them.
 
     Values read outside become outputs, so none is lost; an op equal to one of `known` shares its name. Return the
-    reason if no kernel can be generated.
+    reason if no kernel can be generated. What an equal region became is looked up in `made`, and added to it.
     """
+    region = _Region(graph, nodes)
+    key = None if made is None else _key(region, rule, template, realization)
+    op = None if made is None or key is None else made.get(key)
+    # The first op of a digest names all others: it is known, or the name is chosen anew.
+    if op is None or (not isinstance(op, str) and op.name not in known):
+        op = _op(region, rule, template, realization, known)
+        if made is not None and key is not None:
+            made[key] = op
+    return op if isinstance(op, str) else (op, _node(op, region))
+
+
+class _Region:
+    """Nodes that become an op, and the values that they read and compute."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
+        self.graph = graph
+        self.nodes = nodes
+        read, self.outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
+        self.literals = [v for v in read if _is_literal(graph, v, nodes)]
+        self.inputs = [v for v in read if v not in self.literals]
+        self.inner = [o for n in nodes for o in n.outputs if o and o not in self.outputs]
+        """Values that are neither read outside nor outputs of the graph."""
+
+
+def _op(
+    region: _Region, rule: str, template: str, realization: Realization | None, known: Collection[str]
+) -> FusedOp | str:
+    """Return the op of a region, or the reason if there is none."""
+    graph, nodes, inputs, outputs = region.graph, region.nodes, region.inputs, region.outputs
     # ONNX Runtime 1.31.1 crashes on a function with an operator of the default domain that this opset does not have,
     # such as LayerNormalization before 17, although it accepts it as a node (2026-11).
     foreign = next((n for n in nodes if not n.domain and schema.find(n.op, "", graph.opset) is None), None)
@@ -84,20 +118,16 @@ def make_op(
     withdrawn = next((n for n in nodes if schema.is_deprecated(n.op, n.domain, graph.opset)), None)
     if withdrawn is not None:
         return f"{withdrawn.op} is deprecated in ONNX's opset {graph.opset}: it may be a node, not part of a function"
-    read, outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
-    literals = [v for v in read if _is_literal(graph, v, nodes)]
-    whole = next((v for v in literals if graph.opset < WHOLE and graph.type(v).dtype not in FLOATS), None)
+    whole = next((v for v in region.literals if graph.opset < WHOLE and graph.type(v).dtype not in FLOATS), None)
     if whole is not None:
         return f"'{whole}' is no Constant of ONNX's opset {graph.opset}, which are floating point numbers alone"
-    inputs = [v for v in read if v not in literals]
-    inner = [o for n in nodes for o in n.outputs if o and o not in outputs]
     formal = {v: f"x{i}" for i, v in enumerate(inputs)}
     formal.update({v: f"y{i}" for i, v in enumerate(outputs)})
-    formal.update({v: f"v{i}" for i, v in enumerate([*literals, *inner])})
+    formal.update({v: f"v{i}" for i, v in enumerate([*region.literals, *region.inner])})
     body = FunctionProto(domain=DOMAIN)
     body.input.extend(formal[v] for v in inputs)
     body.output.extend(formal[v] for v in outputs)
-    body.node.extend(_literal(graph, v, formal[v]) for v in literals)
+    body.node.extend(_literal(graph, v, formal[v]) for v in region.literals)
     body.node.extend(_renamed(n.proto, formal) for n in nodes)
     body.opset_import.add(domain="", version=graph.opset)
     if any(n.domain == "com.microsoft" for n in nodes):
@@ -116,9 +146,7 @@ def make_op(
     body.name = op_name(rule, [n.op for n in nodes], digest, known)
     op = FusedOp(body.name, rule, template, types_in, types_out, body, library)
     reason = _unsupported(Named(op.name, op)) if library is None or cuda.is_template(template) else None
-    if reason is not None:
-        return reason
-    return op, _node(op, nodes, inputs, outputs, [*literals, *inner])
+    return op if reason is None else reason
 
 
 def library_form(
@@ -164,14 +192,53 @@ def outline(graph: Graph, nodes: Sequence[Node]) -> Hashable | None:
 
     Return None where the reason may contain a value's name.
     """
-    number: dict[str, int] = {}
-    rows = [(n.signature, tuple([number.setdefault(v, len(number)) for v in (*n.inputs, *n.outputs)])) for n in nodes]
+    return _outline(_Region(graph, nodes), {})
+
+
+def _outline(region: _Region, number: dict[str, int]) -> Hashable | None:
+    """Return the outline of a region, and add its values to `number`, in the order in which they are met."""
+    graph = region.graph
+    rows = [(n.signature, tuple([number.setdefault(v, len(number)) for v in (*n.inputs, *n.outputs)]))
+            for n in region.nodes]  # fmt: skip
     types = tuple([graph.type(v) for v in number if v])
     if graph.opset < WHOLE or not all(t.dtype for t in types):
         return None
-    constants = {v: _is_literal(graph, v, nodes) for v in number if v and graph.is_constant(v)}
-    known = ((number[v], _literal(graph, v, "").SerializeToString() if c else b"") for v, c in constants.items())
-    return tuple(rows), types, number.get(""), tuple(known), tuple(number[v] for v in graph.outputs_of(nodes))
+    literals = tuple([(number[v], _stored(graph, v)) for v in region.literals if v in number])
+    constants = tuple([number[v] for v in region.inputs if v in number and graph.is_constant(v)])
+    return tuple(rows), types, number.get(""), literals, constants, tuple([number[v] for v in region.outputs])
+
+
+def _key(region: _Region, rule: str, template: str, realization: Realization | None) -> Hashable | None:
+    """Return all that an op depends on but for the names of its values; None if that is not known."""
+    number = dict[str, int]()
+    own = _outline(region, number)
+    if own is None or realization is None:
+        return None if own is None else (rule, template, own)
+    pattern, match = realization.pattern, realization.match
+    labels = [(name, _written(value)) for name, value in match.labels.items()]
+    if any(text is None for _, text in labels):
+        return None
+    bound = [(v, match.values.get(v)) for v in (*pattern.inputs, *pattern.outputs)]
+    values = tuple([(v, number.get(b, b) if isinstance(b, str) else b is None) for v, b in bound])
+    computed = tuple([(wanted, *map(number.get, n.outputs)) for wanted, n in match.nodes.items()])
+    return rule, template, own, pattern, match.pattern, values, computed, tuple(labels)
+
+
+def _written(label: object) -> str | None:
+    """Return the value of a label as text; None for messages, other than attributes."""
+    if isinstance(label, tuple):
+        return repr([a.SerializeToString(deterministic=True) for a in label])
+    return repr(label) if label is None or isinstance(label, bool | int | float | str | bytes | list) else None
+
+
+def _stored(graph: Graph, value: str) -> Hashable:
+    """Return a constant as the model stores it, without its name."""
+    tensor = graph.constant_tensor(value)
+    assert tensor is not None, value
+    if tensor.HasField("raw_data"):
+        return tensor.data_type, tuple(tensor.dims), tensor.raw_data
+    data: bytes = _literal(graph, value, "").SerializeToString(deterministic=True)
+    return data
 
 
 def structure(node: Node) -> tuple[str, ...]:
@@ -181,11 +248,12 @@ def structure(node: Node) -> tuple[str, ...]:
     return tuple(v for i, v in enumerate(node.inputs) if i not in node.data)
 
 
-def _node(op: FusedOp, nodes: Sequence[Node], inputs: list[str], outputs: list[str], inner: list[str]) -> Node:
-    proto = NodeProto(op_type=op.name, domain=DOMAIN, name=nodes[-1].proto.name)
-    proto.input.extend(inputs)
-    proto.output.extend(outputs)
-    provenance = {"rule": op.rule, "nodes": [n.proto.name for n in nodes], "values": inner}
+def _node(op: FusedOp, region: _Region) -> Node:
+    proto = NodeProto(op_type=op.name, domain=DOMAIN, name=region.nodes[-1].proto.name)
+    proto.input.extend(region.inputs)
+    proto.output.extend(region.outputs)
+    names, values = [n.proto.name for n in region.nodes], [*region.literals, *region.inner]
+    provenance = {"rule": op.rule, "nodes": names, "values": values}
     for key, value in provenance.items():
         text = value if isinstance(value, str) else json.dumps(value)
         proto.metadata_props.add(key=f"{DOMAIN}.{key}", value=text)

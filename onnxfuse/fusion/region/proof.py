@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Case, DisagreeingError
-from onnxfuse.fusion.region.make_op import Named, Realization, make_op
+from onnxfuse.fusion.region.make_op import Made, Named, Realization, make_op
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.bodies import overfull
 from onnxfuse.model.fused import FusedOp
@@ -43,10 +43,11 @@ def proven_op(
     template: str,
     realization: Realization | None = None,
     known: Collection[str] = (),
+    made: Made | None = None,
 ) -> tuple[FusedOp, Node] | str:
     """Return the result of `make_op` if the op has a plan, else the reason; `known`: ops of other locations."""
-    made = make_op(graph, nodes, rule, template, realization, known)
-    return made if isinstance(made, str) else unproven(graph, *made, known) or made
+    here = make_op(graph, nodes, rule, template, realization, known, made)
+    return here if isinstance(here, str) else unproven(graph, *here, known) or here
 
 
 def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()) -> str | None:

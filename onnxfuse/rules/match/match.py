@@ -45,16 +45,27 @@ def is_beaten(pattern: Pattern, graph: Graph, node: Node, known: Refusal) -> boo
 
     Most attempts, of hundreds of spellings, end here; none of them would be reported.
     """
-    if pattern.first is None or schema.moved(node.op, node.domain, graph.opset):
-        return False
-    if nearness(1, max(pattern.least - 1, 0), "operator", whole=False, held=0) > known.nearness:
+    least = nearness(1, max(pattern.least - 1, 0), "operator", whole=False, held=0)
+    if pattern.first is None or least > known.nearness or not has_other_operands(pattern, graph, node):
         return False
     index, operators = pattern.first
-    operands = node.inputs if node.op in schema.COMMUTATIVE else node.inputs[index : index + 1]
-    makers = [p for v in operands if (p := graph.producer(v)) is not None]
     # An attempt that looks through an elementwise node would get further: `between` reports it.
-    passed = (graph.producer(v) for p in makers if p.is_elementwise for v in p.inputs)
-    return not any(p is not None and p.op in operators for p in (*makers, *passed))
+    makers = (graph.producer(v) for v in _first_operands(node, index))
+    passed = (graph.producer(v) for p in makers if p is not None and p.is_elementwise for v in p.inputs)
+    return not any(p is not None and p.op in operators for p in passed)
+
+
+def has_other_operands(pattern: Pattern, graph: Graph, node: Node) -> bool:
+    """Return whether an attempt provably stops at the root's operands: no node computes the first one as it should."""
+    if pattern.first is None or schema.moved(node.op, node.domain, graph.opset):
+        return False
+    index, operators = pattern.first
+    makers = (graph.producer(v) for v in _first_operands(node, index))
+    return not any(p is not None and p.op in operators for p in makers)
+
+
+def _first_operands(node: Node, index: int) -> tuple[str, ...]:
+    return node.inputs if node.op in schema.COMMUTATIVE else node.inputs[index : index + 1]
 
 
 def between(graph: Graph, trace: Trace, known: Refusal | None = None) -> Refusal | None:

@@ -11,7 +11,7 @@ An omitted attribute must have the operator's default; `name: type = @label` mat
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 import onnx
@@ -286,6 +286,7 @@ def roots(pattern: Pattern) -> Iterator[Pattern]:
         yield from roots(other)
 
 
+@lru_cache(1 << 12)
 def realized(target: Pattern, pattern: Pattern) -> Pattern:
     """Return the library form `target` with the additions of the chosen spellings of `pattern`, in order."""
     used = pattern.values | set(pattern.inputs) | {v for n in pattern.realize for v in (*n.inputs, *n.outputs)}

@@ -7,7 +7,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import Pass
 from onnxfuse.rules.language import predicate
 from onnxfuse.rules.language.rule_file import Rewrite, forms
-from onnxfuse.rules.match.match import Match, Trace, matches
+from onnxfuse.rules.match.match import Match, Trace, has_other_operands, matches
 from onnxfuse.rules.match.replace import instantiate
 from onnxfuse.rules.rewriting.rewrite import bind
 
@@ -42,6 +42,8 @@ def _apply(graph: Graph, rewrite: Rewrite, node: Node) -> bool:
 
 def _match(graph: Graph, rewrite: Rewrite, node: Node) -> Match | None:
     """Return the first match at a node for which all conditions hold; nothing is said of the others."""
+    if has_other_operands(rewrite.source, graph, node):
+        return None
     for match in matches(rewrite.source, graph, node, Trace()):
         conditions = (*rewrite.about, *rewrite.where, *predicate.spelling_conditions(match.pattern))
         if all(predicate.holds(one, graph, match) is None for one in conditions):

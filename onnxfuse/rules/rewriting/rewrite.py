@@ -93,15 +93,15 @@ def rewrite(
     """
     attempts = Attempts() if attempts is None else attempts
     rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
-    most = GROWTH * len(graph.nodes) + ROOM
+    most = GROWTH * graph.size + ROOM
     states = Counter[bytes]()
     near: dict[tuple[str, Node], Near] = {}
     retried = False
     for turn in range(MAX_ROUNDS):
-        changed, small = False, len(graph.nodes)
+        changed, small = False, graph.size
         for act in simplify:
             changed |= act(graph)
-        most += max(len(graph.nodes) - small, 0)  # nodes inlined from a body do not count as growth
+        most += max(graph.size - small, 0)  # nodes inlined from a body do not count as growth
         # Dead shape computations, of targets that are constants now, would block rules as extra readers.
         changed |= bool(graph.eliminate_dead_code())
         if retried and not changed:  # the rules have reached a fixed point on this graph
@@ -127,7 +127,7 @@ def rewrite(
                     outcome = _apply(graph, rule, one, outcome, attempts)
                 if isinstance(outcome, Applied):
                     report.applied.append(replace(outcome, root=label(node)))
-                    if len(graph.nodes) > most:
+                    if graph.size > most:
                         raise endless(report.applied[begun:], f"the graph has grown to {plural(graph.nodes, 'node')}")
                 elif isinstance(outcome, Refusal):
                     _keep_furthest(near, rule.name, node, outcome)

@@ -56,6 +56,26 @@ def test_a_replaced_region_leaves_the_index_true() -> None:
     assert all(n.order == -1 for n in old)
 
 
+def test_a_list_of_nodes_stays_as_it_was_read() -> None:
+    """Whatever changes later: what goes over the nodes may change the graph; its size counts those that are there."""
+    g = graph(CHAIN)
+    before = g.nodes
+    kinds = [n.op for n in before]
+    add, relu, _, mul, exp = before
+    g.replace([add, relu, mul], [Node(onnx.helper.make_node("Fused", ["x", "w", "c"], ["d"]))])
+    assert [n.op for n in before] == kinds
+    assert g.size == 3
+    g.replace([exp], [])
+    g.replace(
+        [g.producers["d"]],
+        [Node(onnx.helper.make_node(op, [v], [o])) for op, v, o in (("P", "c", "p"), ("Q", "p", "d"))],
+    )
+    assert g.size == 3
+    check_index(g)
+    assert [n.op for n in g.nodes] == ["Neg", "P", "Q"]
+    assert g.size == 3
+
+
 def test_a_node_may_be_replaced_by_several() -> None:
     """And by none, where nobody reads it any more."""
     g = graph(CHAIN)

@@ -1,12 +1,16 @@
 """Operators that ONNX has withdrawn stand as nodes, where ONNX Runtime runs them, and in no function."""
 
 import warnings
+from collections.abc import Collection
+from typing import Any
 
 import onnx
 import pytest
 
-from onnxfuse.fusion.region.make_op import make_op
-from onnxfuse.graph.graph import Graph
+from onnxfuse.fusion.region import make_op as module
+from onnxfuse.fusion.region.make_op import Made, make_op
+from onnxfuse.graph.graph import Graph, Node
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.rules.match.replace import _not_in_opset
 from onnxfuse.shapes.inference import infer
 from tests.support.small import fuses, ops, optimize, parse, reasons
@@ -89,3 +93,47 @@ def test_no_function_holds_what_onnx_runtime_does_not_run_there(text: str, opset
     graph = whole(text, opset)
     nodes = [n for n in graph.nodes if not n.domain]
     assert make_op(graph, nodes, "any", "pointwise") == reason
+
+
+def made_of(graph: Graph, begin: int, rule: str, known: Collection[str], made: Made | None) -> tuple[FusedOp, Node]:
+    """Return the op of two adjacent nodes, which there is."""
+    here = make_op(graph, graph.nodes[begin : begin + 2], rule, "pointwise", None, known, made)
+    assert not isinstance(here, str), here
+    return here
+
+
+def test_the_op_of_equal_regions_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions that differ in names alone share it, and other constants or outputs make another: as without a record."""
+    graph = whole("""g (float[N,4] x) => (float[N,4] y, float[N,4] e) <float two = {2}, float three = {3}> {
+      a = Mul (x, two) b = Tanh (a) c = Mul (b, two) d = Tanh (c) e = Mul (d, two) f = Tanh (e) h = Mul (f, three)
+      y = Tanh (h) }""")
+    written, own = list[object](), module._op
+
+    def noted(region: Any, *given: Any) -> FusedOp | str:
+        written.append(region)
+        return own(region, *given)
+
+    monkeypatch.setattr(module, "_op", noted)
+    made: Made = {}
+    known = dict[str, FusedOp]()
+    names = []
+    for index in range(0, len(graph.nodes), 2):
+        op, fused = made_of(graph, index, "any", known, made)
+        alone, same = made_of(graph, index, "any", known, None)
+        assert (op, fused.proto) == (alone, same.proto)
+        known[op.name] = op
+        names.append(op.name)
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    assert len(written) == 4 + len(set(names))
+
+
+def test_an_op_that_was_not_made_is_named_anew() -> None:
+    """A region's op is another rule's by then, of the same body: there is one name for both."""
+    graph = whole("g (float[N,4] x) => (float[N,4] y) { a = Tanh (x) b = Relu (a) c = Tanh (b) y = Relu (c) }")
+    made: Made = {}
+    first, _ = made_of(graph, 0, "one", (), made)
+    other, _ = made_of(graph, 0, "two", (), made)
+    assert first.name != other.name
+    again, node = made_of(graph, 2, "one", [other.name], made)
+    assert (again.name, node.op) == (other.name, other.name)
