@@ -87,6 +87,7 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
             for key in ("optimize", "verify", "bench"):
                 if model.get(key):
                     yield from _sections(key, model[key], f"{model['name']}: ")
+        yield f"Changed since {facts['lock']}", ("",), [(line,) for line in facts["changed"]]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
