@@ -279,11 +279,9 @@ class CiCommand(CiChecks, CustomOps, CiReports, Common, total=False):
     """Check the models of CONFIG against its requirements, and against its lock file.
 
     CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one; a pyproject.toml with
-    [[tool.onnxfuse.model]] is read, too. Each [[model]] has path, which may be a pattern, and may have output, require
-    (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs; or false), bench
-    (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an additional node or float32
-    node compared with the lock, or a larger error exits 4 with the reason; a numerical mismatch exits 1. An output is
-    written only if all checks pass.
+    [[tool.onnxfuse.model]] is read, too. Each [[model]] has the key path, and may have those below; verify = false
+    leaves that check out. A lost fusion, an additional node or float32 node compared with the lock, or a larger error
+    exits 4 with the reason; a numerical mismatch exits 1. An output is written only if all checks pass.
     """
 
     config: Annotated[Path | None, Argument("[CONFIG]", required=False)]
