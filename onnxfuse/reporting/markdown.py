@@ -96,7 +96,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator
     for row in rows[:ROWS]:
         yield f"| {' | '.join(_cell(str(cell)) for cell in row)} |"
     if len(rows) > ROWS:
-        yield f"\n{plural(len(rows) - ROWS, 'more row')}"
+        yield f"\n... and {plural(len(rows) - ROWS, 'more row')}: --json has all"
 
 
 def _cell(text: str) -> str:

@@ -11,7 +11,7 @@ from onnxfuse.deploy import screen as pack
 from onnxfuse.options.commands import STREAM
 from onnxfuse.options.next_command import next_command
 from onnxfuse.support.plurals import a_noun, agreeing, fused_ops_text, plural
-from onnxfuse.support.screen import PROSE, Blocks, Line, Rows, advice, plain_table
+from onnxfuse.support.screen import PROSE, Blocks, Line, Rows, advice, more_rows, plain_table
 from onnxfuse.support.units import megabytes
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, given: Mappin
     if target is not None:
         yield from _target(facts)
     if "left" in facts:
-        yield from remaining(facts["left"], REMAINING, next_command("explain", *named, "--at", "NODE", given=given))
+        explained = next_command("explain", *named, given=given)
+        yield from remaining(
+            facts["left"], REMAINING, next_command("explain", *named, "--at", "NODE", given=given), explained
+        )
     if "dump" in facts:
         yield from _dump(facts["dump"])
     if "compiled" in facts:
@@ -144,10 +147,10 @@ def _operators(operators: dict[str, dict[str, int]]) -> Blocks:
     yield Rows(table)
 
 
-def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) -> Blocks:
+def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str, shown_by: str = "--all") -> Blocks:
     """Yield the plain nodes that are left by reason, most expensive first.
 
-    `explain_command` is the command that explains one of them.
+    `explain_command` explains one of them, `shown_by` shows those beyond the limit.
     """
     if left["note"]:
         yield Line(escape(left["note"]), style="dim")
@@ -165,6 +168,7 @@ def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) 
         )
     table.columns[-1].min_width = PROSE
     yield Rows(table, ("because",), names=True)
+    yield from more_rows(left["kinds"], limit, "more kind", shown_by)
     estimated = "" if left["note"] else f"share: estimated part of the run time{at}, from bytes and launches"
     yield Line(estimated, "dim", hint=f"{'; ' * bool(estimated)}one node in detail: {escape(explain_command)}")
 
