@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+import onnxfuse
 from tests.cli.conftest import MODEL, Command
 
 CONFIG = """[[model]]
@@ -290,6 +291,12 @@ def test_nodes_that_stay_float32_are_noted(repository: Path, onnxfuse_command: C
     result = onnxfuse_command("ci", "--markdown", "r.md")
     assert "small: note: float16: no node was converted" in result.out
     assert "small: float16: no node was converted" in (repository / "r.md").read_text()
+    (note,) = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["notes"]
+    assert "less than one rounding of the type, 0.00049: allow more with `tolerance`; " in note
+    assert note.endswith("onnxfuse explain in.onnx --precision float16 --tolerance 1e-06")
+    assert "--tolerance" not in note.rpartition("onnxfuse explain")[0]  # ci has no such option
+    with pytest.warns(UserWarning, match="allow more with `tolerance`"):
+        onnxfuse.optimize("in.onnx", precision="float16", tolerance=1e-6)
 
 
 def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, too_often
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
-from onnxfuse.api.run.ci_next_steps import next_steps
+from onnxfuse.api.run.ci_next_steps import explain_command, next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
@@ -46,6 +46,8 @@ from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, advice, plain_table
 
+KEYS = {"tolerance": "`tolerance`", "seconds": "optimize --time"}
+"""Options in notes on a conversion, as onnxfuse.toml has them; the time is no key of it."""
 COLORS = {"ok": "green", "failed": "red", "error": "red"}
 
 
@@ -355,7 +357,7 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     optimized = optimize(entry.path, _options(entry))
     outcome.optimized = optimized.as_dict(entry.path, entry.output or entry.path)
     outcome.optimized["near"] = near_misses.facts(near_misses.ranked(optimized.report), optimized.report)
-    outcome.notes += optimized.notes
+    outcome.notes += optimized.notes_for(KEYS, explain_command(entry))
     outcome.models = {"before": original, "after": optimized.model}
     locked_before = None if old_lock is None else old_lock.models.get(entry.name)
     _require(outcome, optimized, {} if locked_before is None else locked_before.places)

@@ -22,7 +22,7 @@ def next_steps(
     `fewer`: rules applied less often, or nodes are more, than is required or in the lock; `nodes`: what rules lost.
     """
     failed, steps = f"{entry.name.replace('/', '-')}.failed.onnx", {}
-    made_with = {**active_settings(), **entry.options, "inputs": entry.inputs}
+    made_with = _made_with(entry)
     make = next_command("optimize", entry.path, failed, given=made_with)
     run = {**made_with, "shapes": entry.shapes, "providers": PROVIDERS[entry.provider]}
     if verified is not None and verified["verdict"] in ("undecided", "blunt"):
@@ -35,9 +35,18 @@ def next_steps(
         steps["verify"] = f"find the fusion or rule at fault: {make} && {judge}"
     if fewer:
         at = [word for node in [*dict.fromkeys(nodes)][:NODES] for word in ("--at", node)] or ["--near"]
-        steps["optimize"] = f"see what would help: {next_command('explain', entry.path, *at, given=made_with)}"
+        steps["optimize"] = f"see what would help: {explain_command(entry, *at)}"
     if benched is not None and not benched["ok"]:
         one = {**run, "shapes": {name: sizes[:1] for name, sizes in entry.shapes.items()}}  # it runs one size
         profile = next_command("profile", entry.path, failed, given=one)
         steps["bench"] = f"see where the time goes: {make} && {profile}"
     return steps
+
+
+def explain_command(entry: ModelEntry, *words: str) -> str:
+    """Return the command that explains the model as the entry has it made."""
+    return next_command("explain", entry.path, *words, given=_made_with(entry))
+
+
+def _made_with(entry: ModelEntry) -> dict[str, Any]:
+    return {**active_settings(), **entry.options, "inputs": entry.inputs}
