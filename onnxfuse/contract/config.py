@@ -289,7 +289,7 @@ class _ConfigReader:
             if isinstance(value, list) and kind.many and kind.values is None:
                 other = next(one for one in value if not isinstance(one, str))
                 return self.wrong(f"{name} holds {shown(other)}, expected a string", at)
-            return self.wrong(f"{name} is {shown(value)}, expected {kind.expected}", at)
+            return self.wrong(f"{name} is {shown(value)}, expected {toml.expected(kind)}", at)
 
         return wrong
 

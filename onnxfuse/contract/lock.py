@@ -88,6 +88,11 @@ class Change:
     def __str__(self) -> str:
         return f"{self.what}: {self.was} -> {self.now}"
 
+    @property
+    def of_model(self) -> str:
+        """The difference behind the name of its model, if it is that of one."""
+        return f"{self.model}: {self}" if self.model else f"{self}"
+
 
 def rule_hashes(rules: Iterable[Rule]) -> dict[str, str]:
     """Return the SHA-256 of each rule's file, including the shared parts that it uses."""

@@ -240,7 +240,7 @@ def explain(
 
 def _explain(model: Model, options: Options, at: Sequence[str], progress: Steps) -> Explained:
     rules = options.chosen()
-    origin, measuring = Origin(path_or_proto(model), options.strict_fp32), options.tuning
+    origin, measuring = Origin(path_or_proto(model), options.strict_fp32, options.shapes), options.tuning
     # Conversion to lower precision and measuring read every weight, planning a few.
     reads_all = options.precision is not None or (measuring is not None and measuring.measure)
     with contextlib.nullcontext() if reads_all else detached.detaching():

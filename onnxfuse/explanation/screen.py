@@ -25,7 +25,6 @@ def whole_model(explained: "Explained", limit: int | None) -> Blocks:
     if explained.optimized is not None:
         yield from [Line()] * bool(explained.remaining.kinds)
         yield from remaining(explained.remaining.as_dict(), limit, "--at NODE; what nearly fused: --near")
-        yield from more_rows(explained.remaining.kinds, limit)
     yield from counted_rows("in the file", ("came from", "first", "kernel"), explained.fused_rows(), limit)
     yield from counted_rows("applied", ("nodes", "first at", "grew no further because"), explained.fused(), limit)
     yield from counted_rows("lost", ("nodes", "first at", "because"), explained.conflict_rows(), limit)
@@ -63,6 +62,7 @@ def nodes(explained: "Explained", name: str, limit: int | None) -> Blocks:
         yield Line(f"{escape(one.node)} replaces {escape(', '.join(one.original_nodes))}")
         yield Line("its body:", style="dim", fold=True)
         yield Line("\n".join(f"  {escape(line)}" for line in one.body))
+    yield from more_rows(request.inside, limit, "more fused op")
     if not rows and not events and not request.is_removed:
         for note in explained.report.notes:
             yield Line(f"[yellow]note:[/] {escape(note)}")

@@ -318,7 +318,7 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
         return together._replace(cause=Cause("no kernel", seen=reason))
     if cuda.TEMPLATES[op.template].of and launches(graph, op, fused) != 1:
-        return together._replace(cause=Cause("slower", seen="as far as sizes are known, it would save no launch"))
+        return together._replace(cause=Cause("no saving", seen="as far as sizes are known, it would save no launch"))
     if (declined := _declined(around, (op, fused))) is not None:
         return together._replace(cause=Cause("slower", seen=declined.reason))
     nodes = [*dict.fromkeys((*members, node))]

@@ -95,20 +95,26 @@ class PrecisionRecord:
 
     @property
     def hint(self) -> str:
-        """A step that would convert more nodes; empty if none is known."""
+        """A step that would convert more nodes, for readers of the command line; empty if none is known."""
+        return self.advice({"tolerance": "--tolerance", "seconds": "--time"})
+
+    def advice(self, named: Mapping[str, str]) -> str:
+        """Return a step that would convert more nodes, its options by the names that the reader knows."""
         hints = []
         if self.kept and self.tolerance < UNIT[self.precision]:
             hints.append(
                 f"the tolerance is less than one rounding of the type, {UNIT[self.precision]:.2g}: allow more with "
-                "--tolerance"
+                f"{named['tolerance']}"
             )
         if self.plain_error:
             hints.append(
-                f"many small roundings add up and no node stands out: with --tolerance {self.plain_error:.2g} none of "
-                "them would have to stay float32"
+                f"many small roundings add up and no node stands out: with {named['tolerance']} "
+                f"{self.plain_error:.2g} none of them would have to stay float32"
             )
         if self.out_of_time:
-            hints.append("the time ran out before the smallest set of nodes was found: allow more with --time")
+            hints.append(
+                f"the time ran out before the smallest set of nodes was found: allow more with {named['seconds']}"
+            )
         return "; ".join(hints)
 
     def as_dict(self) -> dict[str, Any]:

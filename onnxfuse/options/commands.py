@@ -5,7 +5,19 @@ from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
 from onnxfuse.options.functions import BenchRun, CiChecks, CompileKernels, ExportFolder, ProfileRun, VerifyRun, View
-from onnxfuse.options.groups import CustomOps, Links, Optimizing, ProviderWord, Rules, Seed
+from onnxfuse.options.groups import (
+    SHAPE_FLAG,
+    Also,
+    CustomOps,
+    Links,
+    LowerPrecision,
+    ModelSettings,
+    Optimizing,
+    ProviderWord,
+    Rules,
+    Seed,
+    Skip,
+)
 from onnxfuse.options.kinds import (
     STRINGS,
     AtLeastOne,
@@ -16,6 +28,7 @@ from onnxfuse.options.kinds import (
     OptionalFlag,
     OptionalPath,
     OptionalText,
+    Shapes,
     Strings,
     one_of,
 )
@@ -181,16 +194,21 @@ class RulesCommand(Rules, Common, total=False):
         excludes=("test", "new"))]
 
 
-class ExplainCommand(Rules, CustomOps, Common, total=False):
-    """Explain what fuses in IN.onnx, what does not, and why. Writes nothing."""
+class ExplainCommand(Rules, CustomOps, LowerPrecision, ModelSettings, Common, total=False):
+    """Explain what fuses in IN.onnx, what does not, and why. Writes nothing.
+
+    With the options of `onnxfuse optimize` that made a file, it explains that file.
+    """
 
     source: Annotated[Path, Argument("IN.onnx", "model")]
     only: Annotated[Strings, Option((), "Consider only this rule.", "--only, --rule", "NAME", group="Rules",
-        complete="rules")]
-    also: Annotated[Strings, Option((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also",
-        "RULE", group="Rules", complete="optional rules")]
+        complete="rules", repeated=True)]
+    skip: Skip
+    also: Also
     tuning: Annotated[OptionalPath, Option(None, "Show and apply the times of optimize --tune; default those stored in "
-        "IN.onnx.", "--tuning", "FILE")]
+        "IN.onnx.", "--tuning", "FILE", repeated=True)]
+    shapes: Annotated[Shapes, Option(None, "Explain the model specialized to this size of a dynamic dimension "
+        "(batch=8) or shape of an input.", SHAPE_FLAG, "NAME=N", repeated=True)]
     near: Annotated[Flag, Option(False, "Rank near misses over the whole model, with hints.", "--near")]
     at: Annotated[Strings, Option((), "Explain this node, value or name pattern: the cause, then the rules' furthest "
         "attempts.", "--at", "NODE", complete="nodes")]
@@ -261,11 +279,9 @@ class CiCommand(CiChecks, CustomOps, CiReports, Common, total=False):
     """Check the models of CONFIG against its requirements, and against its lock file.
 
     CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one; a pyproject.toml with
-    [[tool.onnxfuse.model]] is read, too. Each [[model]] has path, which may be a pattern, and may have output, require
-    (fusions with counts), shapes, budget (nodes, megabytes, error), verify (seeds, inputs; or false), bench
-    (min_speedup), provider, name, and options of optimize: {TOML_KEYS}. A lost fusion, an additional node or float32
-    node compared with the lock, or a larger error exits 4 with the reason; a numerical mismatch exits 1. An output is
-    written only if all checks pass.
+    [[tool.onnxfuse.model]] is read, too. Each [[model]] has the key path, and may have those below; verify = false
+    leaves that check out. A lost fusion, an additional node or float32 node compared with the lock, or a larger error
+    exits 4 with the reason; a numerical mismatch exits 1. An output is written only if all checks pass.
     """
 
     config: Annotated[Path | None, Argument("[CONFIG]", required=False)]

@@ -178,7 +178,7 @@ class Compared(Tf32, MadeWith, total=False):
     providers: Annotated[Providers, Option(None, "Execution provider of both models; default CUDA where it works; "
         "there every fused op must run as its kernel.", "--providers, --provider",
         on_command="cpu,cuda: the original on the CPU, the fused model on CUDA.",
-        in_python="ONNX Runtime's, as a list.", group="Running", words=BOTH)]
+        in_python="ONNX Runtime's, as a list.", group="Running", words=BOTH, repeated=True)]
     fused_providers: Annotated[Providers, Option(None, "Where the fused model runs, if elsewhere.")]
     truth: Annotated[Truth, one_of(Truth), Option("auto", "Precision of the reference that errors are measured "
         "against; auto is float64 unless the model is too large.", "--truth", group="Tolerance")]
@@ -203,7 +203,8 @@ class VerifyRun(Compared, Sizes, total=False):
 
     inputs: Annotated[Inputs | Sequence[Inputs] | None, ONE_OR_MORE_INPUTS, Option(None,
         "Real inputs: .npz, .npy, .json, .pb, or a folder with input_0.pb or test_data_set_*. Generated ones by "
-        "default.", "--inputs", "PATH", in_python="Also arrays by name; one of these, or a list.", group="Inputs")]
+        "default.", "--inputs", "PATH", in_python="Also arrays by name; one of these, or a list.", group="Inputs",
+        repeated=True)]
     save_inputs: Annotated[OptionalPath, Option(None, "Save the inputs to this folder (or .npz, for a single set), for "
         "use with {inputs}.", "--save-inputs", "PATH", group="Inputs", writes=True)]
     bisect: Annotated[OptionalFolder, Option(None, "After a mismatch, name the fused op or rule at fault, and write "

@@ -35,35 +35,39 @@ BOTH: dict[str, Any] = {**PROVIDERS, "both": (CPU, CUDA), "cpu,cuda": (CPU, CUDA
 """The same, with words for two: where the original and where the fused model runs."""
 
 _rule = partial(Option, group="Rules")
-_precision = partial(Option, group="Precision", needs=("precision",), toml=True, shown=False)
+_precision = partial(Option, group="Precision", needs=("precision",), toml=True, repeated=True, shown=False)
 _running = partial(Option, group="Running")
 SHAPE_FLAG = "--shape, --shapes"
 """The flag for sizes, for whatever they are."""
 
 # An option is a row of a table.
 # fmt: off
+Skip = Annotated[Strings, _rule((), "Skip this rule.", "--skip", "RULE", complete="rules", toml=True, repeated=True)]
+Also = Annotated[Strings, _rule((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also", "RULE",
+    complete="optional rules", toml=True, repeated=True)]
 
 
 class Rules(TypedDict, total=False):
     """Folders of rules."""
 
-    rules: Annotated[Paths, _rule((), "Folder of rules in addition to the shipped ones.", "--rules", "DIR", toml=True)]
+    rules: Annotated[Paths, _rule((), "Folder of rules in addition to the shipped ones.", "--rules", "DIR", toml=True,
+        repeated=True)]
 
 
 class MadeWith(TypedDict, total=False):
     """Folders of the rules that made a model."""
 
-    rules: Annotated[Paths, _rule((), "Folder of custom rules that made the fused model.", "--rules", "DIR")]
+    rules: Annotated[Paths, _rule((), "Folder of custom rules that made the fused model.", "--rules", "DIR",
+        repeated=True)]
 
 
 class ChosenRules(Rules, total=False):
     """Which rules apply."""
 
     only: Annotated[Strings, _rule((), "Apply only this rule.", "--only", "RULE",
-        complete="rules")]
-    skip: Annotated[Strings, _rule((), "Skip this rule.", "--skip", "RULE", complete="rules", toml=True)]
-    also: Annotated[Strings, _rule((), "Also apply this optional rule (`onnxfuse rules` lists them).", "--also", "RULE",
-        complete="optional rules", toml=True)]
+        complete="rules", repeated=True)]
+    skip: Skip
+    also: Also
     require: Annotated[Strings, _rule((), 'Fail unless the rule applied this often: "gemm>=3", "gemm==3"; a name '
         "alone means at least once.", "--require", "RULE[>=N|==N]", on_command="Exit code 4; as in onnxfuse.toml.",
         in_python="Raises RequirementError, which says why.")]
@@ -73,7 +77,7 @@ class CustomOps(TypedDict, total=False):
     """Operators of the user's own."""
 
     custom_ops: Annotated[Paths, Option((), "Library of custom operators for ONNX Runtime to load.", "--custom-ops",
-        "LIB.so")]
+        "LIB.so", repeated=True)]
 
 
 class LowerPrecision(TypedDict, total=False):
@@ -81,9 +85,9 @@ class LowerPrecision(TypedDict, total=False):
 
     precision: Annotated[Precision | None, one_of(Precision, SHORT_TYPES), Option(None, "Convert float32 to this type "
         "wherever outputs stay within {tolerance} of a float64 reference; nodes kept in float32 are listed with the "
-        "reason. fp16 and bf16 are accepted, too.", "--precision", group="Precision", toml=True)]
-    inputs: Annotated[InputSets, Option((), "With {precision} and {guard}: real inputs; generated ones by default.",
-        "--inputs", "PATH", group="Precision", needs=("precision", "guard"), in_python="Files, or arrays by name.")]
+        "reason. fp16 and bf16 are accepted, too.", "--precision", group="Precision", toml=True, repeated=True)]
+    inputs: Annotated[InputSets, Option((), "Real inputs to measure errors on; generated ones by default.", "--inputs",
+        "PATH", group="Precision", needs=("precision", "guard"), repeated=True, in_python="Files, or arrays by name.")]
     tolerance: Annotated[OptionalFraction, _precision(None, "With {precision}: allowed relative RMS error of outputs; "
         "default 20 unit roundoffs (0.0098).", "--tolerance", "X")]
     io_precision: Annotated[IoPrecision, one_of(IoPrecision, SHORT_TYPES), _precision("float32",
@@ -91,10 +95,19 @@ class LowerPrecision(TypedDict, total=False):
     keep_fp32: Annotated[Strings, _precision((), "With {precision}: pin this node, operator or name pattern to "
         "float32.", "--keep-fp32", "NODE")]
     seconds: Annotated[OptionalPositive, Option(None, "With {precision}: seconds for measuring, and again for trials; "
-        "default 300.", "--time", "S", group="Precision", needs=("precision",))]
+        "default 300.", "--time", "S", group="Precision", needs=("precision",), repeated=True)]
 
 
-class Optimizing(ChosenRules, CustomOps, LowerPrecision, total=False):
+class ModelSettings(TypedDict, total=False):
+    """What holds for every node of the model that is made."""
+
+    strict_fp32: Annotated[Flag, Option(False, "Use no kernel that rounds float32 to TF32; recorded in the model, "
+        "so that onnxfuse always opens it with use_tf32 0.", "--strict-fp32", repeated=True)]
+    freeze_initializers: Annotated[Flag, Option(False, "Turn weights that are also graph inputs into constants, which "
+        "callers cannot override.", "--freeze-initializers", toml=True, repeated=True)]
+
+
+class Optimizing(ChosenRules, CustomOps, LowerPrecision, ModelSettings, total=False):
     """What decides how a model is optimized."""
 
     guard: Annotated[Flag, Option(False, "Run each fusion on inputs, and revert any that exceeds the error budget.",
@@ -102,35 +115,33 @@ class Optimizing(ChosenRules, CustomOps, LowerPrecision, total=False):
     tuning: Annotated[OptionalPath, Option(None, "Choose by the times in this file, with or without a GPU.", "--tuning",
         "FILE", on_command="With --tune they are stored there.", in_python="`tune` writes it, and `onnxfuse optimize "
         "--tune`. If they are of another GPU, driver or ONNX Runtime, a warning says so and the rules decide.",
-        group="Measured times", writes=True)]
+        group="Measured times", writes=True, repeated=True)]
     shapes: Annotated[Shapes, Option(None, "Specialize the model to this size of a dynamic dimension (batch=8) or "
         "shape of an input.", SHAPE_FLAG, "NAME=N", on_command="With --dump, --tune, --tuning and --compile the "
-        "dimension stays dynamic; then give the sizes (batch=1,32) or the range (batch=1..32) to prepare for.")]
-    strict_fp32: Annotated[Flag, Option(False, "Use no kernel that rounds float32 to TF32; recorded in the model, "
-        "so that onnxfuse always opens it with use_tf32 0.", "--strict-fp32")]
-    freeze_initializers: Annotated[Flag, Option(False, "Turn weights that are also graph inputs into constants, which "
-        "callers cannot override.", "--freeze-initializers", toml=True)]
+        "dimension stays dynamic; then give the sizes (batch=1,32) or the range (batch=1..32) to prepare for.",
+        repeated=True)]
 
 
 class Links(TypedDict, total=False):
     """Weights outside the model's folder."""
 
     follow_links: Annotated[Flag, Option(False, "Follow symbolic links to external data outside the model's folder, as "
-        "in model-hub caches.", "--follow-links", group=EVERYWHERE)]
+        "in model-hub caches.", "--follow-links", group=EVERYWHERE, repeated=True)]
 
 
 class Sizes(TypedDict, total=False):
     """Sizes at which a model runs."""
 
     shapes: Annotated[Shapes, _running(None, "Size of a dynamic dimension (batch=32), or the shape of an input "
-        "(x=1x3x224x224). Several sizes are run one after the other (batch=1,8).", SHAPE_FLAG, "NAME=SIZES")]
+        "(x=1x3x224x224). Several sizes are run one after the other (batch=1,8).", SHAPE_FLAG, "NAME=SIZES",
+        repeated=True)]
 
 
 class OnProvider(TypedDict, total=False):
     """Where both models run."""
 
     providers: Annotated[Providers, _running(None, "Execution provider; default CUDA where it works.",
-        "--provider, --providers", words=PROVIDERS, in_python="ONNX Runtime's, as a list.")]
+        "--provider, --providers", words=PROVIDERS, repeated=True, in_python="ONNX Runtime's, as a list.")]
 
 
 class Tf32(TypedDict, total=False):

@@ -5,7 +5,6 @@ annotation is everything else. A function or command takes the groups that it in
 """
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -43,6 +42,8 @@ class Option:
     """Whether it is a key of a model in onnxfuse.toml."""
     writes: bool = False
     """Whether it names a file or folder that is written."""
+    repeated: bool = False
+    """Whether a command that is suggested after a call with this option names it, too (`next_command`)."""
     complete: str = ""
     """What completion offers: rules, optional rules, or nodes."""
     words: Mapping[str, Any] = field(default_factory=dict)
@@ -134,17 +135,6 @@ def part(group: type[T], given: Any) -> T:
     return cast(T, {name: given[name] for name in fields(group) if name in given})
 
 
-def written_out(group: type, given: Mapping[str, Any]) -> str:
-    """Return options as a shell takes them, each after a space; those at their defaults are left out."""
-    words: list[str] = []
-    for name, one in fields(group).items():
-        value = given.get(name, one.option.default)
-        if value != one.option.default:
-            for item in value if isinstance(value, tuple | list) else (value,):
-                words += [one.spelled] if item is True else [one.spelled, str(item)]
-    return "".join(f" {shlex.quote(word)}" for word in words)
-
-
 def read(group: type, given: Mapping[str, Any], wrong: Wrong | None = None) -> dict[str, Any]:
     """Return all options of a group, checked and converted; absent ones and those that are their defaults are these.
 
@@ -163,21 +153,22 @@ def check_together(group: type, given: Mapping[str, Any], spell: Callable[[Field
     `spell` returns an option's name as the caller knows it.
     """
     known = fields(group)
-    chosen = [one for name, one in known.items() if _is_chosen(one, given)]
+    chosen = [one for one in known.values() if is_chosen(one, given)]
     for one in chosen:
         needed = [known[name] for name in one.option.needs if name in known]
-        if needed and not any(_is_chosen(other, given) for other in needed):
+        if needed and not any(is_chosen(other, given) for other in needed):
             alike = [spell(other) for other in chosen if other.option.needs == one.option.needs]
             required = " or ".join(map(spell, needed))
             raise UsageError(f"{_listed(alike)} {agreeing(len(alike), 'goes', 'go')} with {required}")
         excluded = [known[name] for name in one.option.excludes if name in known]
-        if any(_is_chosen(other, given) for other in excluded):
+        if any(is_chosen(other, given) for other in excluded):
             raise UsageError(
                 f"{spell(one)} cannot be combined with any of {_listed([spell(other) for other in excluded])}"
             )
 
 
-def _is_chosen(one: Field, given: Mapping[str, Any]) -> bool:
+def is_chosen(one: Field, given: Mapping[str, Any]) -> bool:
+    """Return whether a call gives the option a value that is not its default."""
     value = given.get(one.name)
     return value not in (None, (), {}) and value != one.option.default
 

@@ -7,7 +7,19 @@ from typing import Annotated, Any, TypedDict
 
 from onnxfuse.options import types
 from onnxfuse.options.groups import Optimizing, ProviderWord
-from onnxfuse.options.kinds import EXTENTS, PATH, SHAPES, STRING, Kind, OptionalFactor, Paths, Size, integer, one_of
+from onnxfuse.options.kinds import (
+    BOOLEAN,
+    EXTENTS,
+    PATH,
+    SHAPES,
+    STRING,
+    Kind,
+    OptionalFactor,
+    Paths,
+    Size,
+    integer,
+    one_of,
+)
 from onnxfuse.options.schema import Field, Option, fields, toml_keys
 from onnxfuse.options.types import Limits
 
@@ -18,7 +30,11 @@ RELATION = r"\s*(==|>=|<=|>|<)\s*([0-9]{1,18})\s*"
 """A requirement on a number, such as `>=3`."""
 REQUIRED = Annotated[int, Limits(least=0)] | Annotated[str, Limits(pattern=RELATION)]
 REQUIRE = Kind(dict, "a table of numbers by rule", values=Kind(REQUIRED, 'a number or a string such as "==24"'))
-SIZES = replace(SHAPES, values=replace(EXTENTS, type=Size | Annotated[tuple[Size, ...], Limits(items=1)]))
+SIZES = replace(
+    SHAPES,
+    expected="a table of sizes by name, such as { batch = [1, 8] }",
+    values=replace(EXTENTS, type=Size | Annotated[tuple[Size, ...], Limits(items=1)]),
+)
 """Sizes at which a model runs: here a list has those that a dimension takes in turn."""
 
 # An option is a row of a table.
@@ -70,6 +86,29 @@ def model_options() -> dict[str, Field]:
     return {name: fields(Optimizing)[name] for name in toml_keys(Optimizing)}
 
 
+def explained() -> dict[str, list[tuple[str, str]]]:
+    """Return what each key means, what it takes and its default, below the headings of their tables."""
+    tables = {f"{name} = {{ ... }}": fields(group) for name, group in TABLES.items()}
+    groups = {"[[model]] in onnxfuse.toml": fields(Model), **tables, "[[model]], as in optimize": model_options()}
+    return {title: [(name, _explained(one)) for name, one in group.items()] for title, group in groups.items()}
+
+
+def _explained(one: Field) -> str:
+    usual = one.option.default
+    default = f"; default {usual}" if usual not in (None, (), False) and one.option.shown else ""
+    return f"{_help(one)}  [{expected(one.kind)}{default}]"
+
+
+def expected(kind: Kind) -> str:
+    """Return what a key takes, as TOML writes it."""
+    return "true or false" if kind is BOOLEAN else kind.expected
+
+
+def _help(one: Field) -> str:
+    """Return the help of an option for readers of the file, where options are keys."""
+    return one.option.help.replace("{", "").replace("}", "")
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of onnxfuse.toml."""
     model = _table({**fields(Model), **model_options()}.values())
@@ -101,5 +140,5 @@ def _schema(one: Field) -> dict[str, Any]:
         schema = {"type": "object", "additionalProperties": types.json_schema(kind.values.type)}
     if kind.aliases:
         schema = {**schema, "enum": [*schema["enum"], *kind.aliases]}
-    described = {**schema, "description": one.option.help.replace("{", "").replace("}", "")}
+    described = {**schema, "description": _help(one)}
     return described if one.option.default in (None, ()) else {**described, "default": one.option.default}

@@ -136,13 +136,17 @@ def _ci(facts: Facts) -> Iterator[Check]:
                     name, f"{key}: {check.name}", check.ok, check.text, check.seconds, next_steps=step, **location
                 )
         against = [(line, line, "") for line in model["not_met"]]
-        against += [(line, f"{line} (against {facts['lock']})", facts["accept"]) for line in model["regressed"]]
+        differs = model["regressed"] + (model["changed"] if facts["locked"] else [])
+        against += [(line, f"{line} (against {facts['lock']})", facts["accept"]) for line in differs]
         for line, text, accept in against:
             reasons = tuple(model["why"].get(line, ()))
             step = steps.get("optimize", ()) if reasons else ()
             yield Check(name, line.split(":")[0], False, text, why=reasons, next_steps=step, accept=accept, **location)
-        if not model["not_met"] and not model["regressed"]:
+        if not against:
             yield Check(name, "contract", True, "all requirements are met")
+    for line in facts["changed"] if facts["locked"] else ():
+        subject = line.split(":")[0]
+        yield Check(facts["lock"], subject, False, f"{line} (--locked)", accept=facts["accept"], file=facts["config"])
 
 
 def worst_case(facts: Facts, row: Facts) -> str:

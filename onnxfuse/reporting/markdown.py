@@ -87,6 +87,7 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
             for key in ("optimize", "verify", "bench"):
                 if model.get(key):
                     yield from _sections(key, model[key], f"{model['name']}: ")
+        yield f"Changed since {facts['lock']}", ("",), [(line,) for line in facts["changed"]]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
@@ -95,7 +96,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator
     for row in rows[:ROWS]:
         yield f"| {' | '.join(_cell(str(cell)) for cell in row)} |"
     if len(rows) > ROWS:
-        yield f"\n{plural(len(rows) - ROWS, 'more row')}"
+        yield f"\n... and {plural(len(rows) - ROWS, 'more row')}: --json has all"
 
 
 def _cell(text: str) -> str:

@@ -18,7 +18,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], attribute: s
     for row in rows[:ROWS]:
         mark = f' {attribute}="{escape(str(row[key]))}"' if attribute else ""
         lines.append(f"<tr{mark}>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>")
-    remainder = f"<p>{plural(len(rows) - ROWS, 'more row')}</p>" if len(rows) > ROWS else ""
+    remainder = f"<p>... and {plural(len(rows) - ROWS, 'more row')}: --json has all</p>" if len(rows) > ROWS else ""
     body = f"<tbody>{''.join(lines)}</tbody>"
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>{body}</table></div>{remainder}'
 

@@ -152,10 +152,12 @@ def counted_rows(
     yield from more_rows(rows, limit)
 
 
-def more_rows(rows: Sequence[object], limit: int | None, noun: str = "more row") -> Iterator[Block]:
-    """Yield a line for the rows beyond a limit."""
+def more_rows(
+    rows: Sequence[object], limit: int | None, noun: str = "more row", shown_by: str = "--all"
+) -> Iterator[Block]:
+    """Yield a line for the rows beyond a limit, and how to see them: by an option, or by another command."""
     if limit is not None and len(rows) > limit:
-        yield Line(f"... and {plural(len(rows) - limit, noun)}", "dim", fold=True, hint=": --all")
+        yield Line(f"... and {plural(len(rows) - limit, noun)}", "dim", fold=True, hint=f": {escape(shown_by)}")
 
 
 class SafeConsole(rich.console.Console):

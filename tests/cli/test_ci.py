@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+import onnxfuse
 from onnxfuse.api.run import ci
 from onnxfuse.api.run.running import verify
 from onnxfuse.verification import VerifyReport
@@ -85,7 +86,7 @@ def test_a_time_without_a_gpu_is_called_so(repository: Path, onnxfuse_command: C
     """What was timed there is the portable form; no figure stands without that."""
     (repository / "onnxfuse.toml").write_text(CONFIG + "bench = { min_speedup = 0 }\n")
     told = " ".join(onnxfuse_command("ci").out.split())
-    assert "small: note: timed without a GPU: no kernel runs on the CPU; this is the portable form" in told
+    assert "small: note: no kernel runs on the CPU, so this times the portable form" in told
     assert "--no-bench skips the timing" in told
 
 
@@ -237,6 +238,51 @@ def test_the_command_after_a_mismatch_names_the_rule_at_fault(repository: Path, 
     assert step in (repository / "r.sarif").read_text()
 
 
+def test_a_fusion_that_became_a_larger_one_says_which(repository: Path, onnxfuse_command: Command) -> None:
+    """The reason names the rule that took its nodes; what nearly fused elsewhere is no reason."""
+    skipping = '[[model]]\npath = "in.onnx"\nverify = false\nskip = ["linear"]\n'
+    (repository / "onnxfuse.toml").write_text(skipping)
+    assert onnxfuse_command("ci", "--update").code == 0
+    (repository / "onnxfuse.toml").write_text(skipping.replace('skip = ["linear"]\n', ""))
+    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
+    assert facts["why"]["applications of pointwise: 1 -> 0"] == ["linear took Add bias with 3 other nodes"]
+    assert facts["next_steps"]["optimize"] == "see what would help: onnxfuse explain in.onnx --at bias"
+
+
+def test_a_model_that_is_no_longer_checked_is_named(repository: Path, onnxfuse_command: Command) -> None:
+    """Every line begins with its model. It passes, as a rule that changed does; with --locked it fails everywhere."""
+    both = "".join(f'[[model]]\npath = "in.onnx"\nname = "{name}"\nverify = false\n' for name in ("first", "second"))
+    (repository / "onnxfuse.toml").write_text(both)
+    assert onnxfuse_command("ci", "--update").code == 0
+    (repository / "onnxfuse.toml").write_text(both.replace('"second"', '"renamed"'))
+    gone = "second: model: locked -> no longer checked"
+    result = onnxfuse_command("ci", "--markdown", "r.md")
+    assert (result.code, f"\n  {gone}\n" in result.out) == (0, True)
+    assert f"| {gone.replace('>', chr(92) + '>')} |" in (repository / "r.md").read_text()
+    strict = onnxfuse_command("ci", "--locked", "--junit", "r.xml", "--json")
+    assert (strict.code, json.loads(strict.out)["changed"]) == (4, [gone])
+    (failure, new) = ElementTree.parse(repository / "r.xml").findall(".//failure")
+    assert {failure.get("message"), new.get("message")} == {
+        f"{gone} (--locked)",
+        "model: not locked -> new (against onnxfuse.lock)",
+    }
+
+
+def test_the_steps_after_a_failure_repeat_the_options_of_the_model(repository: Path, onnxfuse_command: Command) -> None:
+    """Each is about the model that failed, in its precision, and can be typed."""
+    config = '[[model]]\npath = "in.onnx"\nverify = false\nshapes = { N = [2, 4] }\nprecision = "float16"\n'
+    (repository / "onnxfuse.toml").write_text(
+        f'{config}skip = ["linear"]\nprovider = "cpu"\nrequire = {{ gemm = 1 }}\nbench = {{ min_speedup = 1000 }}\n'
+    )
+    steps = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["next_steps"]
+    explained = steps["optimize"].partition(": ")[2]
+    assert explained == "onnxfuse explain in.onnx --at product --precision float16 --skip linear"
+    assert onnxfuse_command(*shlex.split(explained)[1:]).code == 0
+    for command in steps["bench"].partition(": ")[2].split(" && "):
+        assert onnxfuse_command(*shlex.split(command)[1:]).code == 0
+    assert "onnxfuse profile in.onnx in.failed.onnx --provider cpu --shape N=2" in steps["bench"]
+
+
 def test_a_model_that_is_fused_already_is_noted(repository: Path, onnxfuse_command: Command) -> None:
     """A pattern may match what an earlier run wrote."""
     onnxfuse_command("optimize", "in.onnx", "again.onnx")
@@ -251,6 +297,12 @@ def test_nodes_that_stay_float32_are_noted(repository: Path, onnxfuse_command: C
     result = onnxfuse_command("ci", "--markdown", "r.md")
     assert "small: note: float16: no node was converted" in result.out
     assert "small: float16: no node was converted" in (repository / "r.md").read_text()
+    (note,) = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["notes"]
+    assert "less than one rounding of the type, 0.00049: allow more with `tolerance`; " in note
+    assert note.endswith("onnxfuse explain in.onnx --precision float16 --tolerance 1e-06")
+    assert "--tolerance" not in note.rpartition("onnxfuse explain")[0]  # ci has no such option
+    with pytest.warns(UserWarning, match="allow more with `tolerance`"):
+        onnxfuse.optimize("in.onnx", precision="float16", tolerance=1e-6)
 
 
 def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -504,3 +505,25 @@ def test_a_dry_run_writes_nothing_and_tells_what_would_be(
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
     told = onnxfuse_command("optimize", "in.onnx", "--dry-run", "--dump", "d").err
     assert "--dry-run cannot be combined with any of --dump, --compile and --tune" in told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--skip", "linear"),
+        ("--only", "gemm"),
+        ("--shape", "N=2"),
+        ("--precision", "float16", "--keep-fp32", "product"),
+    ],
+    ids=["skip", "only", "shape", "precision"],
+)
+def test_the_suggested_explanation_is_of_the_file_that_was_made(
+    options: tuple[str, ...], folder: Path, onnxfuse_command: Command
+) -> None:
+    """Its options are those of the call: the same nodes remain, for the same reasons."""
+    told = onnxfuse_command("optimize", "in.onnx", "out.onnx", *options).out
+    (line,) = [line for line in told.splitlines() if line.startswith("why not more: ")]
+    made = json.loads(onnxfuse_command("optimize", "in.onnx", "out.onnx", *options, "--json").out)
+    explained = json.loads(onnxfuse_command(*shlex.split(line)[4:], "--json").out)
+    assert explained["left"] == made["left"]
+    assert sum(made["rules"].values()) == len(explained["applied"])

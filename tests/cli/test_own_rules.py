@@ -76,7 +76,7 @@ def test_what_to_do_next_has_the_rules_again(folder: Path, onnxfuse_command: Com
     (folder / "my rules" / "relu_of_sum.toml").write_text(OWN)
     done = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "my rules", "--only", "relu_of_sum")
     assert "next: onnxfuse verify in.onnx out.onnx --rules 'my rules'" in done.out
-    assert "why not more: onnxfuse explain in.onnx --rules 'my rules'" in done.out
+    assert "why not more: onnxfuse explain in.onnx --rules 'my rules' --only relu_of_sum" in done.out
     (op,) = [n for n in onnx.load("out.onnx").graph.node if n.domain == DOMAIN]
     told = onnxfuse_command("explain", "out.onnx", "--at", op.output[0]).out.splitlines()[0]
     assert "made by rule 'relu_of_sum', which is not given here: --rules FOLDER" in told
@@ -91,5 +91,5 @@ def test_what_to_do_next_can_be_pasted(folder: Path, onnxfuse_command: Command) 
     (folder / "in.onnx").rename(folder / "my model.onnx")
     out = onnxfuse_command("optimize", "my model.onnx", "out 1.onnx", "--skip", "linear").out
     assert "next: onnxfuse verify 'my model.onnx' 'out 1.onnx'\n" in out
-    assert "onnxfuse explain 'my model.onnx' --at NODE\n" in out
-    assert "why not more: onnxfuse explain 'my model.onnx'\n" in out
+    assert "onnxfuse explain 'my model.onnx' --at NODE --skip linear\n" in out
+    assert "why not more: onnxfuse explain 'my model.onnx' --skip linear\n" in out

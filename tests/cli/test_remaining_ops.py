@@ -34,6 +34,16 @@ def test_the_end_tells_operators_and_what_costs_most(folder: Path, onnxfuse_comm
     assert len(lines) <= 30
 
 
+def test_what_is_left_beyond_three_kinds_is_counted(folder: Path, onnxfuse_command: Command) -> None:
+    """The command that shows the rest has the options of the call; the table of that one is whole."""
+    lines = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--only", "l2_norm").out.splitlines()
+    (rest,) = [line for line in lines if line.startswith("...")]
+    assert rest == "... and 1 more kind: onnxfuse explain in.onnx --only l2_norm"
+    whole = onnxfuse_command(*rest.split()[6:]).out
+    assert all(f"no rule fuses a {op} here" in whole for op in ("MatMul", "LayerNormalization", "Relu"))
+    assert "more kind" not in whole
+
+
 def test_facts_are_counted_from_shapes() -> None:
     """Bytes of inputs and outputs, launches where there are any, shares of the whole, the most expensive first."""
     model = onnx.parser.parse_model(MODEL)

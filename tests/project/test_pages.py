@@ -1,6 +1,7 @@
 """What the pages for people show is what the commands print."""
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,23 @@ def test_the_page_of_installing_has_every_architecture() -> None:
     """That kernels are compiled for without a GPU."""
     text = (DOCS / "INSTALL.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(sm_\w+)` \|", text, re.MULTILINE) == sorted((a.name for a in SUPPORTED), key=_number)
+
+
+def test_the_oldest_version_of_onnx_runtime_is_that_of_the_package_and_that_of_the_engine() -> None:
+    """Two: the package's requirement, and the release whose API the library of an exported folder asks for."""
+    root = DOCS.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (package,) = {m[1] for d in project["dependencies"] if (m := re.match(r"onnxruntime\S*>=([\d.]+)", d))}
+    header = (root / "engine" / "ort_api.h").read_text(encoding="utf-8")
+    (release,) = re.findall(r"kApiVersion = (\d+);", header)
+    engine = f"1.{release}"
+    install = (DOCS / "INSTALL.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| ONNX Runtime, under .*\| (1\.\d+) \| 1", install, re.MULTILINE) == [package, engine]
+    serving = (DOCS / "SERVING.md").read_text(encoding="utf-8")
+    assert f"Version {engine} or newer" in serving
+    assert f"(The Python package needs {package};" in serving
+    assert f"ONNX Runtime {engine} or newer" in (root / "onnxfuse/deploy/exported.md").read_text(encoding="utf-8")
+    assert f'"onnxruntime": ">={engine}"' in (root / "onnxfuse/deploy/exporting.py").read_text(encoding="utf-8")
 
 
 def _number(arch: str) -> int:

@@ -49,7 +49,7 @@ def test_the_page_of_installing_has_the_extras_and_versions() -> None:
         r.partition(";")[0].partition(">=")[2] for r in project["dependencies"] if r.startswith("onnxruntime-gpu")
     )
     (onnx,) = (r.partition(">=")[2] for r in project["dependencies"] if r.startswith("onnx>"))
-    assert f"| ONNX Runtime | {runtime} |" in page
+    assert f"| ONNX Runtime, under the Python package | {runtime} |" in page
     assert f"| onnx | {onnx} |" in page
     assert f"| Python | {project['requires-python'].removeprefix('>=')} |" in page
 

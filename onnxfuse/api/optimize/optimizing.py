@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -86,10 +86,15 @@ class Optimized(Screen):
 
     @property
     def notes(self) -> list[str]:
-        """Notes for the user, one line each."""
-        has_kept = self.lowered is not None and self.options.precision is not None and self.lowered.kept
-        hint = f"; {self.lowered.hint}" if self.lowered is not None and self.lowered.hint else ""
-        kept_notes = [f"{self.lowered.summary}{hint}: see onnxfuse explain"] if has_kept and self.lowered else []
+        """Notes for a caller in Python, one line each."""
+        return self.notes_for({"tolerance": "`tolerance`", "seconds": "`seconds`"}, "onnxfuse.explain(model, options)")
+
+    def notes_for(self, named: Mapping[str, str], explain: str) -> list[str]:
+        """Return the notes in the reader's words: `named` has options by name, `explain` says which nodes stayed."""
+        kept_notes = []
+        if self.lowered is not None and self.options.precision is not None and self.lowered.kept:
+            advice = self.lowered.advice(named)
+            kept_notes = ["; ".join(filter(None, (self.lowered.summary, advice, f"which nodes, and why: {explain}")))]
         return [
             *kept_notes,
             *([self.tuned.note] if self.tuned is not None and self.tuned.note else []),

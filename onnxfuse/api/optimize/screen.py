@@ -1,8 +1,6 @@
 """Screen of `optimize`: verdict, tuning, guard, applied rules, and next steps."""
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +8,10 @@ from rich.markup import escape
 
 from onnxfuse.api.optimize.precision_screen import precision
 from onnxfuse.deploy import screen as pack
-from onnxfuse.model.custom_ops import custom_ops_arguments
 from onnxfuse.options.commands import STREAM
+from onnxfuse.options.next_command import next_command
 from onnxfuse.support.plurals import a_noun, agreeing, fused_ops_text, plural
-from onnxfuse.support.screen import PROSE, Blocks, Line, Rows, advice, plain_table
+from onnxfuse.support.screen import PROSE, Blocks, Line, Rows, advice, more_rows, plain_table
 from onnxfuse.support.units import megabytes
 
 if TYPE_CHECKING:
@@ -25,31 +23,10 @@ OPERATORS_SHOWN = 2
 """Maximum operators that are named in a row."""
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """Options of the call that the suggested next steps repeat."""
-
-    rules: Sequence[Path] = ()
-    inputs: Sequence[Path] = ()
-    also: Sequence[str] = ()
-
-    def of_verify(self) -> str:
-        """Return those of `verify`."""
-        inputs = "".join(f" --inputs {shlex.quote(str(f))}" for f in self.inputs)
-        return escape(inputs) + self._common()
-
-    def of_explain(self) -> str:
-        """Return those of `explain`."""
-        return escape("".join(f" --also {name}" for name in self.also)) + self._common()
-
-    def _common(self) -> str:
-        return escape("".join(f" --rules {shlex.quote(str(f))}" for f in self.rules) + custom_ops_arguments())
-
-
-def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, repeated: Repeated | None = None) -> Blocks:
-    """Yield the result of `optimize` or `undo` from its `--json` output."""
-    repeated = repeated or Repeated()
-    source, target = (escape(shlex.quote(facts[key] or "")) for key in ("source", "target"))
+def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, given: Mapping[str, Any] | None = None) -> Blocks:
+    """Yield the result of `optimize` or `undo` from its `--json` output; `given`: the options of the call."""
+    source, target, given = facts["source"], facts["target"], given or {}
+    named = () if source == STREAM else (source,)  # what came through it is gone
     yield from _verdict(facts)
     if tuned is not None:
         from onnxfuse.measure.tune.screen import summary
@@ -64,19 +41,22 @@ def screen(facts: Mapping[str, Any], tuned: "Tuned | None" = None, repeated: Rep
         yield from _rules(facts["rules"])
     if "operators" in facts:
         yield from _operators(facts["operators"])
-    if facts["target"] is not None:
+    if target is not None:
         yield from _target(facts)
     if "left" in facts:
-        named = "" if facts["source"] == STREAM else f"{source} "
-        yield from remaining(facts["left"], REMAINING, f"onnxfuse explain {named}--at NODE{repeated.of_explain()}")
+        explained = next_command("explain", *named, given=given)
+        yield from remaining(
+            facts["left"], REMAINING, next_command("explain", *named, "--at", "NODE", given=given), explained
+        )
     if "dump" in facts:
         yield from _dump(facts["dump"])
     if "compiled" in facts:
         yield from pack.compiled(facts["compiled"])
-    if facts["source"] != STREAM and "undone" not in facts:  # what came through it is gone
-        yield advice(f"why not more: onnxfuse explain {source}{repeated.of_explain()}")
-        if facts["target"] not in (None, STREAM):
-            yield advice(f"next: onnxfuse verify {source} {target}{repeated.of_verify()}")
+    if named and "undone" not in facts:
+        yield advice(f"why not more: {escape(next_command('explain', source, given=given))}")
+        if target not in (None, STREAM):
+            judged = {**given, "shapes": None}  # `verify` finds them in the file
+            yield advice(f"next: {escape(next_command('verify', source, target, given=judged))}")
 
 
 def _verdict(facts: Mapping[str, Any]) -> Blocks:
@@ -167,10 +147,10 @@ def _operators(operators: dict[str, dict[str, int]]) -> Blocks:
     yield Rows(table)
 
 
-def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) -> Blocks:
+def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str, shown_by: str = "--all") -> Blocks:
     """Yield the plain nodes that are left by reason, most expensive first.
 
-    `explain_command` is the command that explains one of them.
+    `explain_command` explains one of them, `shown_by` shows those beyond the limit.
     """
     if left["note"]:
         yield Line(escape(left["note"]), style="dim")
@@ -188,8 +168,9 @@ def remaining(left: Mapping[str, Any], limit: int | None, explain_command: str) 
         )
     table.columns[-1].min_width = PROSE
     yield Rows(table, ("because",), names=True)
+    yield from more_rows(left["kinds"], limit, "more kind", shown_by)
     estimated = "" if left["note"] else f"share: estimated part of the run time{at}, from bytes and launches"
-    yield Line(estimated, "dim", hint=f"{'; ' * bool(estimated)}one node in detail: {explain_command}")
+    yield Line(estimated, "dim", hint=f"{'; ' * bool(estimated)}one node in detail: {escape(explain_command)}")
 
 
 def _operators_of(kind: Mapping[str, Any]) -> str:

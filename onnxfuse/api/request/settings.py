@@ -1,8 +1,10 @@
 """Settings that hold for everything that a call does: links that may be followed, and libraries of operators."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -21,3 +23,11 @@ def settings(*, follow_links: bool = False, custom_ops: Sequence[str | Path] = (
 
             entered.enter_context(using(custom_ops))
         yield
+
+
+def active_settings() -> dict[str, Any]:
+    """Return the settings that hold here, by the names of their options."""
+    from onnxfuse.files.external import follows_links  # ONNX is imported where a model is read
+    from onnxfuse.model.custom_ops import libraries
+
+    return {"follow_links": follows_links(), "custom_ops": tuple(map(os.path.relpath, libraries()))}

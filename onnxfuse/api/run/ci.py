@@ -13,7 +13,7 @@ from rich.markup import escape
 from onnxfuse.api.optimize.optimizing import Optimized, optimize, too_often
 from onnxfuse.api.request.options import Options, check_applies, missed, requirement_line
 from onnxfuse.api.run import running
-from onnxfuse.api.run.ci_next_steps import next_steps
+from onnxfuse.api.run.ci_next_steps import explain_command, next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
@@ -46,6 +46,8 @@ from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, advice, plain_table
 
+KEYS = {"tolerance": "`tolerance`", "seconds": "optimize --time"}
+"""Options in notes on a conversion, as onnxfuse.toml has them; the time is no key of it."""
 COLORS = {"ok": "green", "failed": "red", "error": "red"}
 
 
@@ -69,15 +71,17 @@ class Outcome:
     """The models before and after, by these names."""
     notes: list[str] = field(default_factory=list)
     """Notes on its figures."""
-    stopped_at: list[str] = field(default_factory=list)
-    """Names of the nodes at which required or locked rules stopped short."""
+    lost_nodes: list[str] = field(default_factory=list)
+    """Names of the nodes at which required or locked rules stopped short, or which another rule took."""
 
     def lost(self, report: OptimizeReport, rule: str, places: Sequence[str]) -> list[str]:
-        """Return why a rule applies less often than required or before, and record at which nodes it stopped;
-        `places`: where it began before."""
-        misses = near_misses.lost(report, rule, places)
-        self.stopped_at += [n.root.partition(" ")[2] for n in misses]
-        return near_misses.why(misses)
+        """Return why a rule applies less often than required or before, and record the nodes that it lost; `places`:
+        where it began before. Nodes that a fused op of another rule has now are no near misses."""
+        taken = near_misses.taken(report, rule, places)
+        others = [place for place in places if place not in taken]
+        misses = near_misses.lost(report, rule, others) if others or not taken else []
+        self.lost_nodes += [node.partition(" ")[2] for node in (*taken, *(n.root for n in misses))]
+        return near_misses.why_taken(taken) + near_misses.why(misses)
 
     @property
     def regressed(self) -> list[Change]:
@@ -103,7 +107,7 @@ class Outcome:
         """What to do about a failure, by the step that failed."""
         fewer = any(c.what.startswith((APPLICATIONS, NODES)) for c in self.regressed)
         fewer |= any(line in self.why or line.startswith("nodes<=") for line in self.not_met)
-        return next_steps(self.entry, self.verified, self.benched, fewer=fewer, nodes=self.stopped_at)
+        return next_steps(self.entry, self.verified, self.benched, fewer=fewer, nodes=self.lost_nodes)
 
     def row(self) -> tuple[str, ...]:
         """Return the results in one row: name, nodes, fused ops, verdict of verify, speed-up, verdict."""
@@ -131,7 +135,8 @@ class Outcome:
         name = escape(self.entry.name)
         if self.error is not None:
             yield Line(f"[bold red]{name}:[/] {escape(f'{self.error}')}", fold=True)
-            yield Line(escape(self.error.hint), style="dim", fold=True)
+            for line in self.error.hint.splitlines():
+                yield Line(f"{name}: {escape(line)}", style="dim", fold=True)
             return
         if self.verified is not None and not self.verified["ok"]:
             yield Line(f"[bold red]{name}: verify:[/] {escape(self.verified['summary'])}", fold=True)
@@ -149,7 +154,7 @@ class Outcome:
         for line in self.notes:
             yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
         if self.entry.output is not None and self.optimized is not None and self.optimized["target"] is not None:
-            yield Line(f"{escape(str(self.entry.output))} written", style="dim", fold=True)
+            yield Line(f"{name}: {escape(str(self.entry.output))} written", style="dim", fold=True)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -218,9 +223,8 @@ class CiResult(Screen):
         yield Rows(printed)
         for outcome in self.outcomes:
             yield from outcome.lines(lock)
-        changed = [str(c) for c in self.changed] + [
-            f"{o.entry.name}: {c}" for o in self.outcomes for c in o.changes if not c.regressed
-        ]
+        unrun = [c.of_model for c in self.changed]
+        changed = unrun + [c.of_model for o in self.outcomes for c in o.changes if not c.regressed]
         if changed:
             color = "bold red" if self.locked else "dim"
             yield Line(f"[{color}]changed since {lock}:[/]", fold=True)
@@ -242,7 +246,8 @@ class CiResult(Screen):
             "config": str(self.config),
             "lock": str(self.lock),
             "lock_state": self.lock_state,
-            "changed": [str(c) for c in self.changed],
+            "locked": self.locked,
+            "changed": [c.of_model for c in self.changed],
             "accept": self.accept,
             "models": [o.as_dict() for o in self.outcomes],
         }
@@ -352,7 +357,7 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
     optimized = optimize(entry.path, _options(entry))
     outcome.optimized = optimized.as_dict(entry.path, entry.output or entry.path)
     outcome.optimized["near"] = near_misses.facts(near_misses.ranked(optimized.report), optimized.report)
-    outcome.notes += optimized.notes
+    outcome.notes += optimized.notes_for(KEYS, explain_command(entry))
     outcome.models = {"before": original, "after": optimized.model}
     locked_before = None if old_lock is None else old_lock.models.get(entry.name)
     _require(outcome, optimized, {} if locked_before is None else locked_before.places)
@@ -423,7 +428,7 @@ def _bench(outcome: Outcome, required: float) -> None:
     slow = report.missed(required)
     not_met = [f"min_speedup {required:g}: {b.measured}" for b in slow]
     if report.portable:
-        outcome.notes.append(f"timed without a GPU: {report.portable}; --no-bench skips the timing")
+        outcome.notes.append(f"{report.portable}; --no-bench skips the timing")
     outcome.benched = {"ok": not slow, **report.as_dict(), "min_speedup": required, "not_met": not_met}
     outcome.not_met += not_met
 

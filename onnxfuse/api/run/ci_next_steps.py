@@ -1,13 +1,12 @@
 """What to do about a model that `ci` failed: the commands that find the cause, ready to be copied."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnxfuse.api.request.settings import active_settings
 from onnxfuse.contract.config import ModelEntry
-from onnxfuse.options.functions import VerifyRun
-from onnxfuse.options.groups import Optimizing, Rules
-from onnxfuse.options.schema import part, written_out
+from onnxfuse.options.groups import PROVIDERS
+from onnxfuse.options.next_command import next_command
 
 Facts = Mapping[str, Any]
 
@@ -20,35 +19,34 @@ def next_steps(
 ) -> dict[str, str]:
     """Return a line for each step that failed.
 
-    `fewer`: rules applied less often, or nodes are more, than is required or in the lock; `nodes`: where rules stopped.
+    `fewer`: rules applied less often, or nodes are more, than is required or in the lock; `nodes`: what rules lost.
     """
-    path, steps = shlex.quote(str(entry.path)), {}
-    rules = written_out(Rules, part(Rules, entry.options))
+    failed, steps = f"{entry.name.replace('/', '-')}.failed.onnx", {}
+    made_with = _made_with(entry)
+    make = next_command("optimize", entry.path, failed, given=made_with)
+    run = {**made_with, "shapes": entry.shapes, "providers": PROVIDERS[entry.provider]}
     if verified is not None and verified["verdict"] in ("undecided", "blunt"):
         steps["verify"] = (
             'generated inputs test too little of this model: give real ones, verify = { inputs = ["FILE.npz"] }'
         )
     elif verified is not None and not verified["ok"]:
-        failed = shlex.quote(f"{entry.name.replace('/', '-')}.failed.onnx")
-        report = shlex.quote(f"{entry.name.replace('/', '-')}.fault")
-        made = {**entry.options, "inputs": entry.inputs if entry.options.get("precision") else ()}
-        compared = {**part(Rules, entry.options), "inputs": entry.inputs}
-        steps["verify"] = (
-            f"find the fusion or rule at fault: onnxfuse optimize {path} {failed}{written_out(Optimizing, made)} && "
-            f"onnxfuse verify {path} {failed}{written_out(VerifyRun, compared)}{_sizes(entry)} --bisect {report}"
-        )
+        report = f"{entry.name.replace('/', '-')}.fault"
+        judge = next_command("verify", entry.path, failed, "--bisect", report, given=run)
+        steps["verify"] = f"find the fusion or rule at fault: {make} && {judge}"
     if fewer:
-        also = "".join(f" --also {rule}" for rule in entry.options.get("also", ()))
-        at = "".join(f" --at {shlex.quote(node)}" for node in [*dict.fromkeys(nodes)][:NODES]) or " --near"
-        steps["optimize"] = f"see what would help: onnxfuse explain {path}{at}{also}{rules}"
+        at = [word for node in [*dict.fromkeys(nodes)][:NODES] for word in ("--at", node)] or ["--near"]
+        steps["optimize"] = f"see what would help: {explain_command(entry, *at)}"
     if benched is not None and not benched["ok"]:
-        steps["bench"] = f"see where the time goes: onnxfuse profile {path}{rules}{_sizes(entry, first=True)}"
+        one = {**run, "shapes": {name: sizes[:1] for name, sizes in entry.shapes.items()}}  # it runs one size
+        profile = next_command("profile", entry.path, failed, given=one)
+        steps["bench"] = f"see where the time goes: {make} && {profile}"
     return steps
 
 
-def _sizes(entry: ModelEntry, *, first: bool = False) -> str:
-    """Return the sizes of the entry's dimensions; `first`: one of each, for a command that runs one."""
-    return "".join(
-        f" --shape {shlex.quote(name)}={','.join(map(str, sizes[:1] if first else sizes))}"
-        for name, sizes in entry.shapes.items()
-    )
+def explain_command(entry: ModelEntry, *words: str) -> str:
+    """Return the command that explains the model as the entry has it made."""
+    return next_command("explain", entry.path, *words, given=_made_with(entry))
+
+
+def _made_with(entry: ModelEntry) -> dict[str, Any]:
+    return {**active_settings(), **entry.options, "inputs": entry.inputs}

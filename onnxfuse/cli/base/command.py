@@ -11,10 +11,12 @@ import click
 from onnxfuse.api.request.settings import settings
 from onnxfuse.cli.base.console import VERBOSITY
 from onnxfuse.cli.base.parameters import GroupedOption, parameters
-from onnxfuse.options import schema
-from onnxfuse.options.commands import GROUPS
-from onnxfuse.options.groups import Optimizing
+from onnxfuse.options import schema, toml
+from onnxfuse.options.commands import GROUPS, CiCommand
 from onnxfuse.options.schema import EVERYWHERE, GENERAL
+
+KEYS = {CiCommand: toml.explained}
+"""Commands that read a file of settings, with what its keys mean, below the headings of its tables."""
 
 
 class SchemaCommand(click.Command):
@@ -23,8 +25,6 @@ class SchemaCommand(click.Command):
     def __init__(self, name: str) -> None:
         group = GROUPS[name]
         text = inspect.cleandoc(group.__doc__ or "")
-        if "{TOML_KEYS}" in text:
-            text = text.replace("{TOML_KEYS}", ", ".join(schema.toml_keys(Optimizing)))
         self.options = group
         # What follows COMMAND in `onnxfuse config COMMAND ...` is that command's own.
         rest = any(argument.kind == "rest" for argument in schema.arguments(group).values())
@@ -43,7 +43,8 @@ class SchemaCommand(click.Command):
         own, everywhere = sections.pop(GENERAL, []), sections.pop(EVERYWHERE, [])
         if own and own[-1][0].endswith("--help"):
             everywhere.append(own.pop())
-        for title, records in (("Options", own), *sections.items(), (EVERYWHERE, everywhere)):
+        keys = KEYS.get(self.options, dict)()
+        for title, records in (("Options", own), *sections.items(), *keys.items(), (EVERYWHERE, everywhere)):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)

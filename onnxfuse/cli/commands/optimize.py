@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Unpack
 
 from onnxfuse.api.optimize.optimizing import optimize, undo, written
-from onnxfuse.api.optimize.screen import Repeated, screen
+from onnxfuse.api.optimize.screen import screen
 from onnxfuse.api.request.options import Dump, Options, TuningOptions
 from onnxfuse.cli.base.console import errors, print_json, printing, verbosity, working
 from onnxfuse.cli.base.console import output as results
@@ -54,8 +54,9 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
     single = {"--report": outputs.report, "--junit": outputs.junit, "--markdown": outputs.markdown, "--dump": dump,
               "--tuning": tuning_file}  # fmt: skip
     _check_each(todo, single, packed=packed, measured=tune and tuning_file is None, as_json=as_json)
+    made_with: Mapping[str, object] = {**given, "shapes": {} if packed or sized else shapes}
     options = replace(
-        Options.of({**given, "shapes": {} if packed or sized else shapes}),
+        Options.of(made_with),
         external_data=given["external_data"],
         compile=Compiling(archs, ranges(shapes)) if packed else None,
         dump=None if dump is None else Dump(dump, next(iter(archs), None), _one_size(shapes)),
@@ -66,7 +67,7 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
         if as_json:
             print_json("optimize", result.facts)
         else:
-            repeated = Repeated(options.rules, [i for i in given["inputs"] if isinstance(i, Path)], options.also)
+            repeated = {**made_with, "tuning": result.facts.get("tuning", {}).get("file")}
             console = errors(quiet=verbosity() < 0) if todo[0].target is None else results()
             show(screen(result.facts, result.tuned, repeated), console)
 

@@ -14,7 +14,7 @@ from onnxfuse.support.plurals import a_noun
 
 TEXTS = {
     "operator": "is {a_seen}, the rule wants {a_wanted}",
-    "between": "is {a_seen}, the rule wants {a_wanted}; the node before it, {subject}, is one",
+    "between": "is {a_seen}, the rule wants {a_wanted}; the node before it, {subject}, is one: both sides match",
     "operand": "reads {subject}, {seen}, where the rule wants {a_wanted}",
     "attribute": "{of} has {subject} = {seen}, the rule wants {wanted}",
     "same attribute": "{of} has {subject} = {seen}, another node of the match {wanted}",

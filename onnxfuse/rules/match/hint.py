@@ -3,6 +3,7 @@
 import re
 
 from onnxfuse.rules.match.cause import Cause
+from onnxfuse.support.plurals import a_noun
 
 CONSTANT = "the rule wants a weight there; if it should be one, export with constants folded"
 KNOWN = "give the model's inputs element types and shapes, then export again: the rule has to know them"
@@ -25,6 +26,7 @@ HINTS = {
     "operand": "the rule expects {wanted} in place of {seen}; a rule of your own may add this spelling",
     "too little": "there is no elementwise node next to it, so fusing would save nothing",
     "slower": "it may be faster on another GPU: tune there",
+    "no saving": "nothing is lost here: they take as many launches by themselves",
     "opset": "export with a newer opset",
     "too many": "let `where` ask for smaller constants; what `to` computes of constants is stored in the file",
     "too large": "keep this part of the model in float32",
@@ -47,7 +49,7 @@ def hint(cause: Cause) -> str:
     if cause.kind == "type":
         return f"export the model, or convert it, in {cause.of}: the kernel is for these types" if cause.of else ""
     if cause.kind == "operand" and cause.seen == "a constant":
-        return f"nothing to do: a number is divided by or added there, not a {cause.wanted}"
+        return f"nothing to do: this node reads a constant, the rule is for the result of {a_noun(cause.wanted)}"
     if cause.kind == "unknown" and cause.subject.startswith("value("):
         return ""  # an attribute that is absent, or a computed number: no type would determine it
     words = {"subject": cause.subject, "seen": cause.seen, "wanted": cause.wanted, "of": cause.of}
@@ -56,5 +58,5 @@ def hint(cause: Cause) -> str:
 
 def without_names(reason: str) -> str:
     """Return a reason without names that differ between layers, so that equal reasons share one row."""
-    reason = re.sub(r"(?<=; the node before it, )(\w+) [^,]*(?=, is one$)", r"a \1", reason)
+    reason = re.sub(r"(?<=; the node before it, )(\w+) [^,]*(?=, is one:)", r"a \1", reason)
     return re.sub(r"(value )?'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", reason)

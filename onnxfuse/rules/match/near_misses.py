@@ -1,6 +1,6 @@
 """Format near misses: ranked, as plain data, with advice."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxfuse.cuda import is_pointwise
@@ -9,7 +9,8 @@ from onnxfuse.ops import Trait, named
 from onnxfuse.rules.match.cause import CONDITIONS, SPELLINGS
 from onnxfuse.rules.match.hint import hint, without_names
 from onnxfuse.rules.match.match import Refusal
-from onnxfuse.rules.match.report import Near, OptimizeReport
+from onnxfuse.rules.match.report import Applied, Near, OptimizeReport
+from onnxfuse.support.plurals import plural
 
 MOVEMENT = MOVES | named(Trait.CARRIES, Trait.CARRIES_SOME)
 """Operators that move elements: many patterns of other operators contain one."""
@@ -71,6 +72,24 @@ def lost(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[
     there = [n for n in misses if n.root.partition(" ")[2] in gone]
     there = there or [n for n in misses if gone & {n.refusal.node, *n.refusal.nodes}]
     return (there or sorted(misses, key=lambda n: n.root in fused))[:WHYS]
+
+
+def taken(report: OptimizeReport, name: str, places: Sequence[str]) -> dict[str, Applied]:
+    """Return the nodes at which a rule began in an earlier model, and which a fused op of another rule has now."""
+    began = {a.root for a in report.applied if a.rule == name}
+    return {
+        place: a
+        for a in report.applied
+        if a.op and a.rule != name
+        for place in places
+        if place in a.nodes and place not in began
+    }
+
+
+def why_taken(by: Mapping[str, Applied]) -> list[str]:
+    """Return which rules took these nodes, a line for each of the first."""
+    lines = [f"{a.rule} took {place} with {plural(len(a.nodes) - 1, 'other node')}" for place, a in by.items()]
+    return [*lines[:WHYS], *([f"and {len(lines) - WHYS} more such nodes"] if len(lines) > WHYS else [])]
 
 
 def why(misses: Sequence[Near]) -> list[str]:

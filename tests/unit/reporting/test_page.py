@@ -45,6 +45,7 @@ def facts() -> dict[str, Any]:
     return {
         "ok": False,
         "config": "onnxfuse.toml",
+        "locked": False,
         "lock": "onnxfuse.lock",
         "accept": "",
         "models": [

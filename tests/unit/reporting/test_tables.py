@@ -18,7 +18,7 @@ def test_rows_beyond_the_limit_are_counted() -> None:
     assert table(["n"], rows[:ROWS]).count("<td>") == ROWS
     assert "more row" not in table(["n"], rows[:ROWS])
     assert table(["n"], rows).count("<td>") == ROWS
-    assert table(["n"], rows).endswith("<p>2 more rows</p>")
+    assert table(["n"], rows).endswith("<p>... and 2 more rows: --json has all</p>")
 
 
 def test_numbers_have_so_many_digits_and_words_stay() -> None:

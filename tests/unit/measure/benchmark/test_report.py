@@ -50,15 +50,11 @@ def test_what_overlaps_is_no_difference() -> None:
 
 
 def test_what_is_timed_on_a_cpu_is_called_the_portable_form() -> None:
-    """No kernel runs there: how the bodies compare is said, and by how much."""
+    """No kernel runs there; how it compares is what the verdict says, whatever was measured."""
     fused = replace(report(block(400, 300, 600)), fused_ops=FusedOps(2, 0, 2, None, ()))
-    assert fused.portable == (
-        "no kernel runs on the CPU; this is the portable form, the bodies of the fused ops: "
-        "2.00x as slow as the original at n=4"
-    )
-    assert replace(fused, blocks=(block(400, 300, 299),)).portable.endswith("no faster and no slower than the original")
-    both = replace(fused, blocks=(block(400, 300, 320), block(400, 300, 302)))
-    assert both.portable.endswith("1.07x as slow as the original at n=4")
+    note = "no kernel runs on the CPU, so this times the portable form, the bodies of the fused ops"
+    for times in ((400, 300, 600), (400, 300, 299), (400, 300, 100)):
+        assert replace(fused, blocks=(block(*times),)).portable == note
     assert (report(block(4, 3, 6)).portable, replace(fused, provider="CUDAExecutionProvider").portable) == ("", "")
 
 

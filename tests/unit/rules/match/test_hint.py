@@ -22,6 +22,11 @@ RANK = Cause("relation", "rank(g)", "rank(g) is 0", "rank(g) == 4")
         (Cause("not constant", "w"), "with constants folded"),
         (Cause("quantized", "w"), "the rule is for floating-point weights"),
         (RANK, ""),
+        (
+            Cause("operand", "'b'", "a constant", "Reshape"),
+            "this node reads a constant, the rule is for the result of a R",
+        ),
+        (Cause("slower", seen="slower on sm_90"), "another GPU"),
         (Cause("excluded", "dim(x, 1) == 1"), ""),
         (Cause("none of", wanted="rank(g) == 4 or dim(w, 3) % 8 == 0", parts=(RANK, MULTIPLE)), "a multiple of 8"),
     ],
@@ -47,5 +52,6 @@ def test_equal_reasons_of_two_layers_are_equal_without_names() -> None:
     """Values and nodes go, numbers stay."""
     first, second = (f"value '/l{i}/x' has 3; /l{i}/Softmax: already fused" for i in range(2))
     assert without_names(first) == without_names(second) == "a value has 3; already fused"
-    before = "is an Add, the rule wants a Mul; the node before it, Mul layer.{}/Mul_1, is one"
+    before = Cause("between", "Mul layer.{}/Mul_1", "Add", "Mul").text
+    assert before == "is an Add, the rule wants a Mul; the node before it, Mul layer.{}/Mul_1, is one: both sides match"
     assert without_names(before.format(1)) == without_names(before.format(2)) != before.format(1)
