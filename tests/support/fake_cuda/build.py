@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 CUDNN = "libcudnn.so.9"
 DRIVER = "libcuda.so.1"
 CURAND = "libcurand.so.10"  # the provider is linked against it, and uses nothing of it
+TENSORRT = ("libnvinfer.so.10", "libnvonnxparser.so.10")  # the second has nothing of its own: libnvinfer.cpp has all
 TRACED = 'extern "C" int {name}() {{ trace("{name}"); return 0; }}'
 SILENT = 'extern "C" int {name}() {{ return 0; }}'  # what the compiler calls while a library loads
 
@@ -47,6 +48,7 @@ def _wanted_symbols() -> dict[str, set[str]]:
     """Map the soname of each CUDA library to the symbols that ONNX Runtime's CUDA provider wants from it."""
     command = ["nm", "-D", "--undefined-only", str(_provider())]
     wanted: dict[str, set[str]] = {DRIVER: set(), CURAND: set(), CUDNN: _cudnn_symbols()}
+    wanted |= {library: set() for library in TENSORRT}
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
         symbol, _, soname = line.split()[-1].partition("@")
         if soname.startswith(("libcudart", "libcublas", "libcurand")):
@@ -78,8 +80,8 @@ def _start(soname: str, wanted: set[str], headers: Path, folder: Path) -> "subpr
     lines = [(SILENT if name.startswith("__") else TRACED).format(name=name) for name in missing]
     stubs.write_text("\n".join(['#include "trace.h"', *lines]))
     versions = folder / f"{stem}.map"
-    # The provider binds to symbols under a version named like the library, except in these two.
-    versions.write_text(f"{'' if soname in (DRIVER, CUDNN) else soname} {{ global: *; }};\n")
+    # The provider binds to symbols under a version named like the library, except in these.
+    versions.write_text(f"{'' if soname in (DRIVER, CUDNN, *TENSORRT) else soname} {{ global: *; }};\n")
     sources = [stubs, own] if own.exists() else [stubs]
     link = [f"-Wl,-soname,{soname}", f"-Wl,--version-script={versions}", "-o", folder / soname]
     command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{HERE}", f"-I{headers}", *link, *sources]
