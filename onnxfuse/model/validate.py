@@ -51,6 +51,11 @@ MOST_ELEMENTS = 2**48
 LONGEST_NAME = 10_000
 """Maximum length of an extent's name. Exporters write expressions of some hundred characters."""
 
+THE_FUSED_FILE = (
+    "Take the file that onnxfuse wrote. ONNX Runtime, where it writes a session's model (optimized_model_filepath, its "
+    "Compile API), leaves the functions out."
+)
+
 FEWER_AXES = "Export it with fewer, for example without axes of extent 1."
 
 _TYPES = frozenset(int(v) for v in TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
@@ -330,7 +335,7 @@ def _nodes(
         if function is not None:
             _arity(node, (0, len(function.input)), (0, len(function.output)), where)
         elif domain == DOMAIN:
-            raise ModelError(f"{where}: the model has no function {DOMAIN}.{node.op_type}", "Optimize it again.")
+            raise ModelError(f"{where}: the model has no function {DOMAIN}.{node.op_type}", THE_FUSED_FILE)
         if not any(node.output):
             raise ModelError(f"{where} computes no value", AGAIN)
         form = None if function is not None else _form(node.op_type, domain, opsets.get(domain, 1))

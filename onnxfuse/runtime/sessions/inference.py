@@ -1,6 +1,7 @@
 """ONNX Runtime sessions in which fused ops run as CUDA kernels."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,27 @@ from onnxfuse.cuda.dispatch.dump import dump as dump_ops
 from onnxfuse.files.io import PROTOBUF_LIMIT
 from onnxfuse.graph.concrete_shapes import open_dims
 from onnxfuse.model.custom_ops import library_paths
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import DOMAIN, FusedOp
 from onnxfuse.model.overridable import required_inputs
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.engine.bridge import bridge_missing
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER, cuda_unusable, device_count
 from onnxfuse.runtime.kernels.packs import Kernels
 from onnxfuse.runtime.kernels.packs import require as require_pack
-from onnxfuse.runtime.sessions.opening import load_custom_ops
+from onnxfuse.runtime.sessions.opening import ORT_ERRORS, UNREGISTERED, load_custom_ops
 from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, path_of, read
 from onnxfuse.runtime.sessions.registration import as_functions, register_kernels
+from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import DeviceError, ModelError
 from onnxfuse.support.log import LOG
 from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 
 CPU = "CPUExecutionProvider"
+
+RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
+"""Session config entry: the session can say which provider each node is assigned to."""
 
 Provider = str | tuple[str, Mapping[str, Any]]
 """A provider's name, or a pair of name and options."""
@@ -91,7 +96,8 @@ def session(
     which ONNX Runtime loads. While a kernel compiles, a bit-identical fallback kernel of the same op runs if one is
     available, unless `wait_for_kernels` is set or a CUDA graph is requested: what is timed or captured is then the
     final kernel. Without `session_options`, a model with dynamic input extents sets `enable_mem_pattern` to False on
-    CUDA: otherwise ONNX Runtime plans and caches a memory layout for every new shape.
+    CUDA: otherwise ONNX Runtime plans and caches a memory layout for every new shape. Next to other providers, such as
+    TensorRT, a fused op that one of them is assigned raises DeviceError: its kernel runs on CUDA alone.
 
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
@@ -125,9 +131,15 @@ def session(
     if through_library:
         model = with_library_ops(model, options, through_library)
         fused = _as_there(model, fused)
-    opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
+    others = [name for name in map(_name, chosen) if name not in (PROVIDER, CPU)]
+    if others:
+        options.add_session_config_entry(RECORD_ASSIGNMENT, "1")
+    with _named_faults(others):
+        opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
     if on_cuda and PROVIDER not in opened.get_providers():
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
+    if others:
+        _require_on_cuda(opened)
     opened.fused = fused
     LOG.info("%s", opened.verdict)
     for one in fused:
@@ -136,6 +148,43 @@ def session(
         arch = arch_of(_device(cuda)) if on_cuda else None
         dump_ops(read(source), Path(dump), arch)
     return opened
+
+
+@contextlib.contextmanager
+def _named_faults(others: Sequence[str]) -> Iterator[None]:
+    """Raise an error that names the provider, if one other than CUDA or the CPU cannot be loaded or open the model."""
+    faults: tuple[type[Exception], ...] = (*ORT_ERRORS, RuntimeError)
+    try:
+        yield
+    except faults as error:
+        if not others:
+            raise
+        names = ", ".join(others)
+        if UNREGISTERED in f"{error}" and f"{DOMAIN}:" in f"{error}":
+            raise ModelError(
+                f"{names} cannot open a model whose fused ops run through their bodies: it does not read functions",
+                "Give it the original model (onnxfuse optimize --undo writes it), or leave it out of providers.",
+            ) from error
+        if isinstance(error, RuntimeError):  # no error of ONNX Runtime's session: a library that did not load
+            raise DeviceError(
+                f"{names} was requested but cannot be used: {first_line(error)}",
+                "Install its libraries where the loader finds them, or leave it out of providers.",
+            ) from error
+        raise
+
+
+def _require_on_cuda(opened: Session) -> None:
+    """Raise DeviceError for a fused op that ONNX Runtime assigned to another provider, which does not have its kernel.
+
+    An op that runs through its body is inlined by now, and any provider may run the nodes of its body.
+    """
+    for part in opened.get_provider_graph_assignment_info():
+        fused = [node.op_type for node in part.get_nodes() if node.domain == DOMAIN]
+        if fused and part.ep_name != PROVIDER:
+            raise DeviceError(
+                f"ONNX Runtime assigned {fused[0]} to {part.ep_name}; its kernel runs on {PROVIDER}",
+                f"List {PROVIDER} before {part.ep_name}, or leave {part.ep_name} out of providers.",
+            )
 
 
 def _as_there(model: onnx.ModelProto, fused: Sequence[Placement]) -> tuple[Placement, ...]:

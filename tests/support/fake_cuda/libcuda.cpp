@@ -3,9 +3,10 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <set>
+#include <string>
 
 #include "trace.h"
 

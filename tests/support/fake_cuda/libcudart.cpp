@@ -3,9 +3,10 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
+#include <string>
 
 #include "trace.h"
 #undef cudaGetDeviceProperties

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from onnxfuse.reporting.annotations import annotations
@@ -33,10 +34,16 @@ def pooled(between: str, opset: int, rank: int = 4, scale: float = 1.0) -> onnx.
     )  # fmt: skip
 
 
+folds_pads = pytest.mark.skipif(
+    tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 32), reason="ONNX Runtime 1.32 folds no such Pad"
+)
+
+
+@folds_pads
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
 @pytest.mark.parametrize("rank", [3, 4, 5])
 def test_a_right_file_is_judged_beside_the_original_without_optimizations(opset: int, rank: int) -> None:
-    """ONNX Runtime 1.31 folds the Pad into the MaxPool: off by the whole value; what computes it right is ok."""
+    """ONNX Runtime up to 1.31 folds the Pad into the MaxPool: off by the whole value; what computes it right is ok."""
     original, right = pooled("q = Identity(p)", opset, rank), pooled("q = Mul(p, one)", opset, rank)
     report = verify(original, right, providers=CPU)
     assert report.ok, report.summary
@@ -48,6 +55,7 @@ def test_a_right_file_is_judged_beside_the_original_without_optimizations(opset:
     assert wrong.verdict == "mismatch", wrong.summary
 
 
+@folds_pads
 def test_a_file_that_is_as_wrong_as_the_original_says_so() -> None:
     """The same file, and one that follows it to a rounding: nothing was made worse, and everybody is told."""
     original, rounded = (pooled("q = Identity(p)", 18, scale=scale) for scale in (1 / 3, 3))
