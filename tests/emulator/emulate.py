@@ -157,8 +157,8 @@ def run(
     left = np.array(POISON if any(p.passing for p in (plan, *plan.then)) else 0, np.uint8)
     most = max(p.scratch_bytes for p in (plan, *plan.then))
     room = [Buffer((most,), np.dtype(np.uint8), True, left)] if most else []
-    for whole in room:
-        whole.array[: 4 * counters] = 0
+    for memory in room:
+        memory.array[: 4 * counters] = 0
     written = 0
     for part in (p for p in (plan, *plan.then) if p.grid[0]):
         assert part is plan or part.passing or not part.scratch_bytes, "scratch memory of a part"
@@ -178,7 +178,7 @@ def run(
                 result.array.reshape(-1).view(np.uint8)[...] = POISON
             compiled.launch(part.grid[0], part.block[0], pointers, sizes, maps, part.parameters)
         assert compiled.bytes_strayed() == 0, "read beside the buffers"
-        assert not any(whole.array[: 4 * counters].any() for whole in room), "counters that are not zeros"
+        assert not any(memory.array[: 4 * counters].any() for memory in room), "counters that are not zeros"
         written += compiled.bytes_written()
     # With right values everywhere: each element was written just once.
     whole = sum(r.array.nbytes for n, r in enumerate(results) if n not in caches)

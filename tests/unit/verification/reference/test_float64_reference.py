@@ -183,9 +183,9 @@ def test_small_products_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
     made, seen = model("y = MatMul(x, w)"), []
     matmul = Float64.read
 
-    def read(self: Float64, operator: str, inputs: list[Any]) -> list[Any]:
+    def read(self: Float64, node: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
         seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
-        return matmul(self, operator, inputs)
+        return matmul(self, node, inputs)
 
     monkeypatch.setattr(Float64, "read", read)
     feed = {"x": np.ones((5, 32))}
