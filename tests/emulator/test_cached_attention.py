@@ -167,6 +167,7 @@ def test_every_size_of_a_head_fits_the_shared_memory(dtype: int, arch: Arch) -> 
         ("qk_output = 1", "GroupQueryAttention with qk_output = 1, expected 0"),
         ("causal = 0", "GroupQueryAttention with causal = 0, expected 1"),
         ("do_rotary = 1", "GroupQueryAttention without cos_cache"),
+        ("local_window_size = 0", "GroupQueryAttention with a window of 0 tokens, or a negative softcap"),
     ],
 )
 def test_what_the_kernel_does_not_compute_is_refused(change: str, reason: str) -> None:

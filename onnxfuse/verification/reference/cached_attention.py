@@ -45,6 +45,7 @@ class GroupQueryAttention(OpRun):
         """Raise NotImplementedError for other masks and positions, quantized caches, and a cache of a window."""
         others = (position_ids, attention_bias, k_scale, v_scale)
         unusual = not said.get("causal", 1) or said.get("sliding_window_cache") or said.get("qk_output")
+        unusual = unusual or said.get("local_window_size") == 0 or said.get("softcap", 0) < 0
         if unusual or any(x is not None for x in others) or past_key is None or past_value is None:
             raise NotImplementedError("GroupQueryAttention of another form than a causal one beside a cache")
         assert seqlens_k is not None

@@ -114,9 +114,11 @@ def _parse(meaning: Meaning) -> CachedAttention:
     heads, of_keys = int(attributes.get("num_heads", 0)), int(attributes.get("kv_num_heads", 0))
     if heads < 1 or of_keys < 1 or heads % of_keys:
         raise UnsupportedError(f"{heads} heads of queries for {of_keys} of keys")
-    window = int(attributes.get("local_window_size", -1))
+    window, softcap = int(attributes.get("local_window_size", -1)), float(attributes.get("softcap", 0.0))
+    if window == 0 or softcap < 0:  # neither is defined
+        raise UnsupportedError("GroupQueryAttention with a window of 0 tokens, or a negative softcap")
     return CachedAttention(
-        inputs, heads, of_keys, float(attributes.get("scale", 0.0)), float(attributes.get("softcap", 0.0)),
+        inputs, heads, of_keys, float(attributes.get("scale", 0.0)), softcap,
         max(window, 0), bool(attributes.get("do_rotary", 0)), bool(attributes.get("rotary_interleaved", 0)),
         int(attributes.get("smooth_softmax", 0)) > 0, float(attributes.get("qk_norm_epsilon", 1e-6)), factors,
     )  # fmt: skip

@@ -42,3 +42,13 @@ def test_the_reference_agrees_with_onnx_runtime(case: Case) -> None:
     for mine, other in zip(ours[1:], theirs[1:], strict=True):
         assert mine.shape == other.shape
         np.testing.assert_allclose(mine, other, atol=0 if not case.half else 1e-6)
+
+
+@pytest.mark.parametrize(("name", "value"), [("local_window_size", 0), ("softcap", -1.0), ("causal", 0)])
+def test_other_forms_are_refused(name: str, value: float) -> None:
+    """ONNX Runtime itself is the reference then."""
+    case = Case((5,), dtype=FLOAT)
+    op, inputs = case.op(), case.inputs(np.random.default_rng(0))
+    op.body.node[0].attribute.append(helper.make_attribute(name, value))
+    with pytest.raises(NotImplementedError, match="another form"):
+        ops.truth(op, inputs)
