@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from onnxfuse.cuda.costs import library as costs
 from onnxfuse.cuda.dispatch.estimates import launch_and_traffic
 from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.explanation import library_cost as module
 from onnxfuse.explanation.library_cost import library_cost
 from onnxfuse.measure.profile.sizes import ExpandedNode, sized
 from tests.support.small import halved, parse
@@ -40,7 +40,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     """Return times of every function."""
     made = Library([])
     asked: Callable[[str], Library] = {H200.name: made}.__getitem__
-    monkeypatch.setattr(module.library, "times", asked)
+    monkeypatch.setattr(costs, "times", asked)
     return made
 
 

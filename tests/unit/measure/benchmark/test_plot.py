@@ -1,11 +1,11 @@
 """The picture of a benchmark: latency of each setting, and each model under the device's roofline."""
 
+import importlib
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 
-from onnxfuse.measure.benchmark import plot
 from onnxfuse.measure.benchmark.ceilings import Ceilings
 from onnxfuse.measure.benchmark.plot import axis_of, check, draw
 from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, WorkPerRun
@@ -35,7 +35,7 @@ def figure(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     matplotlib.Figure.return_value = made
     made.subplots.side_effect = lambda rows, columns, **_: [[made.left, made.right][:columns]] * rows
     made.savefig.side_effect = lambda file, **_: file.write(b"picture")
-    monkeypatch.setattr(plot.importlib, "import_module", lambda name: matplotlib)
+    monkeypatch.setattr(importlib, "import_module", lambda name: matplotlib)
     return made
 
 
@@ -116,6 +116,6 @@ def test_what_cannot_be_drawn_is_said_before_anything_is_timed(monkeypatch: pyte
     def missing(name: str) -> None:
         raise ImportError(f"No module named '{name}'")
 
-    monkeypatch.setattr(plot.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(DeviceError, match="matplotlib is not installed"):
         check(Path("p.svg"))

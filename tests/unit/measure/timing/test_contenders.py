@@ -1,14 +1,17 @@
 """What is timed against what: both models at their settings, and which of them ran at none."""
 
+from pathlib import Path
+
 import pytest
 
-from onnxfuse.measure.timing import contenders
+from onnxfuse import runtime
 from onnxfuse.measure.timing.contenders import Contender, absent, contenders_of, convolves, refusals
 from onnxfuse.measure.timing.settings import CUDA_GRAPH, DEFAULT, ModelName, RefusedRun, Setting
+from onnxfuse.support import process_pool
 from onnxfuse.support.errors import DeviceLostError
-from onnxfuse.verification.run import sessions
 from tests.support.small import parse
 
+BEFORE, AFTER = Path("before.onnx"), Path("after.onnx")
 BRANCHES = "y = If (c) <then_branch = t () => (a) { a = NODE }, else_branch = e () => (b) { b = Relu (x) }>"
 TEXT = "g (float[1,2,4,4] x, float[2,2,1,1] w, bool c) => (float[1,2,4,4] y) { OPS }"
 
@@ -36,23 +39,23 @@ def names(found: list[Contender]) -> list[tuple[ModelName, str]]:
 
 def test_on_cuda_the_fused_model_runs_with_and_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """The original at every setting; on the CPU both at every number of threads."""
-    monkeypatch.setattr(contenders.process_pool, "cores", lambda: 4)
+    monkeypatch.setattr(process_pool, "cores", lambda: 4)
     common = Setting("common", {"use_tf32": "0"}, rules=("mine",))
-    found = contenders_of("before", "after", common, on_cuda=True, convolutions=True)
+    found = contenders_of(BEFORE, AFTER, common, on_cuda=True, convolutions=True)
     originals = [setting for name, setting in names(found) if name == "original"]
     assert len(originals) == 6
     assert names(found)[6:] == [("fused", DEFAULT.name), ("fused", CUDA_GRAPH.name)]
-    assert {one.model for one in found[:6]} == {"before"}
-    assert {one.model for one in found[6:]} == {"after"}
+    assert {one.model for one in found[:6]} == {BEFORE}
+    assert {one.model for one in found[6:]} == {AFTER}
     assert all(one.setting.rules == ("mine",) and one.setting.options["use_tf32"] == "0" for one in found)
-    plain = contenders_of("before", "after", common, on_cuda=True, convolutions=False)
+    plain = contenders_of(BEFORE, AFTER, common, on_cuda=True, convolutions=False)
     assert len(plain) == 4
-    on_cpu = contenders_of("before", "after", common, on_cuda=False, convolutions=True)
+    on_cpu = contenders_of(BEFORE, AFTER, common, on_cuda=False, convolutions=True)
     settings = ["default", "1 thread", "2 threads", "4 threads"]
     assert names(on_cpu) == [(name, s) for name in ("original", "fused") for s in settings]
 
 
-CONTENDER = Contender("original", "m", Setting("NHWC"))
+CONTENDER = Contender("original", BEFORE, Setting("NHWC"))
 
 
 def test_a_refusal_is_recorded_and_ends_the_block() -> None:
@@ -69,7 +72,7 @@ def test_a_refusal_is_recorded_and_ends_the_block() -> None:
 
 def test_a_lost_gpu_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else runs in this process."""
-    monkeypatch.setattr(sessions.runtime, "device_fault", lambda: "an illegal address")
+    monkeypatch.setattr(runtime, "device_fault", lambda: "an illegal address")
     refused = list[RefusedRun]()
     with pytest.raises(DeviceLostError), refusals(CONTENDER, refused):
         raise RuntimeError
@@ -78,7 +81,7 @@ def test_a_lost_gpu_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_that_runs_at_no_setting_has_a_first_reason() -> None:
     """One that runs at some is not absent."""
-    others = (Contender("original", "m", DEFAULT), Contender("fused", "n", DEFAULT))
+    others = (Contender("original", BEFORE, DEFAULT), Contender("fused", AFTER, DEFAULT))
     refused = [RefusedRun("original", "NHWC", "a"), RefusedRun("fused", "default", "b"), RefusedRun("fused", "x", "c")]
     assert absent((CONTENDER, *others), others, refused) is None
     assert absent((CONTENDER, *others), others[:1], refused) == refused[1]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
+from onnxfuse.verification.reference.float64_reference import parameters
 from onnxfuse.verification.variants import variant
 from onnxfuse.verification.variants.variant import running, with_weights
 from tests.support.small import parse
@@ -46,7 +47,7 @@ def test_without_a_form_or_room_there_is_no_runner(monkeypatch: pytest.MonkeyPat
         return of
 
     assert running(lambda _: None, model, CPU, {}) is None
-    count = variant.parameters(model)
+    count = parameters(model)
     monkeypatch.setattr(variant, "FLOAT64_PARAMETERS", count - 1)
     assert running(form, model, CPU, {}) is None
     assert made == []
