@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from onnxfuse.cuda.costs import library as library_times
+from onnxfuse.cuda.costs import library as costs
 from onnxfuse.cuda.dispatch.estimates import launch_and_traffic
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.explanation.library_cost import library_cost
@@ -40,7 +40,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     """Return times of every function."""
     made = Library([])
     asked: Callable[[str], Library] = {H200.name: made}.__getitem__
-    monkeypatch.setattr(library_times, "times", asked)
+    monkeypatch.setattr(costs, "times", asked)
     return made
 
 

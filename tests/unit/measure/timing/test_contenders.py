@@ -11,6 +11,7 @@ from onnxfuse.support import process_pool
 from onnxfuse.support.errors import DeviceLostError
 from tests.support.small import parse
 
+BEFORE, AFTER = Path("before.onnx"), Path("after.onnx")
 BRANCHES = "y = If (c) <then_branch = t () => (a) { a = NODE }, else_branch = e () => (b) { b = Relu (x) }>"
 TEXT = "g (float[1,2,4,4] x, float[2,2,1,1] w, bool c) => (float[1,2,4,4] y) { OPS }"
 
@@ -34,9 +35,6 @@ def test_convolutions_are_found_in_bodies(nodes: str, found: bool) -> None:
 def names(found: list[Contender]) -> list[tuple[ModelName, str]]:
     """Return model and setting of each."""
     return [(one.name, one.setting.name) for one in found]
-
-
-BEFORE, AFTER = Path("before"), Path("after")
 
 
 def test_on_cuda_the_fused_model_runs_with_and_without_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from onnxfuse.runtime.sessions.capture_screen import screen
 from tests.support.screens import lines
 
 SOFTWARE = {"onnxruntime": "1.31"}
-COPY = Blocker("copied shape", ("Loop a", "If b", "Scan c"), "it reads the result on the host", "compute it before")
+COPY = Blocker("waits", ("Loop a", "If b", "Scan c"), "it reads the result on the host", "compute it before")
 
 
 def test_a_model_that_can_be_captured() -> None:
@@ -26,8 +26,8 @@ def test_reasons_list_their_nodes_up_to_a_limit() -> None:
     assert verdict == "no CUDA graph: 3 nodes in the way, 1 reason; ONNX Runtime 1.31 on CUDA"
     nodes = ["  Loop a", "  If b", "  ... and 1 more: --all", "  next: compute it before"]
     assert shown == [
-        "", "blocked by copied shape: it reads the result on the host", *nodes,
-        "", "not recomputed in a replay: copied shape: it reads the result on the host", *nodes,
+        "", "blocked by waits: it reads the result on the host", *nodes,
+        "", "not recomputed in a replay: waits: it reads the result on the host", *nodes,
     ]  # fmt: skip
     for limit in (3, None):
         assert not any("more" in line for line in lines(screen(blocked, limit)))
