@@ -158,11 +158,14 @@ def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch, kn
 
 
 def _unaligned_bytes(block: Block, parts: Anatomy, size: GemmProblem) -> int:
-    """Return the bytes of a step whose lines begin inside a sector, of which more than they have are read."""
-    item, right = parts.factors.bytes, (size.k,) if parts.products[0].transposed else size.widths
-    columns = block.n * len(parts.epilogues[0].products)
+    """Return the bytes of a step whose lines of terms begin inside a sector, of which more than they have are read.
+
+    Right factors stored [k, n] were not measured.
+    """
+    item = parts.factors.bytes
+    columns = block.n * len(parts.epilogues[0].products) if parts.products[0].transposed else 0
     left_lines: int = selected(size.pitch * item % limits.SECTOR_BYTES == 0, 0, block.m)
-    right_lines: int = selected(gcd(*right) * item % limits.SECTOR_BYTES == 0, 0, columns)
+    right_lines: int = selected(size.k * item % limits.SECTOR_BYTES == 0, 0, columns)
     return block.warps_k * (left_lines + right_lines) * SWIZZLED_BYTES
 
 
