@@ -8,8 +8,7 @@ import onnxruntime
 import pytest
 
 from onnxfuse.api.request.options import Options, TuningOptions
-from onnxfuse.cuda.costs import tables
-from onnxfuse.cuda.costs.roofline import Roofline
+from onnxfuse.cuda.costs.library import times as library_times
 from onnxfuse.cuda.dispatch import measurements
 from onnxfuse.cuda.dispatch.estimates import launch_and_traffic
 from onnxfuse.cuda.dispatch.measurements import Machine, MeasuredVariants, Timed
@@ -48,13 +47,9 @@ def test_a_kernel_without_estimates_says_that_sizes_decide() -> None:
 
 def test_the_library_s_kernels_are_estimated_beside_ours() -> None:
     """Products by cuBLAS's times, and every other node by the least that memory allows."""
-    row = Roofline(5.0, 3.0, 400.0)
-    known = "[times.library.kernels]\n"
-    ours = f"{known}product_float16 = {{ start = 5.0, bandwidth = 3.0, operations = 400.0 }}\n"
-    text = tables.source("sm_90a").replace(known, ours)
-    with tables.substituted("sm_90a", text):
-        (cost,) = node_costs(block(512), "h", arch=H200).costs
-        (norm,) = node_costs(block(512), "y", arch=H200).costs
+    row = library_times(H200.name).kernels["product_float16"]
+    (cost,) = node_costs(block(512), "h", arch=H200).costs
+    (norm,) = node_costs(block(512), "y", arch=H200).costs
     (library,) = [c for c in cost.candidates if c.name == LIBRARY]
     size, wide = 2, 512 * 4104
     product = row.microseconds((512 * 64 + 64 * 4104 + wide) * size, 2 * wide * 64)

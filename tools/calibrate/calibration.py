@@ -235,7 +235,7 @@ def library_times(arch: Arch) -> Table:
     """Return the times of NVIDIA's libraries, of which all problems tell that they have a kernel for."""
 
     def samples(row: str) -> Iterator[Sample]:
-        for kind, problem in _in_library(row.split("_")[0]):
+        for kind, problem in _in_library():
             size, operations, name = library_work(problem)
             if name == row:
                 estimate = partial(_roofline, size=size, operations=operations)
@@ -248,18 +248,17 @@ def library_times(arch: Arch) -> Table:
 
 
 @cache
-def _in_library(function: str) -> tuple[tuple[str, Problem], ...]:
-    """Return the problems that tell of a library's function, and their kinds: products and attentions of the sweeps."""
-    match function:
-        case "product":
-            arithmetic = ((HALF, False), (FLOAT, False), (FLOAT, True))
-            return tuple((SWEEP, p) for dtype, exact in arithmetic for p in problems.swept(dtype, exact=exact))
-        case "attention":
-            return tuple((f"{SWEEP} attentions", problem) for problem in drawn_for_sizes("attentions"))
-        case _:
-            kind = "depthwise" if function == "depthwise" else "convolutions"
-            draw, count = {**HELD_OUT, **WITHOUT_CHOICE}[kind]
-            return tuple((kind, problem) for problem in draw(np.random.default_rng(0), count))
+def _in_library() -> tuple[tuple[str, Problem], ...]:
+    """Return the problems that a library has a kernel for, and their kinds: those that judge our choices, too, as no
+    choice among our kernels depends on its times."""
+    arithmetic = ((HALF, False), (FLOAT, False), (FLOAT, True))
+    judging = {**HELD_OUT, **WITHOUT_CHOICE}.items()
+    told = (
+        *((SWEEP, problem) for dtype, exact in arithmetic for problem in problems.swept(dtype, exact=exact)),
+        *((f"{SWEEP} {kind}", problem) for kind in HELD_OUT for problem in drawn_for_sizes(kind)),
+        *((kind, problem) for kind, (draw, count) in judging for problem in draw(np.random.default_rng(0), count)),
+    )
+    return tuple((kind, problem) for kind, problem in told if problem.library is not None)
 
 
 def library_work(problem: Problem) -> tuple[int, float, str]:

@@ -125,6 +125,15 @@ def test_the_speed_of_a_library_is_found_from_nothing(row: str) -> None:
     assert found[row].residual < 0.01
 
 
+def test_problems_of_every_kind_tell_of_a_library() -> None:
+    """Also a run that times our choices alone fills its rows: drawn problems, and those that judge."""
+    table = library_times(H200)
+    names = [sample.name for sample in table.samples("product_tf32")]
+    for kind in ("sweep products", "sweep skinny", "products", "skinny"):
+        assert any(name.startswith(f"{kind} ") for name in names)
+    assert {s.name.split(" ")[0] for s in table.samples("attention_float16")} == {"sweep", "attentions"}
+
+
 @dataclass(frozen=True)
 class Line:
     base: float

@@ -5,6 +5,7 @@ from typing import cast
 
 from onnxfuse.cuda.costs import tables
 from onnxfuse.cuda.costs.roofline import Roofline
+from onnxfuse.cuda.costs.tables import ClockTime, OperationSpeed
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.templates.attention.variant import Queries
 
@@ -63,6 +64,42 @@ class AttentionCosts:
 
 
 @dataclass(frozen=True)
+class TileTimes:
+    """How fast a kernel is for few keys and values, in whole tiles of queries and of keys."""
+
+    start: ClockTime
+    """Microseconds of a launch."""
+    scores: OperationSpeed
+    """Scores per second of all multiprocessors, in 10^12."""
+    tile: ClockTime
+    """Microseconds of a tile of keys, one after the other."""
+
+    def microseconds(self, queries: int, keys: int, heads: int, side: int, *, causal: bool) -> float:
+        """Return the time of so many queries and keys of each head by tiles of so many of each."""
+        rows, columns = -(-queries // side), -(-keys // side)
+        tiles = columns * (columns + 1) // 2 if causal else rows * columns
+        return self.start + columns * self.tile + heads * tiles * side * side / (self.scores * 1e6)
+
+
+@dataclass(frozen=True)
+class ShortTimes:
+    """Times of the kernels that compete for few keys, of heads that fill a panel."""
+
+    kept: TileTimes
+    warpgroups: TileTimes
+
+
+@dataclass(frozen=True)
+class SplitTimes:
+    """What several blocks that share the keys of few queries cost, and save."""
+
+    combine: ClockTime
+    """Microseconds to combine their results through memory."""
+    fetch: ClockTime
+    """Microseconds in which a multiprocessor fetches a megabyte of keys and values."""
+
+
+@dataclass(frozen=True)
 class AttentionTimes:
     """How fast each kernel is; without suffix for 16-bit elements."""
 
@@ -80,6 +117,16 @@ class AttentionTimes:
 def times_of(arch: Arch) -> AttentionTimes:
     """Return how fast the kernels are on an architecture."""
     return tables.section(arch.name, "times.attention", AttentionTimes)
+
+
+def short_times(arch: Arch) -> ShortTimes:
+    """Return the times of few keys on an architecture."""
+    return tables.section(arch.name, "times.short_attention", ShortTimes)
+
+
+def split_times(arch: Arch) -> SplitTimes:
+    """Return the times of blocks that share keys on an architecture."""
+    return tables.section(arch.name, "times.split_attention", SplitTimes)
 
 
 def costs_of(arch: Arch) -> AttentionCosts:

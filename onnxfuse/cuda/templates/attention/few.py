@@ -10,11 +10,12 @@ from onnxfuse.cuda.isa.isa import FRAGMENT
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
-from onnxfuse.cuda.templates.attention.costs import costs_of
+from onnxfuse.cuda.templates.attention.costs import costs_of, split_times
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, named, pointers
 from onnxfuse.symbolic.branching import larger, smaller
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.traced_numbers import selected
 
 QUERIES = STEP = FRAGMENT
 """Maximum queries per head of 16-bit elements, as more fill tiles of their own; keys per step of a warp."""
@@ -60,8 +61,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
     chosen = tuning.queries or choose(mine, heads, arch)
     stages = stages_of(mine, chosen.warps, arch)
     wanted = chosen.parts or parts_to_fill(mine, heads, chosen.warps, arch)
-    at_once = chosen.warps * STEP
-    span = larger(-(-mine.keys // (wanted * at_once)), 1) * at_once
+    span = _span(mine, wanted, chosen.warps)
     together = costs_of(arch).few.cluster
     cluster = together if chosen.parts == together and clusters(mine, heads, chosen.warps, stages, arch) else 1
     parts = cluster if cluster > 1 else larger(-(-mine.keys // span), 1)
@@ -110,7 +110,27 @@ def choose(mine: AttentionProblem, heads: int, arch: Arch, beside: int = 0) -> Q
     if clusters(mine, heads, warps, 2, arch, beside) and mine.keys <= cost.together_keys:
         return Queries(warps, 1, 1, STEP, parts=cost.few.cluster)
     enough = heads <= arch.sm_count and mine.keys >= warps * STEP * parts_to_fill(mine, heads, warps, arch)
-    return Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
+    chosen = Queries(all_of_them if all_of_them and enough else several, 1, 1, STEP)
+    whole = Queries(all_of_them, 1, 1, STEP, parts=1)
+    if not all_of_them or mine.parts.to_tf32:
+        return chosen
+    return whole if bool(_split_time(mine, heads, whole, arch) < _split_time(mine, heads, chosen, arch)) else chosen
+
+
+def _split_time(mine: AttentionProblem, heads: int, queries: Queries, arch: Arch) -> float:
+    """Return the estimated microseconds that depend on how many blocks share the keys of a head: to fetch those of the
+    blocks of a multiprocessor, and to combine results."""
+    times = split_times(arch)
+    parts = queries.parts or parts_to_fill(mine, heads, queries.warps, arch)
+    span = _span(mine, parts, queries.warps)
+    size = 2 * -(-heads * -(-mine.keys // span) // arch.sm_count) * span * mine.size * mine.parts.element_bytes
+    combine: float = selected(span < mine.keys, times.combine, 0.0)
+    return size / 1e6 * times.fetch + combine
+
+
+def _span(mine: AttentionProblem, parts: int, warps: int) -> int:
+    """Return the keys of a block: whole steps of its warps."""
+    return larger(-(-mine.keys // (parts * warps * STEP)), 1) * warps * STEP
 
 
 def clusters(mine: AttentionProblem, heads: int, warps: int, stages: int, arch: Arch, beside: int = 0) -> bool:

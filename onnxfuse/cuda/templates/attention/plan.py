@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onnxfuse.cuda.isa.isa import FRAGMENT
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.planning.traffic import bytes_of
 from onnxfuse.cuda.templates.attention import few, kept, sm90, streamed
 from onnxfuse.cuda.templates.attention.body import AttentionBody, AttentionOperand, parse_op
-from onnxfuse.cuda.templates.attention.costs import costs_of, times_of
+from onnxfuse.cuda.templates.attention.costs import costs_of, short_times, times_of
 from onnxfuse.cuda.templates.attention.variant import AttentionVariant, Queries
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, refused_factors, work, wrong_size
 from onnxfuse.model.fused import FusedOp
@@ -70,9 +71,17 @@ def _is_long(mine: AttentionProblem, arch: Arch) -> bool:
     cost = costs_of(arch)
     if not bool(mine.queries > few.QUERIES):
         return False
-    return _streams(mine, arch) or (
-        bool(mine.keys > cost.short) and bool(mine.batch * mine.parts.heads * mine.queries > cost.few_rows)
-    )
+    if _streams(mine, arch):
+        return True
+    heads = mine.batch * mine.parts.heads
+    if bool(mine.keys > cost.short):
+        return bool(heads * mine.queries > cost.few_rows)
+    if mine.size != sm90.PANEL or mine.bias is not None:  # not measured
+        return False
+    times, sizes = short_times(arch), (mine.queries, mine.keys, heads)
+    # The kernel with resident keys takes as long with a causal mask: its last warp has all keys.
+    kept = times.kept.microseconds(*sizes, FRAGMENT, causal=False)
+    return bool(times.warpgroups.microseconds(*sizes, sm90.ROWS, causal=mine.parts.causal) < kept)
 
 
 def _streams(mine: AttentionProblem, arch: Arch) -> bool:

@@ -103,6 +103,8 @@ class MmaCosts:
     spare: tuple[Block, ...]
     near: float
     few_rows: int
+    unaligned: ClockTime
+    """Microseconds in which a multiprocessor copies a megabyte of factors whose lines begin inside a sector."""
     rounded: Mapping[Block, Pace]
     exact: Mapping[Block, Pace]
 
@@ -122,6 +124,7 @@ class SkinnyCosts:
 
     most_columns: int
     short_terms: int
+    short_share: float
     least_share: float
     left_rows: int
 

@@ -55,11 +55,11 @@ def choose(work: GemmSource, arch: Arch) -> Strip:
     """Return the widest strip that occupies enough multiprocessors; the narrowest if none does, or of weights [n, k].
 
     Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way, unless they
-    have few terms each.
+    are many with few terms each.
     """
     strips, cost = fitting(work, arch), costs.skinny(arch)
     if work.parts.products[0].transposed:
-        waits = work.size.k <= cost.short_terms and _count(work, strips[-1]) > costs.SKINNY_BLOCKS * arch.sm_count
+        waits = work.size.k <= cost.short_terms and _count(work, strips[-1]) >= cost.short_share * arch.sm_count
         return strips[0] if waits else strips[-1]
     for strip in strips[:-1]:
         if _count(work, strip) >= arch.sm_count * cost.least_share:

@@ -17,8 +17,9 @@ from onnxfuse.cuda.templates.gemm.variant import Block
 from onnxfuse.cuda.templates.gemm.work import Fit, GemmSource
 from onnxfuse.support.plurals import plural
 from onnxfuse.symbolic import element_types
-from onnxfuse.symbolic.branching import gcd, least
+from onnxfuse.symbolic.branching import gcd, larger, least
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.traced_numbers import selected
 
 STAGES = range(6, 1, -1)
 
@@ -140,16 +141,32 @@ def _pace(block: Block, parts: Anatomy, arch: Arch) -> costs.Pace:
 def microseconds(block: Block, parts: Anatomy, size: GemmProblem, arch: Arch, known: costs.Pace | None = None) -> float:
     """Return the estimated time of a block; by its measured cost unless given another."""
     pace, (_, resident) = known or _pace(block, parts, arch), _ring(parts, block, arch)
-    steps = _steps(block, parts, size)
+    steps, unaligned = (
+        _steps(block, parts, size),
+        _unaligned_bytes(block, parts, size) / 1e6 * costs.mma(arch).unaligned,
+    )
     computed = prologue_cpp.microseconds(parts, block.m * block.warps_k, arch)
     rounds, rest = divmod(_tiles(block, size), arch.sm_count * resident)
 
     def among(count: int) -> float:
         share = (count - 1) / (pace.resident - 1) if pace.resident > 1 else 0.0
-        return steps * (pace.alone + (pace.together - pace.alone) * share + count * computed) + count * pace.finish
+        step = larger(pace.alone + (pace.together - pace.alone) * share, count * unaligned)
+        return steps * (step + count * computed) + count * pace.finish
 
     last = -(-rest // arch.sm_count)
     return pace.start + rounds * among(resident) + (among(last) if last else 0.0)
+
+
+def _unaligned_bytes(block: Block, parts: Anatomy, size: GemmProblem) -> int:
+    """Return the bytes of a step whose lines of terms begin inside a sector, of which more than they have are read.
+
+    Right factors stored [k, n] were not measured.
+    """
+    item = parts.factors.bytes
+    columns = block.n * len(parts.epilogues[0].products) if parts.products[0].transposed else 0
+    left_lines: int = selected(size.pitch * item % limits.SECTOR_BYTES == 0, 0, block.m)
+    right_lines: int = selected(size.k * item % limits.SECTOR_BYTES == 0, 0, columns)
+    return block.warps_k * (left_lines + right_lines) * SWIZZLED_BYTES
 
 
 def _shared_bytes(parts: Anatomy, block: Block, stages: int) -> int:

@@ -248,16 +248,16 @@ def choose(work: GemmSource, arch: Arch) -> tuple[GemmTile, float]:
             return _splits(work, arch, tile)
         return _is_near(work, tile) and _is_staged(work, tile)
 
-    best = least([*_tiles(work), *shared(work.parts)], lambda tile: _microseconds(work, tile, arch), tries)
+    best = least([*_tiles(work), *shared(work.parts)], lambda tile: _chosen_by(work, tile, arch), tries)
     if best is None:
         raise UnsupportedError(f"{work.first_operand} products in one body")
-    return replace(best, n=best.n // work.first_operand), _microseconds(work, best, arch)
+    return replace(best, n=best.n // work.first_operand), _chosen_by(work, best, arch)
 
 
 def _estimated(work: GemmSource, arch: Arch) -> dict[GemmTile, float]:
     """Return the microseconds of each tile that fits, with split-K if there are few."""
     tiles = [*fitting(work), *(tile for tile in shared(work.parts) if _splits(work, arch, tile))]
-    return {tile: _microseconds(work, tile, arch) for tile in tiles}
+    return {tile: _chosen_by(work, tile, arch) for tile in tiles}
 
 
 def _count(work: GemmSource, tile: GemmTile) -> int:
@@ -287,7 +287,16 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
     added = tile.split * -(-_chunks(tile) // tile.split) * sm90_cpp.part_warps(tile, left_rows(size, tile))
     gather = wgmma().gather_once + wgmma().gather_each * added if tile.split > 1 else 0.0
     saved = wgmma().light_saves if light else 0.0
-    return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather - saved
+    # The compiler computes long epilogues one element after the other beside so many sums: see LIGHT.
+    crowded = not light and tile.m * tile.n // (tile.warpgroups * 128) > 128
+    slow = max(cost.finish - cost.light - wgmma().light_saves, 0.0) if crowded else 0.0
+    return cost.launch + -(-steps // tile.split) * larger(cost.step, computed) + gather + slow - saved
+
+
+def _chosen_by(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost | None = None) -> float:
+    """Return the estimated time of a tile, whose warpgroups below the product's last row finish nothing."""
+    rows, cost = smaller(tile.m, -(-work.size.m // 64) * 64), known or _cost(work.parts, tile)
+    return _microseconds(work, tile, arch, known) - cost.finish * (1 - rows / tile.m)
 
 
 def _unaligned_bytes(work: GemmSource, tile: GemmTile) -> int:
@@ -346,13 +355,13 @@ def adding_alike(work: GemmSource, chosen: GemmTile, arch: Arch) -> list[GemmTil
     """Return the other tiles with bit-identical sums, fastest first; none for a split one."""
     if chosen.split > 1:
         return []
-    tiles = sorted(fitting(work), key=lambda tile: _microseconds(work, tile, arch))
+    tiles = sorted(fitting(work), key=lambda tile: _chosen_by(work, tile, arch))
     return [t for tile in tiles if (t := replace(tile, n=tile.n // work.first_operand)) != chosen]
 
 
 def microseconds(work: GemmSource, tile: GemmTile, arch: Arch, cost: TileCost) -> float:
     """Return the estimated time of a tile, with the columns of each product, if it had this cost."""
-    return _microseconds(work, replace(tile, n=tile.n * work.first_operand), arch, cost)
+    return _chosen_by(work, replace(tile, n=tile.n * work.first_operand), arch, cost)
 
 
 def estimates(work: GemmSource, arch: Arch) -> dict[GemmTile, float]:

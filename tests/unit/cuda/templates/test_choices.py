@@ -27,11 +27,30 @@ def planned(case: Case, arch: Arch = H200) -> LaunchPlan:
         (Case(1, 4, 77, 77, 64, HALF), 4 * 2),  # heads that fill half of the GPU have two blocks each
         (Case(32, 8, 77, 77, 64, HALF), 32 * 8),
         (Case(4, 12, 1, 159, 32, HALF), 4 * 12),  # few keys are not shared by blocks
+        (Case(4, 16, 1, 307, 32, HALF), 4 * 16),  # to combine results would take longer than two blocks save
+        (Case(15, 4, 1, 372, 64, HALF), 15 * 4),
+        (Case(11, 4, 1, 1096, 32, HALF), 11 * 4 * 3),
     ],
 )
 def test_blocks_of_short_attentions(case: Case, blocks: int) -> None:
     """As many as keep the multiprocessors busy, and no more."""
     assert planned(case).grid[0] == blocks
+
+
+@pytest.mark.parametrize(
+    ("case", "by_warpgroups"),
+    [
+        (Case(2, 16, 246, 246, 64, HALF), True),
+        (Case(10, 12, 180, 180, 64, HALF), True),
+        (Case(14, 4, 177, 177, 64, HALF, causal=True), True),
+        (Case(2, 4, 157, 157, 64, HALF, causal=True), False),  # too few blocks
+        (Case(32, 12, 197, 197, 64, HALF), False),  # the last of four tiles of keys would be nearly empty
+        (Case(13, 16, 159, 159, 32, HALF), False),  # heads that fill half a panel
+    ],
+)
+def test_kernel_of_few_keys(case: Case, by_warpgroups: bool) -> None:
+    """Whichever takes less by the estimates of both, for heads that fill a panel."""
+    assert bool(planned(case).tensor_maps) == by_warpgroups
 
 
 def test_blocks_that_are_alone_take_larger_steps() -> None:
@@ -54,8 +73,27 @@ def test_loads_of_lines_that_begin_inside_a_sector_are_a_limit() -> None:
     assert step(1032) / step(1024) == pytest.approx(192 * 128 / 54_000 / 0.25, rel=1e-6)
 
 
-@pytest.mark.parametrize(("n", "k", "columns"), [(12864, 256, 32), (2752, 832, 16), (6848, 3520, 16)])
-def test_many_strips_of_few_terms_are_wide(n: int, k: int, columns: int) -> None:
-    """Where more are to be computed than are resident at once, their beginnings take the time."""
+@pytest.mark.parametrize(
+    ("size", "chosen"),
+    [
+        # Lines that begin inside a sector: a block of 32 rows took 6.9 us, this tile 4.4.
+        ((46, 2824, 664), GemmTile(64, 64, 1)),
+        # Tiles of which one warpgroup has rows finish these alone: 4.4 us, a block of 32 rows 5.8.
+        ((28, 11328, 448), GemmTile(128, 96, 1, 2, 1)),
+        # Two teams of 192 sums a thread take long for a GELU: 9.7 us, one team 5.8.
+        ((1371, 2216, 112), GemmTile(128, 192, 1, 2, 1)),
+    ],
+)
+def test_tile_by_what_its_end_takes(size: tuple[int, int, int], chosen: GemmTile) -> None:
+    """Warpgroups without rows finish nothing; a long epilogue beside many sums takes as long as for several tiles."""
+    problem = product(*size)
+    assert gemm.chosen(problem.op, problem.shapes, H200) == chosen
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "columns"), [(12864, 256, 32), (1024, 128, 32), (448, 128, 16), (2752, 832, 16), (6848, 3520, 16)]
+)
+def test_strips_of_few_terms_are_wide(n: int, k: int, columns: int) -> None:
+    """Where many are to be computed, their beginnings take the time."""
     problem = product(8, n, k)
     assert cuda.plan(problem.op, problem.shapes, True, H200).grid[0] == int(np.ceil(n / columns))
