@@ -476,9 +476,10 @@ class Graph:
 
     def commit(self) -> None:
         """Write nodes and weights back into the message; weights without readers are dropped."""
-        protos = [n.proto for n in self.nodes]
-        del self.proto.node[:]
-        self.proto.node.extend(protos)
+        if self.version:
+            protos = [n.proto for n in self.nodes]
+            del self.proto.node[:]
+            self.proto.node.extend(protos)
         used = {v for n in self.nodes for v in n.reads} | set(self.outputs) | self.inputs
         kept: set[str] = set()
         for index in range(len(self.proto.initializer) - 1, -1, -1):
@@ -502,10 +503,10 @@ class Graph:
     def eliminate_dead_code(self) -> int:
         """Remove nodes without readers of any output (dead code); return how many were removed."""
         count = 0
-        self.version += 1
         for node in reversed(self.nodes):
             if any(self._readers.get(v) or self.is_output(v) for v in node.outputs if v):
                 continue
+            self.version += not count
             self._unindex(node)
             node.order = -1
             count += 1

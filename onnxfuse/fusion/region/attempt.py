@@ -12,7 +12,7 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.rules.language.fuse_table import Anchor, Fuse
 from onnxfuse.rules.match.cause import Cause
-from onnxfuse.rules.match.equal_attempts import EqualAttempts
+from onnxfuse.rules.match.equal_attempts import EqualAttempts, Surroundings
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.shapes.types import Dim, ValueType, shapes_differ
 
@@ -39,9 +39,11 @@ class GraphContext:
     """Matches of anchors, and refusals: found once for equal surroundings."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that measured faster unfused."""
-    siblings: dict[str, dict[tuple[tuple[Dim, ...] | None, bool], dict[Node, None]]] = field(default_factory=dict)
+    siblings: dict[str, dict[tuple[tuple[Dim, ...] | None, bool], dict[Node, Surroundings | None]]] = field(
+        default_factory=dict
+    )
     """While one rule is tried: unfused anchors that read a value, by that value, then by the shape of the first one's
-    result and whether all must have it.
+    result and whether all must have it; each with what its match met.
     """
 
     failed: dict[Hashable, str] = field(default_factory=dict)

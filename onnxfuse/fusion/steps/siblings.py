@@ -8,6 +8,7 @@ from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.fusion.steps.start import anchored
 from onnxfuse.graph.graph import Node
+from onnxfuse.rules.match.equal_attempts import Surroundings
 from onnxfuse.rules.match.match import Match
 from onnxfuse.shapes.types import Dim, shapes_differ
 
@@ -22,11 +23,10 @@ def take_siblings(attempt: Attempt) -> None:
     own = graph.type(attempt.start.value).shape
     of_value, key = around.siblings.setdefault(shared, {}), (own, attempt.even)
     chosen = _chosen(attempt, of_value[key]) if key in of_value else None
-    # What was fused since may have changed a match: only those that join are matched again.
-    if chosen is None or not all(_matches(attempt, n, shared) for n in chosen):
-        of_value[key] = {
-            n: None for n in graph.readers(shared) if _may_join(attempt, n) and _matches(attempt, n, shared)
-        }
+    # What was fused since may have changed a match: of those that join, they are matched again whose surroundings did.
+    if chosen is None or not all(_still_matches(attempt, n, shared, of_value[key][n]) for n in chosen):
+        found = (n for n in graph.readers(shared) if _may_join(attempt, n) and _matches(attempt, n, shared))
+        of_value[key] = {n: around.equal.state(n) for n in found}
         chosen = _chosen(attempt, of_value[key])
     attempt.region.siblings = tuple(chosen)
     attempt.region.nodes.update(dict.fromkeys(attempt.region.siblings))
@@ -45,6 +45,12 @@ def _chosen(attempt: Attempt, candidates: Collection[Node]) -> list[Node]:
 def _may_join(attempt: Attempt, node: Node) -> bool:
     graph, own = attempt.graph, attempt.graph.type(attempt.start.value).shape
     return node not in attempt.around.alone and _fit(attempt, graph.type(node.outputs[0]).shape, own)
+
+
+def _still_matches(attempt: Attempt, node: Node, shared: str, before: Surroundings | None) -> bool:
+    """Return whether a node that has matched still does; `before` is what it met then."""
+    same = before is not None and attempt.around.equal.state(node) is before
+    return same or _matches(attempt, node, shared)
 
 
 def _matches(attempt: Attempt, node: Node, shared: str) -> bool:

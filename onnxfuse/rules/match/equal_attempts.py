@@ -134,6 +134,11 @@ class EqualAttempts:
         """Begin anew at every root; what is known of equal ones stays."""
         self._around.clear()
 
+    def state(self, root: Node) -> Surroundings | None:
+        """Return what attempts at `root` have met: while it is the same object, they would end as they did."""
+        around = self._around.get(root)
+        return around if around is not None and around.is_current() else None
+
     def find(self, key: Hashable, root: Node, search: Callable[[], Outcome], reach: set[str] | None = None) -> Outcome:
         """Return the outcome of `search`, an attempt at `root` that depends on `key` and on the graph alone.
 

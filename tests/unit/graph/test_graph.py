@@ -145,6 +145,18 @@ def test_dead_nodes_go_with_what_only_they_needed() -> None:
     assert [n.op for n in g.nodes] == ["Abs"]
 
 
+def test_a_graph_that_did_not_change_keeps_its_messages() -> None:
+    """Nothing is dead in it: its nodes are not written back, and those of a changed one are copies."""
+    g = graph(CHAIN)
+    messages = [*g.proto.node]
+    assert g.eliminate_dead_code() == 0
+    g.commit()
+    assert all(a is b for a, b in zip(g.proto.node, messages, strict=True))
+    g.replace([g.nodes[-1]], [Node(onnx.helper.make_node("Log", ["d"], ["y"]))])
+    g.commit()
+    assert [n.op_type for n in g.proto.node] == ["Add", "Relu", "Neg", "Mul", "Log"]
+
+
 def test_a_commit_drops_unread_weights_and_keeps_the_rest_as_it_is() -> None:
     """An unchanged graph is written back byte for byte."""
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + CHAIN)

@@ -2,6 +2,9 @@
 
 import pytest
 
+from onnxfuse.fusion.region.attempt import Attempt
+from onnxfuse.fusion.steps import siblings
+from onnxfuse.graph.graph import Node
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
@@ -64,3 +67,22 @@ def test_heads_of_queries_and_of_fewer_keys_are_written_apart() -> None:
     (op,) = fused_ops(model).values()
     assert len(op.outputs) == 3
     assert_same_numbers(parse(text), model)
+
+
+def test_anchors_are_matched_again_only_where_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty products in pairs, each pair summed: a product's next ones are matched once, and after what was fused."""
+    asked, own = list[str](), siblings._matches
+
+    def noted(attempt: Attempt, node: Node, shared: str) -> bool:
+        asked.append(node.name)
+        return own(attempt, node, shared)
+
+    monkeypatch.setattr(siblings, "_matches", noted)
+    sums = " ".join(f"y{i} = Add (m{2 * i}, m{2 * i + 1})" for i in range(15))
+    products = " ".join(f"m{i} = MatMul (x, w{i})" for i in range(30))
+    known = ", ".join(weights(f"w{i}", 16, 16) for i in range(30))
+    outputs = ", ".join(f"float[N,16] y{i}" for i in range(15))
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 20]>
+g (float[N,16] x) => ({outputs}) <{known}> {{ {products} {sums} }}""")
+    pipeline.run(model, GEMM)
+    assert 30 <= len(asked) < 2 * 30
