@@ -3,7 +3,7 @@
 import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -15,7 +15,7 @@ from onnxfuse.options import schema, toml
 from onnxfuse.options.commands import GROUPS, CiCommand
 from onnxfuse.options.schema import EVERYWHERE, GENERAL
 
-KEYS = {CiCommand: toml.explained}
+KEYS: Mapping[type, Callable[[], Mapping[str, list[tuple[str, str]]]]] = {CiCommand: toml.explained}
 """Commands that read a file of settings, with what its keys mean, below the headings of its tables."""
 
 
