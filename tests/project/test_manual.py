@@ -29,6 +29,19 @@ def test_every_page_is_in_the_menu_once(site: dict[str, str]) -> None:
     assert sorted(listed) == sorted(place for place in site if not place.startswith("source/"))
 
 
+SEARCHED = ("external data", "dynamic axes", "mixed precision", "TensorRT", "CUDA graph", "NHWC", "QDQ", "KV cache",
+            "batch size", "opset", "Triton", "embedding")  # fmt: skip
+"""What people look for by other words than ours."""
+
+
+def test_a_search_leads_to_the_page_of_topics(site: dict[str, str]) -> None:
+    """It has each of the words, and the search of the site puts it before pages that only contain them more often."""
+    topics = site["reference/topics.md"]
+    assert topics.startswith("---\nsearch:\n  boost: 10000\n---\n")
+    rows = [line.split("|")[1] for line in topics.splitlines() if line.startswith("| ")]
+    assert all(any(word.lower() in row.lower() for row in rows) for word in SEARCHED)
+
+
 def test_every_link_of_a_page_leads_to_a_page(site: dict[str, str]) -> None:
     """Of those that are written and of those that are made; headings are `make site`'s to find."""
     for place, text in site.items():
