@@ -1,5 +1,11 @@
 """An original whose own error is percents is blunt: better inputs are sought, and no case widens another."""
 
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import onnx
 import pytest
@@ -8,8 +14,12 @@ from onnxfuse.reporting.checks import checks, word
 from onnxfuse.verification import verify
 from onnxfuse.verification.compare import better_inputs
 from onnxfuse.verification.compare.better_inputs import DATA, changes
+from onnxfuse.verification.compare.case_comparison import Comparison
+from onnxfuse.verification.inputs.input_roles import InputRole
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import cases
+from onnxfuse.verification.report.rows import CaseRow
+from onnxfuse.verification.run.sessions import ort_session
 from tests.support.verification.small_models import text_model
 
 CPU = ["CPUExecutionProvider"]
@@ -133,3 +143,50 @@ def test_values_are_those_that_the_model_compares_with_and_their_neighbors() -> 
     drawn = [{*change(base).make()["x"].tolist()} for change in changes(model, specs, base)]
     assert {776.0, 777.0, 778.0} in drawn
     assert {776.0, 777.0, 778.0} <= {float(change(base).make()["k"][0]) for change in changes(model, specs, base)}
+
+
+def test_the_first_candidates_are_other_seeds_of_each_size_that_ran() -> None:
+    """The smallest is one with elements; sizes that the original refused are not tried."""
+    model = text_model("g (float[n, 4] x) => (float[n, 4] y) { y = Relu (x) }")
+    specs, shapes = input_specs(model), {"n": (3, 0, 2, 9, 20)}
+    ran = [CaseRow("normal", 0, {"x": (n, 4)}, 0.0) for n in (3, 0, 2, 9)]
+    comparison = cast(Comparison, SimpleNamespace(cases=[*ran, CaseRow("normal", 0, {"x": (20, 4)}, 0.0, "refused")]))
+
+    def tried(shapes: Mapping[str, Sequence[int]], count: int) -> list[int]:
+        found = itertools.islice(better_inputs._candidates(model, specs, shapes, comparison), count)
+        return [case.shapes["x"][0] for case in found]
+
+    assert tried(shapes, 5) == [3, 2, 9, 9, 2]
+    assert tried({"n": (3, 2)}, 4) == [3, 2, 3, 2]
+
+
+def test_masks_keys_and_maps_are_not_set_to_constants() -> None:
+    """Entries of a mask are 0 and 1, and the keys of a map are those that are known; other small inputs are set."""
+    model = text_model("g (float[1000] x, float[1] k) => (float[1000] y) { y = Add (x, k) }")
+    data, small = input_specs(model)
+    others = (
+        replace(small, role=InputRole("mask")), replace(small, known_keys=(1, 2)),
+        replace(small, type_="map(int64,tensor(float))"), small,
+    )  # fmt: skip
+    for spec, moves in zip(others, (False, False, False, True), strict=True):
+        base = cases((data, small), (0,), {})[0]
+        found = {change(base).make()["k"].item() for change in itertools.islice(changes(model, (data, spec), base), 40)}
+        assert (8.0 in found) == moves
+
+
+def test_a_count_of_0_is_no_element_and_a_value_of_0_is_one() -> None:
+    """Of what a sequence holds only its length says nothing where it is empty."""
+    model = text_model("g (float[n] x) => (int64 z, float[n] y) { s = Size (x)  z = Sub (s, s)  y = Relu (x) }")
+    session = ort_session(model, CPU)
+    comparison = cast(Comparison, SimpleNamespace(original=SimpleNamespace(session=session), outputs=["z", "y"]))
+    case = cases(input_specs(model), (0,), {"n": (3,)})[0]
+    assert better_inputs._yields_finite(comparison, case, {"z"})
+    assert better_inputs._yields_finite(comparison, case, {"y"})
+    assert not better_inputs._yields_finite(comparison, case, set())
+    sequence = text_model("g (float[n] x) => (seq(float[m]) s) { s = SplitToSequence <keepdims = 1> (x) }")
+    comparison = cast(
+        Comparison, SimpleNamespace(original=SimpleNamespace(session=ort_session(sequence, CPU)), outputs=["s"])
+    )
+    for n, some in ((0, False), (3, True)):
+        one = cases(input_specs(sequence), (0,), {"n": (n,)})[0]
+        assert better_inputs._yields_finite(comparison, one, {"s.length"}) == some

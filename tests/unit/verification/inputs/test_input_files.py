@@ -78,7 +78,7 @@ def test_real_inputs_that_the_original_refuses_are_a_usage_error() -> None:
     ("inputs", "message"),
     [
         ({"x": X}, "in: lacks 'ids'"),
-        ({"x": X, "ids": IDS, "z": IDS}, "in: has 'z', no input of the model"),
+        ({"x": X, "ids": IDS, "z": IDS}, "in: has 'z', which the model does not have"),
         ({"x": X, "idz": IDS}, "in: lacks 'ids', and has 'idz'"),
         ({"x": X.astype(np.float64), "ids": IDS}, "in: 'x' is float64, the model wants float32"),
         ({"x": X[0], "ids": IDS}, "in: 'x' has shape 4, the model wants nx4"),
@@ -176,9 +176,9 @@ def test_inputs_that_do_not_fit_the_disk_leave_nothing(
         ('{"x": [[1, 2], [3]], "ids": [1]}', "the rows of 'x' are of different lengths"),
         ('{"x": [[1, 2, 3, 4]], "ids": [1.5]}', "'ids' holds float64, the model wants int64"),
         ('{"x": [["a", 2, 3, 4]], "ids": [1]}', "'x' holds <U"),
-        ('{"x": [[1, 2, 3, 4]], "ids": [9223372036854775808]}', "'ids' holds numbers that int64 does not"),
+        ('{"x": [[1, 2, 3, 4]], "ids": [9223372036854775808]}', "'ids' holds numbers that int64 cannot represent"),
         ('{"x": [[1, 2, 3, 4]]}', "lacks 'ids'"),
-        ('{"x": [[1, 2, 3, 4]], "ids": [1], "z": 1}', "has 'z', no input of the model"),
+        ('{"x": [[1, 2, 3, 4]], "ids": [1], "z": 1}', "has 'z', which the model does not have"),
     ],
 )
 def test_json_that_does_not_suit_the_model(text: str, message: str, tmp_path: Path) -> None:

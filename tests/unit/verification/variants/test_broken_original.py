@@ -21,13 +21,15 @@ from tests.support.verification.small_models import text_model
 CPU = ["CPUExecutionProvider"]
 
 
-def pooled(between: str, opset: int, rank: int = 4, scale: float = 1.0) -> onnx.ModelProto:
+def pooled(
+    between: str, opset: int, rank: int = 4, scale: float = 1.0, dtype: str = "float", positive: str = "e = Exp(x)"
+) -> onnx.ModelProto:
     """Return negative values, padded with zeros, `between`, and the largest of each window: `p` is what is padded."""
     sizes, kernel = ", ".join(["6"] * (rank - 2)), ",".join(["3"] * (rank - 2))
     pads = [0, 0, *[1] * (rank - 2)] * 2
     return text_model(
-        f"g (float[N, 3, {sizes}] x) => (float[N, 3, {', '.join('abcd'[: rank - 2])}] y) {{ "
-        f"e = Exp(x)  n = Neg(e)  s = Mul(n, factor)  p = Pad(s, pads) {between}"
+        f"g ({dtype}[N, 3, {sizes}] x) => (float[N, 3, {', '.join('abcd'[: rank - 2])}] y) {{ "
+        f"{positive}  n = Neg(e)  s = Mul(n, factor)  p = Pad(s, pads) {between}"
         f"  y = MaxPool <kernel_shape = [{kernel}], strides = [{','.join(['2'] * (rank - 2))}]> (q) }}",
         opset=opset, pads=np.array(pads), one=np.ones((1, 1, *[8] * (rank - 2)), np.float32),
         factor=np.array(scale, np.float32),
@@ -73,6 +75,18 @@ def test_a_file_that_is_as_wrong_as_the_original_says_so() -> None:
         assert not annotations(checks("verify", facts))
     off = verify(original, pooled("q = Identity(p)", 18, scale=1.01 / 3), providers=CPU)
     assert off.verdict == "mismatch", off.summary
+
+
+def test_a_file_that_follows_an_original_of_integers() -> None:
+    """No other run is near these inputs: the one without optimizations is the measure of how closely."""
+    original, rounded = (
+        pooled("q = Identity(p)", 18, scale=scale, dtype="int32", positive="c = Cast <to = 1> (x)  e = Sigmoid(c)")
+        for scale in (1 / 3, 3)
+    )
+    next(n for n in rounded.graph.node if n.op_type == "Mul").op_type = "Div"
+    report = verify(original, rounded, providers=CPU)
+    assert report.ok, report.summary
+    assert any(r.measure.follows for r in report.rows)
 
 
 def test_what_parts_decide_is_shown_as_both_models_run(monkeypatch: pytest.MonkeyPatch) -> None:

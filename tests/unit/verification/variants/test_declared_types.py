@@ -64,6 +64,23 @@ def test_types_that_are_known_let_onnx_runtime_fuse(tmp_path: Path) -> None:
     assert declared_types.typed(told) is None
 
 
+def test_declared_types_stay_once_each() -> None:
+    """One that cannot be inferred, and one of which more is inferred than the file says."""
+    model = parse(
+        """g (float[2,3] x) => (float[2,3] y) <float[n,3] made, float[m,k] doubled> {
+          made = library.Make (x)
+          doubled = Add (x, x)
+          y = Sub (made, doubled)
+        }"""
+    )
+    told = declared_types.typed(model)
+    assert told is not None
+    shapes = [
+        (v.name, [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim]) for v in told.graph.value_info
+    ]
+    assert sorted(shapes) == [("doubled", [2, 3]), ("made", ["n", 3])]
+
+
 def moved(factor: float, name: str = "w") -> onnx.ModelProto:
     """Return the model with its types and one of its weights times a factor."""
     told = declared_types.typed(layers())
