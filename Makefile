@@ -13,6 +13,7 @@
 # make fuzz   hostile files for five minutes (SECONDS=60), then writers that are killed
 # make floors the tests with the oldest versions that pyproject.toml allows, in an environment of their own
 # make wheel  dist/*.whl for Linux with glibc 2.28 and newer; make try-wheel runs the demo on it in a fresh environment
+#             MACHINE=aarch64: for arm64 (Grace, Jetson, DGX Spark), on a machine of either kind
 # make survey  small models of every family through everything (hours; on GPUs too, where there are any)
 # make test-gpu, make bench, make figures   on a machine with an NVIDIA GPU; make figures writes the tables of the pages
 
@@ -127,13 +128,14 @@ $(VENV)-floors/.ready: $(VENV)-floors/.packages setup.py $(ENGINE)
 
 # Zig's compiler links against the glibc that it is told, whatever the machine has.
 GLIBC := 2.28
+MACHINE ?= x86_64
 TOOLS := $(VENV)-wheel
-ZIG := $(abspath $(TOOLS))/bin/python -I -m ziglang c++ -target x86_64-linux-gnu.$(GLIBC)
-PLATFORM := manylinux_$(subst .,_,$(GLIBC))_x86_64
+ZIG := $(abspath $(TOOLS))/bin/python -I -m ziglang c++ -target $(MACHINE)-linux-gnu.$(GLIBC)
+PLATFORM := manylinux_$(subst .,_,$(GLIBC))_$(MACHINE)
 # From clean: the engine that an earlier `pip install .` left in build/lib.* was linked against this machine's glibc.
 wheel: $(TOOLS)/.ready
 	rm -rf build/lib* build/temp.* build/bdist.* dist
-	CXX="$(ZIG)" LDCXXSHARED="$(ZIG) -shared" $(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	_PYTHON_HOST_PLATFORM=linux-$(MACHINE) CXX="$(ZIG)" LDCXXSHARED="$(ZIG) -shared" $(TOOLS)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(TOOLS)/bin/python -m auditwheel show dist/*.whl
 	@ls dist/onnxfuse-*-py3-none-$(PLATFORM).whl || { echo "the wheel is not for $(PLATFORM)"; exit 1; }
 

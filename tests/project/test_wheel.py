@@ -63,11 +63,12 @@ def test_the_wheel_is_built_from_clean_and_its_tag_checked(tmp_path: Path) -> No
     python.chmod(0o755)
     (tmp_path / ".venv-wheel" / ".ready").touch()
 
-    def make(platform: str) -> "subprocess.CompletedProcess[str]":
+    def make(platform: str, *settings: str) -> "subprocess.CompletedProcess[str]":
         for name in ("lib", "lib.linux-x86_64-cpython-311", "temp.linux-x86_64-cpython-311", "site"):
             (tmp_path / "build" / name).mkdir(parents=True, exist_ok=True)
         environment = os.environ | {"WHEEL": f"onnxfuse-0.1.0-py3-none-{platform}.whl"}
-        return subprocess.run(["make", "wheel"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        command = ["make", "wheel", *settings]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     built = make("manylinux_2_28_x86_64")
     assert built.returncode == 0, built.stderr
@@ -75,3 +76,8 @@ def test_the_wheel_is_built_from_clean_and_its_tag_checked(tmp_path: Path) -> No
     stale = make("manylinux_2_36_x86_64")
     assert stale.returncode != 0
     assert "the wheel is not for manylinux_2_28_x86_64" in stale.stdout
+    arm64 = make("manylinux_2_28_aarch64", "MACHINE=aarch64")
+    assert arm64.returncode == 0, arm64.stderr
+    assert "_PYTHON_HOST_PLATFORM=linux-aarch64" in arm64.stdout
+    assert "-target aarch64-linux-gnu.2.28" in arm64.stdout
+    assert make("manylinux_2_28_x86_64", "MACHINE=aarch64").returncode != 0

@@ -8,7 +8,7 @@ import random
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -172,25 +172,14 @@ INTEGERS = (0, 1, -1, 2, -7, 31, 32, 33, 62, 63, 64, -(2**31), 2**31 - 1, 2**32,
 REALS = (0.0, -0.0, 0.5, -2.5, 0.125, 2.675, -1.005, 1 / 3, 1e12, 2.0**40, -(2.0**53), 1e300, math.inf, math.nan)
 
 
-@pytest.mark.parametrize("op", NUMBERS)
-def test_an_operation_of_the_engine_is_that_of_python(op: str) -> None:
-    """Each of all pairs of odd numbers, to the last bit; what has no answer in 64 bits has none in C++ either.
-
-    Of the least integer, which has no opposite, it may have none where Python has one: then the planner is asked.
-    """
-    how = OPERATIONS[op]
-    kinds: list[tuple[Any, ...]] = [REALS if kind == "r" else INTEGERS for kind in how.takes]
+def operations(op: str) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+    """Yield all tuples of odd numbers that an operation takes, each with a program whose parameter is the result."""
+    kinds: list[tuple[Any, ...]] = [REALS if kind == "r" else INTEGERS for kind in OPERATIONS[op].takes]
     if op == "round":
         kinds[1] = (1, 2, 3)
     if len(kinds) == 3:
         kinds[0] = (0, 1, -1)
-    kernel = (LoadedKernel(1, True, None),)
     for operands in itertools.product(*kinds):
-        try:
-            result = how.evaluate(*operands)
-            expected = struct.pack("<d" if how.gives == "r" else "<q", result)
-        except (UnansweredError, struct.error):
-            expected = None
         count = len(operands)
         registers = (*range(count), 0, 0)[:3]
         code = ((NUMBERS[op], count, *registers), (ANSWER, 0, 0, 0, 0))
@@ -202,6 +191,23 @@ def test_an_operation_of_the_engine_is_that_of_python(op: str) -> None:
             + struct.pack(f"<{count + 2}q", *map(bits_of, operands), 0, 1)
             + struct.pack(f"<{len(words)}I", *words)
         )
+        yield operands, tape
+
+
+@pytest.mark.parametrize("op", NUMBERS)
+def test_an_operation_of_the_engine_is_that_of_python(op: str) -> None:
+    """Each of all pairs of odd numbers, to the last bit; what has no answer in 64 bits has none in C++ either.
+
+    Of the least integer, which has no opposite, it may have none where Python has one: then the planner is asked.
+    """
+    how = OPERATIONS[op]
+    kernel = (LoadedKernel(1, True, None),)
+    for operands, tape in operations(op):
+        try:
+            result = how.evaluate(*operands)
+            expected = struct.pack("<d" if how.gives == "r" else "<q", result)
+        except (UnansweredError, struct.error):
+            expected = None
         found = bridge().evaluated(LaunchProgram(0, tape, kernel, (), no_rooms), ((),))
         got = None if found is None else found["parameters"]
         if got is None and LEAST in operands:
