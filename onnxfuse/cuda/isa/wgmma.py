@@ -2,6 +2,8 @@
 
 from onnxfuse.cuda.isa.factors import FactorType
 
+ROWS = 64
+"""Rows of a left factor that a warpgroup multiplies at once."""
 WIDEST = 256
 """Maximum columns of one instruction."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onnxfuse.cuda.isa import wgmma
 from onnxfuse.cuda.isa.isa import FRAGMENT
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -81,7 +82,7 @@ def _is_long(mine: AttentionProblem, arch: Arch) -> bool:
     times, sizes = short_times(arch), (mine.queries, mine.keys, heads)
     # The kernel with resident keys takes as long with a causal mask: its last warp has all keys.
     kept = times.kept.microseconds(*sizes, FRAGMENT, causal=False)
-    return bool(times.warpgroups.microseconds(*sizes, sm90.ROWS, causal=mine.parts.causal) < kept)
+    return bool(times.warpgroups.microseconds(*sizes, wgmma.ROWS, causal=mine.parts.causal) < kept)
 
 
 def _streams(mine: AttentionProblem, arch: Arch) -> bool:

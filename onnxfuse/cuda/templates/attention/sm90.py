@@ -35,8 +35,6 @@ from onnxfuse.symbolic.traced_numbers import selected
 
 PANEL = SWIZZLED_BYTES // 2
 """Columns of 16 bits in a TMA box: a row of a panel."""
-ROWS = 64
-"""Queries that a warpgroup multiplies at once."""
 
 
 def multiplies(parts: AttentionBody, arch: Arch) -> bool:

@@ -9,6 +9,7 @@ from onnxfuse.cuda.isa.factors import ALIGNED, BFLOAT16, FLOAT16
 from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES, Copy
 from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.isa.wgmma import REGISTERS as PRODUCT_REGISTERS
+from onnxfuse.cuda.isa.wgmma import ROWS as PRODUCT_ROWS
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -295,7 +296,7 @@ def _microseconds(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost 
 
 def _chosen_by(work: GemmSource, tile: GemmTile, arch: Arch, known: TileCost | None = None) -> float:
     """Return the estimated time of a tile, whose warpgroups below the product's last row finish nothing."""
-    rows, cost = smaller(tile.m, -(-work.size.m // 64) * 64), known or _cost(work.parts, tile)
+    rows, cost = smaller(tile.m, -(-work.size.m // PRODUCT_ROWS) * PRODUCT_ROWS), known or _cost(work.parts, tile)
     return _microseconds(work, tile, arch, known) - cost.finish * (1 - rows / tile.m)
 
 
