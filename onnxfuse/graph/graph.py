@@ -442,13 +442,18 @@ class Graph:
             self._name(node)
             self._index(node)
         placed: list[Node | _Gap] = [*before, *new] or [_Gap(low)]
-        slots[first : first + 1] = placed
         self._gaps += len(others) + isinstance(placed[0], _Gap)
-        for index in range(first, len(slots)):
-            slot = slots[index]
-            if index >= first + len(placed) and slot.order >= low:
-                break
-            slot.order, low = low, low + 1
+        # Orders below this one are taken: nodes that have them are renumbered, gaps are closed.
+        end = first + 1
+        while end < len(slots) and slots[end].order < low + len(placed):
+            if isinstance(slots[end], Node):
+                placed.append(slots[end])
+            else:
+                self._gaps -= 1
+            end += 1
+        slots[first:end] = placed
+        for order, slot in enumerate(placed, low):
+            slot.order = order
 
     def is_reroutable(self, value: str) -> bool:
         """Return whether every reader of `value` can read another value: it is no graph output, and not captured."""
