@@ -114,4 +114,4 @@ def _weights(scores: Array, past: int, window: int, sink: Any) -> Array:
 
 def operators(factor: Callable[[Array], Array] = GroupQueryAttention.factor) -> tuple[type[OpRun], ...]:
     """Return the operators; `factor` rounds the factors of their products."""
-    return (type("GroupQueryAttention", (GroupQueryAttention,), {"factor": staticmethod(factor)}),)
+    return (type(GroupQueryAttention.__name__, (GroupQueryAttention,), {"factor": staticmethod(factor)}),)
