@@ -176,7 +176,8 @@ def test_the_operator_takes_what_is_made_up(form: Form, opset: int) -> None:
 
 
 VARYING = {
-    ("OneHot", "indices"), ("DequantizeLinear", "x_zero_point"), ("Scan", "sequence_lens"),
+    ("OneHot", "indices"), ("DequantizeLinear", "x_zero_point"), ("QuantizeLinear", "y_zero_point"),
+    ("Scan", "sequence_lens"),
 }  # fmt: skip
 """Operators and inputs whose values depend on more than the operator."""
 
