@@ -71,8 +71,8 @@ SAMPLED = (
     "tests/unit/verification/",
 )
 """Most of the time of all tests: kernels that two compilers build, commands and sessions in processes of their own."""
-FEW, SHARE = 2, 16
-"""Cases of such a test that are in the sample at least, and the part of them that is: one of so many."""
+SHARE = 16
+"""The part of such a test's cases that is in the sample: one of so many, and one at least."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set[pytest.Item]()
     for of_test in cases.values():
         shuffled = sorted(of_test, key=lambda item: zlib.crc32(item.nodeid.encode()))
-        left_out.update(shuffled[max(FEW, -(-len(shuffled) // SHARE)) :])
+        left_out.update(shuffled[-(-len(shuffled) // SHARE) :])
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

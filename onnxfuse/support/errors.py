@@ -1,7 +1,5 @@
 """Errors that a user can resolve: each states location, fact, and next step."""
 
-from collections.abc import Collection
-
 MISMATCH, EXPECTATION_NOT_MET = 1, 4
 """Exit codes of the command line for results that are not errors: numerical mismatch, and an unmet requirement."""
 
@@ -76,7 +74,7 @@ class NoPlanError(KernelError):
     """No kernel of a fused op supports inputs of these shapes."""
 
 
-def gravest(codes: Collection[int]) -> int:
+def gravest(codes: list[int]) -> int:
     """Return the exit code of several results: that of the gravest; 0 if none failed."""
     order = (DeviceError, ModelError, UsageError, CrashError, RequirementError)
     return next((one.exit_code for one in order if one.exit_code in codes), 0)

@@ -125,7 +125,7 @@ def test_workflows_run_what_there_is_and_pin_what_they_use(workflow: Path) -> No
         if "uses" in step:
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])
         else:
-            calls = re.findall(r"^make ([a-z-]+)$", step["run"], re.MULTILINE)
+            calls = re.findall(r"^make ([a-z-]+)", step["run"], re.MULTILINE)
             assert set(calls) <= TARGETS
             assert calls or workflow.stem == "release"
 

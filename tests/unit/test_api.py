@@ -180,7 +180,7 @@ def test_a_report_prints_as_the_commands_screen_and_in_notebooks_as_html(block: 
     assert str(verified).startswith("ok same within the error budget")
     assert str(verified).splitlines()[2].split()[:2] == ["y", "float32"]
     timed = onnxfuse.bench(block, made, isolate=False, runs=1, rounds=1, **cpu)
-    assert "no kernel runs on the CPU; this is the portable form" in str(timed).splitlines()[1]
+    assert "no kernel runs on the CPU, so this times the portable form" in str(timed).splitlines()[1]
     assert "N=3 (3 items)" in str(timed).splitlines()
     profile = onnxfuse.profile(block, made, time=False, shapes={"N": (3,)})
     assert "    1  layer_norm: " in str(profile)
