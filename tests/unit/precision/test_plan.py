@@ -41,7 +41,7 @@ def test_a_node_has_the_slots_that_its_schema_lets_change() -> None:
          "else_branch = e () => (float[2] b) { b = Neg (x) }> }", "values keep their types on the way into its body"),
         ("g (float[2] x, float[2] k) => (float[a,b] y) { i = Cast <to = 7> (k) y = Reshape (x, i) z = Neg (k) }", ""),
         ("g (float[2] x, float[2] k) => (float[a,b] y) { z = Neg (k) i = Cast <to = 7> (z) y = Reshape (x, i) }",
-         "decides on a shape, a number of turns or a branch"),
+         "controls a shape, a trip count or a branch"),
     ],
 )  # fmt: skip
 def test_a_node_that_stays_says_why(text: str, why: str) -> None:
