@@ -497,6 +497,7 @@ class Graph:
             # The message owns a copy: the first one is let go at once, as weights may be gigabytes.
             self.proto.initializer.append(self.initializers[name])
             self.initializers[name] = self.proto.initializer[-1]
+            self._element_counts.pop(name, None)
         values = {v for n in self.nodes for v in n.outputs}
         infos = {i.name: i for i in self.proto.value_info if i.name in values}
         infos.update({v: value_info(v, self.types[v]) for v in self._undeclared() if v not in infos})

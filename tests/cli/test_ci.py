@@ -301,8 +301,12 @@ def test_nodes_that_stay_float32_are_noted(repository: Path, onnxfuse_command: C
     assert "less than one rounding of the type, 0.00049: allow more with `tolerance`; " in note
     assert note.endswith("onnxfuse explain in.onnx --precision float16 --tolerance 1e-06")
     assert "--tolerance" not in note.rpartition("onnxfuse explain")[0]  # ci has no such option
-    with pytest.warns(UserWarning, match="allow more with `tolerance`"):
-        onnxfuse.optimize("in.onnx", precision="float16", tolerance=1e-6)
+    with pytest.warns(UserWarning, match="allow more with `tolerance`") as warned:
+        made = onnxfuse.optimize("in.onnx", precision="float16", tolerance=1e-6)
+    onnx.save(made, "made.onnx")
+    (advice,) = [f"{one.message}".rpartition("which nodes, and why: ")[2] for one in warned]
+    command, *_ = advice.replace("FILE", "made.onnx").partition(",")
+    assert "stays float32" in onnxfuse_command(*shlex.split(command)[1:]).out
 
 
 def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnxfuse_command: Command) -> None:

@@ -87,7 +87,8 @@ class Optimized(Screen):
     @property
     def notes(self) -> list[str]:
         """Notes for a caller in Python, one line each."""
-        return self.notes_for({"tolerance": "`tolerance`", "seconds": "`seconds`"}, "onnxfuse.explain(model, options)")
+        listed = "onnxfuse explain FILE, once it is saved"  # what `onnxfuse.explain` returns has no nodes that stayed
+        return self.notes_for({"tolerance": "`tolerance`", "seconds": "`seconds`"}, listed)
 
     def notes_for(self, named: Mapping[str, str], explain: str) -> list[str]:
         """Return the notes in the reader's words: `named` has options by name, `explain` says which nodes stayed."""

@@ -37,7 +37,8 @@ def next_steps(
         at = [word for node in [*dict.fromkeys(nodes)][:NODES] for word in ("--at", node)] or ["--near"]
         steps["optimize"] = f"see what would help: {explain_command(entry, *at)}"
     if benched is not None and not benched["ok"]:
-        one = {**run, "shapes": {name: sizes[:1] for name, sizes in entry.shapes.items()}}  # it runs one size
+        missed = next(block for block in benched["blocks"] if block["speedup"] < benched["min_speedup"])
+        one = {**run, "shapes": missed["dimensions"]}  # the entry may have several sizes, and shapes of inputs
         profile = next_command("profile", entry.path, failed, given=one)
         steps["bench"] = f"see where the time goes: {make} && {profile}"
     return steps

@@ -96,12 +96,14 @@ def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_by
 def operations(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Estimate the work of a run on inputs of `shapes`: arithmetic, and one operation per element read or written.
 
-    Depends on nothing but the model and the shapes. Unknown extents count as 1, bodies of If and Loop as nothing.
+    Depends on nothing but the model and the shapes. Unknown extents count as 1, values of unknown rank and bodies of If
+    and Loop as nothing.
     """
     typed = infer(with_shapes(model, shapes))
     extents = {
-        name: tuple(d if isinstance(d, int) else 1 for d in type_.shape or ())
+        name: tuple(d if isinstance(d, int) else 1 for d in type_.shape)
         for name, type_ in value_types(typed.graph).items()
+        if type_.shape is not None
     }
     total = 0
     for node in typed.graph.node:

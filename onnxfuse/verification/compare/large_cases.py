@@ -113,11 +113,12 @@ class LargeCases:
         sets = [dimensions(self.specs, c.shapes) for c in self.comparison.cases if _accepted(c)]
         usual = max(one[n] for one in sets for n in names)
         smallest = min(sets, key=lambda one: _small(one, self.kinds, names))
+        tied = _tied(sets, names)
         why = ""
         for size in (s for s in LADDERS[kind] if s > usual):
             chosen = {**smallest, **dict.fromkeys(names, size)}
             # The state of a recurrent model has the same batch as its input, under another name.
-            for sizes in (chosen, chosen | dict.fromkeys(_tied(sets, names), size)):
+            for sizes in (chosen, *([chosen | dict.fromkeys(tied, size)] if tied else [])):
                 case = cases(self.specs, (self.seed,), {**shapes, **{n: (s,) for n, s in sizes.items()}})[0]
                 work = self._costs.operations(case.shapes)
                 if work > most:

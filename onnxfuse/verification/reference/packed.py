@@ -1,5 +1,6 @@
 """ONNX Runtime's product by a weight in few bits in the reference: computed in the type of the activations."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,11 @@ class MatMulNBits(OpRun):
 
     op_domain = MICROSOFT
 
+    @staticmethod
+    def factor(x: Array) -> Array:
+        """Return a factor of the product as hardware reads it."""
+        return x
+
     def _run(
         self,
         x: Array,
@@ -31,8 +37,10 @@ class MatMulNBits(OpRun):
         if groups is not None or said.get("weight_prepacked"):
             raise NotImplementedError("MatMulNBits with g_idx or weight_prepacked")
         weight = packing_of(said.get).unpack(packed, scales, zeros, x.dtype)
-        y = np.asarray(x @ weight.T, x.dtype)
+        y = np.asarray(self.factor(x) @ self.factor(weight).T, x.dtype)
         return (y if bias is None else y + bias,)
 
 
-OPERATORS: tuple[type[OpRun], ...] = (MatMulNBits,)
+def operators(factor: Callable[[Array], Array] = MatMulNBits.factor) -> tuple[type[OpRun], ...]:
+    """Return the operators; `factor` rounds the factors of their products."""
+    return (type(MatMulNBits.__name__, (MatMulNBits,), {"factor": staticmethod(factor)}),)

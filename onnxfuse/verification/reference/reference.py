@@ -56,7 +56,7 @@ class Float64(ReferenceEvaluator):
     """Cross-check of the operators; None to trust them all."""
     own: tuple[type[OpRun], ...] = ()
     """Operators of the user's libraries."""
-    of_caches: tuple[type[OpRun], ...] = cached_attention.operators()
+    multiplying: tuple[type[OpRun], ...] = (*cached_attention.operators(), *packed.operators())
     """Operators whose products are of what they have computed themselves."""
     until: float = math.inf
     """Deadline of a run, by `time.perf_counter`; shared, as the cross-check is, by all evaluators of one model."""
@@ -68,8 +68,7 @@ class Float64(ReferenceEvaluator):
         by_meaning = reference_operators(BY_MEANING)
         options["new_ops"] = [
             *OPERATORS,
-            *packed.OPERATORS,
-            *self.of_caches,
+            *self.multiplying,
             *sequences.OF_MAPS,
             *by_meaning,
             *defined.operators(type(self)),
@@ -131,7 +130,7 @@ def to_tf32(x: Array) -> Array:
 class Tf32(Float64):
     """Evaluator that rounds the factors of matrix products to TF32, as a GPU may do, and nothing else."""
 
-    of_caches = cached_attention.operators(to_tf32)
+    multiplying = (*cached_attention.operators(to_tf32), *packed.operators(to_tf32))
 
     def read(self, node: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
         """Return the inputs, rounded where they are factors."""

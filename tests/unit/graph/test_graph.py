@@ -1,5 +1,7 @@
 """The index over a graph: producers, readers, constants; and that changes keep it true."""
 
+import gc
+
 import numpy as np
 import onnx
 import pytest
@@ -155,6 +157,19 @@ def test_a_graph_that_did_not_change_keeps_its_messages() -> None:
     g.replace([g.nodes[-1]], [Node(onnx.helper.make_node("Log", ["d"], ["y"]))])
     g.commit()
     assert [n.op_type for n in g.proto.node] == ["Add", "Relu", "Neg", "Mul", "Log"]
+
+
+def test_a_commit_lets_go_of_the_first_copy_of_a_weight() -> None:
+    """Also where its elements were counted: weights may be gigabytes."""
+    g = graph(CHAIN)
+    g.add_constant("k", np.ones((2, 4), np.float32))
+    g.replace([g.nodes[-1]], [Node(onnx.helper.make_node("Add", ["d", "k"], ["y"]))])
+    assert g.element_count("k") == 8
+    first = g.initializers["k"]
+    g.commit()
+    assert g.initializers["k"] is not first
+    assert not [one for one in gc.get_referrers(first) if isinstance(one, tuple)]
+    assert g.element_count("k") == 8
 
 
 def test_a_commit_drops_unread_weights_and_keeps_the_rest_as_it_is() -> None:

@@ -8,6 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.model.tf32 import is_strict_fp32, set_strict_fp32
+from onnxfuse.symbolic.packing import Packing
 from onnxfuse.verification import verify
 from onnxfuse.verification.localize.bisect import investigate
 from onnxfuse.verification.reference.float64_reference import as_tf32
@@ -107,6 +108,22 @@ def test_the_factors_of_attention_behind_a_kv_cache_are_rounded() -> None:
     assert np.array_equal(exact["y"], rounded["y"])
     assert np.array_equal(exact["present_k"][:, :, 5], given["k"])
     assert not np.array_equal(exact["present_k"], rounded["present_k"])
+
+
+def test_the_factors_of_a_product_by_a_packed_weight_are_rounded() -> None:
+    """The activations and the numbers that are unpacked; neither the bytes nor the scales themselves."""
+    weight = np.random.default_rng(3).integers(0, 256, (4, 2, 16), np.uint8)
+    model = onnx.parser.parse_model(
+        """<ir_version: 11, opset_import: ["": 21, "com.microsoft": 1]>
+        g (float[3, 64] x, float[4, 2] scales) => (float[3, 4] y)
+        { y = com.microsoft.MatMulNBits <K = 64, N = 4, bits = 4, block_size = 32> (x, w, scales) }"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    given = drawn(model)
+    x, unpacked = given["x"], Packing(4, 32, 64).unpack(weight, given["scales"], None, np.float64)
+    y = as_tf32(model)(given)["y"]
+    assert np.allclose(y, to_tf32(x) @ to_tf32(unpacked).T, rtol=0, atol=1e-12)
+    assert not np.allclose(y, x @ to_tf32(unpacked).T, rtol=0, atol=1e-6)
 
 
 @pytest.mark.usefixtures("cuda")

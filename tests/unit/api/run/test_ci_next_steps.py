@@ -63,9 +63,10 @@ def test_a_lost_fusion_is_explained_at_a_node() -> None:
 
 
 def test_a_slow_model_is_profiled_at_one_size() -> None:
-    """The first of each dimension."""
-    entry = ModelEntry("m", Path("m.onnx"), 1, shapes={"n": (4, 8), "s": (16,)})
-    line = steps(entry, benched={"ok": False})["bench"]
+    """The first at which it is too slow, by its dimensions, also where the entry has the shape of an input."""
+    blocks = [{"speedup": s, "dimensions": {"n": n, "s": 16}} for s, n in ((2.0, 2), (1.1, 4), (1.0, 8))]
+    entry = ModelEntry("m", Path("m.onnx"), 1, shapes={"n": (2, 4, 8), "x": (1, 16)})
+    line = steps(entry, benched={"ok": False, "min_speedup": 1.5, "blocks": blocks})["bench"]
     assert line.startswith("see where the time goes: onnxfuse ")
     assert line.endswith(" --shape n=4 --shape s=16")
     assert "onnxfuse profile m.onnx" in line

@@ -42,6 +42,16 @@ def test_a_dimension_that_nobody_knows_counts_as_one() -> None:
     assert peak(WIDE, {}) == 3 * 1000 * 4
 
 
+def test_values_of_unknown_rank_are_no_work() -> None:
+    """How many axes a Squeeze removes is known when it runs; the product of what it leaves counts by its output."""
+    model = text_model(
+        "g (float[n, 1, 4] x, bool[n] keep) => (float[k, 2] y) {"
+        " c = Compress <axis = 0> (x, keep)  s = Squeeze (c)  y = Gemm (s, w) }",
+        w=np.ones((4, 2), np.float32),
+    )
+    assert limits.operations(model, {"x": (3, 1, 4), "keep": (3,)}) > 0
+
+
 def test_where_nobody_tells_the_free_memory_it_is_four_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of which, as of all that is free, half is taken; a restart takes no other share."""
     monkeypatch.setattr(limits, "memory_left", lambda: 0)

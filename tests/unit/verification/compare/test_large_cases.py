@@ -70,6 +70,23 @@ def test_what_the_original_refuses_or_costs_too_much_is_told() -> None:
     assert line.startswith("no sequence above 16 (length): the original refuses it")
 
 
+def test_a_size_that_the_original_refuses_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other dimension has to have the same size, so that there is nothing else to try."""
+    text = "g (float[length, 4] x) => (float[length, 4] y) { s = Shape <end = 1> (x)" \
+        "  t = Slice(table, zero, s, zero)  y = Add(x, t) }"  # fmt: skip
+    model = text_model(text, table=np.ones((16, 4), "f"), zero=np.array([0]))
+    run, ran = Comparison.run, list[int]()
+
+    def noted(self: Comparison, case: Case) -> None:
+        ran.append(case.shapes["x"][0])
+        run(self, case)
+
+    monkeypatch.setattr(Comparison, "run", noted)
+    assert max(verify(model, model, providers=CPU).sizes["length"]) == 9
+    refused = [n for n in ran if n > 16]
+    assert refused == sorted({*refused}, reverse=True) != []
+
+
 VALUES = {
     "clipped": ("float", "c = Clip(x, low, high)  y = Mul(c, two)", {"low": -1e3, "high": 1e3}),
     "clipped far out": ("float", "c = Clip(x, low, high)  y = Mul(c, two)", {"low": -1e12, "high": 1e12}),
