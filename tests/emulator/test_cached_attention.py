@@ -138,6 +138,14 @@ def test_one_general_kernel_takes_all_shapes() -> None:
     assert len(kernels) == 1
 
 
+def test_a_block_that_takes_all_keys_of_a_head_shares_them_with_none() -> None:
+    """Where the estimate says so: nothing is left in scratch memory, and nothing is combined."""
+    case = Case((306,) * 4, 1, 512, 16, 16, 32)
+    plan = cuda.plan(case.op(), case.shapes(case.inputs(np.random.default_rng(0))), True, H200)
+    assert (plan.grid[0], plan.scratch_bytes) == (4 * 16, 0)
+    check(case)
+
+
 WIDE = Case((70, 3), 2, 96, size=256, dtype=FLOAT)
 
 

@@ -128,7 +128,7 @@ def _few(made: CachedProblem, aligned: bool, arch: Arch, *, alone: bool = False)
     of_many = replace(mine, queries=few.QUERIES + 1) if alone else mine
     chosen, cost = few.choose(of_many, heads, arch, _query_bytes(mine)), costs_of(arch).few
     cluster = cost.cluster if chosen.parts == cost.cluster else 1
-    wanted = 1 if alone else cluster if cluster > 1 else few.parts_to_fill(mine, heads, chosen.warps, arch)
+    wanted = chosen.parts or few.parts_to_fill(mine, heads, chosen.warps, arch)
     parts = cluster if cluster > 1 else larger(smaller(wanted, -(-mine.keys // (chosen.warps * few.STEP))), 1)
     if heads * parts >= limits.INDICES or made.present >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {made.present} keys, expected less than 2^31")
