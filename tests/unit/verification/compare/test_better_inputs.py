@@ -69,11 +69,12 @@ def test_every_row_of_a_one_hot_table_is_looked_at(form: str) -> None:
 @pytest.mark.parametrize("factor", [1.01, 1.03, 1.05])
 def test_a_blunt_case_widens_no_other(factor: float) -> None:
     """Rows 0 and 1 cancel, and the original is off by percents in a case of them; ids of other rows show the weight."""
-    bias = 30 + 1.5e-2 * RNG.standard_normal(64)
+    rng = np.random.default_rng(0)  # its own: of some biases all cases are blunt, and nothing is decided
+    bias = 30 + 1.5e-2 * rng.standard_normal(64)
     form = "Equal with a constant"
     report = verify(classifier(form, bias), classifier(form, bias, head=factor), providers=CPU)
     assert report.verdict == "mismatch", report.summary
-    zeros, others = ({"ids": ids.astype(np.int32)} for ids in (np.zeros((1, 64)), RNG.integers(0, 257, (1, 64))))
+    zeros, others = ({"ids": ids.astype(np.int32)} for ids in (np.zeros((1, 64)), rng.integers(0, 257, (1, 64))))
     given = verify(classifier(form, bias), classifier(form, bias, head=factor), inputs=[zeros, others], providers=CPU)
     assert given.verdict == "mismatch", given.summary
 
