@@ -105,7 +105,7 @@ def _evaluate(fused: FusedOp, inputs: list[np.ndarray], element_type: Callable[[
     }
     with np.errstate(all="ignore"):
         # onnx's own (1.23): MaxPool goes wrong where padding differs from side to side, LSTM in two directions.
-        own: list[type[OpRun]] = [Gelu, Erf, MatMulNBits, MaxPool, *recurrent.OPERATORS, *cached_attention.operators()]
+        own: list[type[OpRun]] = [Gelu, Erf, MatMulNBits, MaxPool, *recurrent.OPERATORS, *cached_attention.OPERATORS]
         return list(ReferenceEvaluator(model, new_ops=own).run(None, feeds))
 
 

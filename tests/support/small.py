@@ -174,7 +174,7 @@ class SimplifiedLayerNormalization(OpRun):
 def evaluate(model: ModelProto, inputs: Arrays) -> list[np.ndarray]:
     """Return the outputs of `model` from ONNX's reference implementation: slow, obvious, any element type."""
     evaluator = ReferenceEvaluator(
-        model, new_ops=[SimplifiedLayerNormalization, MatMulNBits, *cached_attention.operators()]
+        model, new_ops=[SimplifiedLayerNormalization, MatMulNBits, *cached_attention.OPERATORS]
     )
     return [np.asarray(a) for a in evaluator.run(None, dict(inputs))]
 

@@ -1,26 +1,20 @@
 """ONNX Runtime's GroupQueryAttention in the reference: attention of new tokens behind a KV cache, which they join."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx.reference.op_run import OpRun
 
 from onnxfuse.ops.registry import MICROSOFT
+from onnxfuse.verification.reference.factors import Multiplying
 
 Array = npt.NDArray[Any]
 
 
-class GroupQueryAttention(OpRun):
+class GroupQueryAttention(Multiplying):
     """softmax(q k^T * scale) v, in the type of the queries; rows of the caches behind the last token are zeros."""
 
     op_domain = MICROSOFT
-
-    @staticmethod
-    def factor(x: Array) -> Array:
-        """Return a factor of a product as hardware reads it."""
-        return x
 
     def _run(
         self,
@@ -112,6 +106,4 @@ def _weights(scores: Array, past: int, window: int, sink: Any) -> Array:
     return np.asarray(weights / total, scores.dtype)
 
 
-def operators(factor: Callable[[Array], Array] = GroupQueryAttention.factor) -> tuple[type[OpRun], ...]:
-    """Return the operators; `factor` rounds the factors of their products."""
-    return (type(GroupQueryAttention.__name__, (GroupQueryAttention,), {"factor": staticmethod(factor)}),)
+OPERATORS: tuple[type[Multiplying], ...] = (GroupQueryAttention,)

@@ -1,27 +1,21 @@
 """ONNX Runtime's product by a weight in few bits in the reference: computed in the type of the activations."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx.reference.op_run import OpRun
 
 from onnxfuse.ops.registry import MICROSOFT
 from onnxfuse.symbolic.packing import packing_of
+from onnxfuse.verification.reference.factors import Multiplying
 
 Array = npt.NDArray[Any]
 
 
-class MatMulNBits(OpRun):
+class MatMulNBits(Multiplying):
     """x by (numbers - zero points) * scales, and a bias."""
 
     op_domain = MICROSOFT
-
-    @staticmethod
-    def factor(x: Array) -> Array:
-        """Return a factor of the product as hardware reads it."""
-        return x
 
     def _run(
         self,
@@ -41,6 +35,4 @@ class MatMulNBits(OpRun):
         return (y if bias is None else y + bias,)
 
 
-def operators(factor: Callable[[Array], Array] = MatMulNBits.factor) -> tuple[type[OpRun], ...]:
-    """Return the operators; `factor` rounds the factors of their products."""
-    return (type(MatMulNBits.__name__, (MatMulNBits,), {"factor": staticmethod(factor)}),)
+OPERATORS: tuple[type[Multiplying], ...] = (MatMulNBits,)

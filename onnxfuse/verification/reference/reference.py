@@ -33,6 +33,7 @@ from onnxfuse.verification.reference import (
     sequences,
     windows,
 )
+from onnxfuse.verification.reference.factors import Multiplying, rounding
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import promote_tensor, promoted
 from onnxfuse.verification.run import custom_operators
@@ -56,7 +57,7 @@ class Float64(ReferenceEvaluator):
     """Cross-check of the operators; None to trust them all."""
     own: tuple[type[OpRun], ...] = ()
     """Operators of the user's libraries."""
-    multiplying: tuple[type[OpRun], ...] = (*cached_attention.operators(), *packed.operators())
+    multiplying: tuple[type[Multiplying], ...] = (*cached_attention.OPERATORS, *packed.OPERATORS)
     """Operators whose products are of what they have computed themselves."""
     until: float = math.inf
     """Deadline of a run, by `time.perf_counter`; shared, as the cross-check is, by all evaluators of one model."""
@@ -130,7 +131,7 @@ def to_tf32(x: Array) -> Array:
 class Tf32(Float64):
     """Evaluator that rounds the factors of matrix products to TF32, as a GPU may do, and nothing else."""
 
-    multiplying = (*cached_attention.operators(to_tf32), *packed.operators(to_tf32))
+    multiplying = rounding(Float64.multiplying, to_tf32)
 
     def read(self, node: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
         """Return the inputs, rounded where they are factors."""
