@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import onnx
-from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.files.external import SMALL, is_external
-from onnxfuse.files.io import memory_left, tensor_bytes, without_weights
+from onnxfuse.files.external import without_data
+from onnxfuse.files.io import memory_left, without_weights
 from onnxfuse.graph.graph import captured
 from onnxfuse.model.overridable import required_inputs
 from onnxfuse.ops.flops import NodeShapes
@@ -71,7 +70,10 @@ def peak(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], float_by
     Each value is live from its producer to its last reader. Unknown extents count as 1. `float_bytes` overrides the
     size of floats.
     """
-    typed = infer(with_shapes(model, shapes))
+    return _peak(model, infer(with_shapes(model, shapes)), float_bytes)
+
+
+def _peak(model: onnx.ModelProto, typed: onnx.ModelProto, float_bytes: int = 0) -> int:
     sizes = {}
     for name, type_ in value_types(typed.graph).items():
         extents = [d if isinstance(d, int) else 1 for d in type_.shape or ()]
@@ -99,7 +101,10 @@ def operations(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) ->
     Depends on nothing but the model and the shapes. Unknown extents count as 1, values of unknown rank and bodies of If
     and Loop as nothing.
     """
-    typed = infer(with_shapes(model, shapes))
+    return _operations(infer(with_shapes(model, shapes)))
+
+
+def _operations(typed: onnx.ModelProto) -> int:
     extents = {
         name: tuple(d if isinstance(d, int) else 1 for d in type_.shape)
         for name, type_ in value_types(typed.graph).items()
@@ -119,26 +124,24 @@ class CaseCosts:
     """Estimates of what a case costs, from the model and the shapes alone: equal on every machine and in every run."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        def elsewhere(t: TensorProto) -> TensorProto:
-            return TensorProto(name=t.name, data_type=t.data_type, dims=t.dims, data_location=TensorProto.EXTERNAL)
-
-        # Of weights that do not describe shapes only the types are kept.
-        self._light = without_weights(
-            model,
-            lambda t: t if not is_external(t) and tensor_bytes(t) <= SMALL else elsewhere(t),
-        )
-        self._operations: dict[str, int] = {}
+        self._light = without_weights(model, without_data)
+        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, int]] = {}
 
     def operations(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
         """Return the operations of one run."""
-        key = repr(sorted(shapes.items()))
-        if key not in self._operations:
-            self._operations[key] = operations(self._light, shapes)
-        return self._operations[key]
+        return self._of(shapes)[0]
 
     def memory(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
         """Return the peak bytes of a case, without the weights."""
-        return EVALUATIONS * peak(self._light, shapes)
+        return EVALUATIONS * self._of(shapes)[1]
+
+    def _of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+        """Return both: types at these shapes are inferred once."""
+        key = tuple(sorted(shapes.items()))
+        if key not in self._known:
+            typed = infer(with_shapes(self._light, shapes))
+            self._known[key] = _operations(typed), _peak(self._light, typed)
+        return self._known[key]
 
 
 def gigabytes(size: float) -> str:

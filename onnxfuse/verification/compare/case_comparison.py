@@ -230,16 +230,7 @@ class Comparison:
         seconds = time.perf_counter() - start
         # Timings of float64 do not apply after the fallback to float32.
         self.longest = max(self.longest, seconds) if self.truth is reference else 0.0
-        self.cases.append(
-            CaseRow(
-                case.name,
-                case.seed,
-                dict(case.shapes),
-                seconds,
-                note,
-                made=case if case.generated else None,
-            )
-        )
+        self.cases.append(CaseRow.of(case, seconds, note))
 
     def _why_skipped(self, case: Case) -> str:
         """Return why the case is skipped for its cost; never for the cheapest case, nor for the first."""
@@ -352,24 +343,19 @@ class Comparison:
         reach, float8 = self.judging.reach.get(name, 0.0), self.facts.float8.get(name, 0.0)
         if name in runs.wide and runs.wide[name].dtype.kind == "f":
             self._add_exact_row(name, runs, value, originals, true)
+        options: dict[str, Any] = {
+            "top_k": top_k, "nan": self.judging.nan, "step": step, "reach": reach, "float8": float8,
+        }  # fmt: skip
         as_run = None
         if name in runs.right:
-            options: dict[str, Any] = {
-                "top_k": top_k,
-                "nan": self.judging.nan,
-                "step": step,
-                "reach": reach,
-                "float8": float8,
-            }
             measure = broken_original.measure_against_unoptimized(fused, value, originals, true, **options)
             as_run = replace(
                 error_budget.measure(fused, [value], true, **options), own_off=measure.own_off, follows=measure.follows
             )
         else:
             measure = error_budget.measure(
-                fused, originals, true, perturbed=runs.perturbed.pop(name, ()), top_k=top_k, nan=self.judging.nan,
-                unsure=name in runs.unsure, step=step, reach=reach, float8=float8,
-            )  # fmt: skip
+                fused, originals, true, perturbed=runs.perturbed.pop(name, ()), unsure=name in runs.unsure, **options
+            )
         if not measure.fault and counts(name, self.outputs) and is_empty_metadata(value):
             measure = NOTHING
         if measure == NOTHING and name in self.facts.without_elements:

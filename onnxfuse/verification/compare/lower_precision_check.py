@@ -135,16 +135,7 @@ def verified(
                     )
                     rows.append(OutputRow(name, str(ours.dtype), len(cases), measure, contract=judged))
             seconds = time.perf_counter() - started
-            cases.append(
-                CaseRow(
-                    case.name,
-                    case.seed,
-                    dict(case.shapes),
-                    seconds,
-                    note,
-                    made=case if case.seed is not None else None,
-                )
-            )
+            cases.append(CaseRow.of(case, seconds, note))
         if not rows and not failures:
             raise none_ran(cases)
     kernels = kernel_rows(session) if session is not None else ()

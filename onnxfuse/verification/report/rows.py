@@ -172,6 +172,12 @@ class CaseRow:
     made: Case | None = field(default=None, compare=False, repr=False)
     """Recipe that regenerates the inputs, if they were generated."""
 
+    @classmethod
+    def of(cls, case: Case, seconds: float, note: str) -> "CaseRow":
+        """Return the row of a case."""
+        made = case if case.generated else None
+        return cls(case.name, case.seed, dict(case.shapes), seconds, note, made=made)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the case's facts for JSON."""
         shapes = {n: list(s) for n, s in self.shapes.items()}
