@@ -144,8 +144,9 @@ class LoadedPack:
         """Return the functions that the op's general program launches for these shapes, one for each launch; none if
         the pack has no such program."""
         device_state = self._on(device)
-        for one, _ in () if device_state is None else device_state.programs.get(op, ()):
-            assert device_state is not None
+        if device_state is None:
+            return []
+        for one, _ in device_state.programs.get(op, ()):
             try:
                 launches = _launches(one, shapes) if one.general else None
             except PackError as fault:
