@@ -1,8 +1,10 @@
 """Models whose operators are replaced by what they are defined by, and the comparison of what both compute."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import pytest
 from onnx import ModelProto
 
 from onnxfuse.graph.defined import write_definition
@@ -14,6 +16,16 @@ HEADER = '<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>'
 def model_of(text: str, opset: int = 17) -> ModelProto:
     """Return the model of a text, with ONNX Runtime's own operators."""
     return parse(HEADER.format(opset=opset) + text)
+
+
+def at_opsets(*families: tuple[Mapping[str, str], tuple[int, ...]]) -> list[Any]:
+    """Return each text of each family at each of its operator sets, as arguments of a test."""
+    return [
+        pytest.param(text, opset, id=f"{name}-{opset}")
+        for family, opsets in families
+        for name, text in family.items()
+        for opset in opsets
+    ]
 
 
 def written(model: ModelProto) -> tuple[ModelProto, list[str]]:

@@ -5,7 +5,7 @@ from math import erf
 import numpy as np
 import pytest
 
-from tests.support.definitions import assert_it_computes_what_the_kernel_does, inputs_of, model_of, written
+from tests.support.definitions import assert_it_computes_what_the_kernel_does, at_opsets, inputs_of, model_of, written
 from tests.support.small import numbers, run
 
 ROW = f"float[8] scale = {{{numbers(8, 5)}}}"
@@ -17,15 +17,9 @@ ACTIVATIONS = {
     "quick": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.QuickGelu (x) }""",
     "quick, of 1": """g (float[N,S,8] x) => (float[N,S,8] y) { y = com.microsoft.QuickGelu <alpha = 1.0> (x) }""",
 }
-CASES = [
-    pytest.param(text, opset, id=f"{name}-{opset}")
-    for family, opsets in ((ACTIVATIONS, (17, 19, 20)),)
-    for name, text in family.items()
-    for opset in opsets
-]
 
 
-@pytest.mark.parametrize(("text", "opset"), CASES)
+@pytest.mark.parametrize(("text", "opset"), at_opsets((ACTIVATIONS, (17, 19, 20))))
 def test_it_computes_what_the_kernel_does(text: str, opset: int) -> None:
     """At operator sets with and without the operators that it is written in."""
     assert_it_computes_what_the_kernel_does(text, opset)

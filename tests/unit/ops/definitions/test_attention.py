@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.definitions import assert_it_computes_what_the_kernel_does, assert_it_stays
+from tests.support.definitions import assert_it_computes_what_the_kernel_does, assert_it_stays, at_opsets
 from tests.support.small import numbers
 
 QKV = f"float[8,24] w = {{{numbers(192, 5)}}}, float[24] b = {{{numbers(24, 3)}}}"
@@ -98,19 +98,9 @@ STANDARD |= {
       y, nk = Attention (q, k, v, mask)
     }""",
 }
-CASES = [
-    pytest.param(text, opset, id=f"{name}-{opset}")
-    for family, opsets in (
-        (ATTENTION, (13, 18)),
-        (ROTARY, (13, 18)),
-        (STANDARD, (23,)),
-    )
-    for name, text in family.items()
-    for opset in opsets
-]
 
 
-@pytest.mark.parametrize(("text", "opset"), CASES)
+@pytest.mark.parametrize(("text", "opset"), at_opsets((ATTENTION, (13, 18)), (ROTARY, (13, 18)), (STANDARD, (23,))))
 def test_it_computes_what_the_kernel_does(text: str, opset: int) -> None:
     """At operator sets with and without the operators that it is written in."""
     assert_it_computes_what_the_kernel_does(text, opset)

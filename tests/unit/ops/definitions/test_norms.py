@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.definitions import assert_it_computes_what_the_kernel_does, assert_it_stays
+from tests.support.definitions import assert_it_computes_what_the_kernel_does, assert_it_stays, at_opsets
 from tests.support.small import numbers
 
 ROW, BIAS = f"float[8] scale = {{{numbers(8, 5)}}}", f"float[8] shift = {{{numbers(8, 3)}}}"
@@ -46,15 +46,9 @@ NORMS = {
       y, counts = com.microsoft.EmbedLayerNormalization (word, , words, places, , scale, shift, , place)
     }}""",
 }  # fmt: skip
-CASES = [
-    pytest.param(text, opset, id=f"{name}-{opset}")
-    for family, opsets in ((NORMS, (13, 17, 23)),)
-    for name, text in family.items()
-    for opset in opsets
-]
 
 
-@pytest.mark.parametrize(("text", "opset"), CASES)
+@pytest.mark.parametrize(("text", "opset"), at_opsets((NORMS, (13, 17, 23))))
 def test_it_computes_what_the_kernel_does(text: str, opset: int) -> None:
     """At operator sets with and without the operators that it is written in."""
     assert_it_computes_what_the_kernel_does(text, opset)

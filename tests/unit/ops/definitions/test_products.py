@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.definitions import assert_it_computes_what_the_kernel_does, assert_it_stays
+from tests.support.definitions import assert_it_computes_what_the_kernel_does, assert_it_stays, at_opsets
 from tests.support.small import numbers
 
 PRODUCTS = {
@@ -24,15 +24,9 @@ PRODUCTS = {
       y = com.microsoft.FusedConv <activation = "Clip", activation_params = [0.0, 6.0], kernel_shape = [3,3]> (x, w)
     }}""",
 }  # fmt: skip
-CASES = [
-    pytest.param(text, opset, id=f"{name}-{opset}")
-    for family, opsets in ((PRODUCTS, (13, 18)),)
-    for name, text in family.items()
-    for opset in opsets
-]
 
 
-@pytest.mark.parametrize(("text", "opset"), CASES)
+@pytest.mark.parametrize(("text", "opset"), at_opsets((PRODUCTS, (13, 18))))
 def test_it_computes_what_the_kernel_does(text: str, opset: int) -> None:
     """At operator sets with and without the operators that it is written in."""
     assert_it_computes_what_the_kernel_does(text, opset)
