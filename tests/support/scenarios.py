@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support import processor_times
+
 ROOT = Path(__file__).parents[2]
 Scenario = Callable[[], Any]
 
@@ -42,6 +44,7 @@ class Scenarios:
                 env=os.environ | {"LD_LIBRARY_PATH": str(self.libraries)},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
+            processor_times.RUNNING.add(self._process.pid)
         asked, answers = self._process.stdin, self._process.stdout
         assert asked is not None
         assert answers is not None
@@ -56,6 +59,7 @@ class Scenarios:
     def end(self) -> None:
         """End the process."""
         if self._process is not None:
+            processor_times.RUNNING.remove(self._process.pid)
             self._process.communicate()
             self._process = None
 
