@@ -3,6 +3,8 @@
 Reads a request a line, `{"module", "function", "output", "stderr", "environment"}`, and writes how its process ended.
 """
 
+import contextlib
+import gc
 import importlib
 import json
 import os
@@ -11,8 +13,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from onnxfuse.rules.language import rule_file
+
 IMPORTED = (
-    "hypothesis", "numpy", "onnx.reference", "onnxruntime", "pytest", "onnxfuse.cuda", "onnxfuse.passes.pipeline",
+    "hypothesis", "numpy", "onnx.reference.ops", "onnxruntime", "pytest", "onnxfuse.cuda", "onnxfuse.passes.pipeline",
     "onnxfuse.runtime", "onnxfuse.verification", "tests.support.fused_models", "tests.support.stand_in_kernels",
 )  # fmt: skip
 """What most scenarios need: none of it looks for a GPU before it is asked."""
@@ -39,10 +43,15 @@ def main() -> None:
     """Run what is asked for until nobody asks any more."""
     for name in IMPORTED:
         importlib.import_module(name)
+    rule_file.shipped()
     for line in sys.stdin:
+        request = json.loads(line)
+        with contextlib.suppress(Exception):  # the fork imports it again, and reports what is wrong
+            importlib.import_module(request["module"])
+        gc.freeze()  # a fork copies the pages that its garbage collection writes to
         child = os.fork()
         if not child:
-            code = run(json.loads(line))
+            code = run(request)
             sys.stderr.flush()
             os._exit(code)  # the stand-in CUDA libraries do not survive ONNX Runtime's tear-down
         _, status = os.waitpid(child, 0)
