@@ -1,20 +1,27 @@
 """`onnxfuse explain --at`: the first row is the cause, whichever node of the region is asked about."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import onnx
 import pytest
 
-from onnxfuse.explanation.explaining import explain
+from onnxfuse.explanation.explaining import Explained, explain
 from tests.cli.conftest import Command
 from tests.cli.seeded import SEEDED, Seeded
+
+
+@cache
+def explained(seeded: Seeded) -> Explained:
+    """Return what is said of every node of the region, which no test changes."""
+    return explain(seeded.model, at=seeded.region)
 
 
 @pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
 def test_the_first_row_is_the_cause_at_every_node(seeded: Seeded) -> None:
     """Wherever the attempt began that got furthest; the node, the reason in the model's names, what to do."""
-    found = explain(seeded.model, at=seeded.region)
+    found = explained(seeded)
     for node in seeded.region:
         _, rows = found.at(node)
         assert rows, node
@@ -28,7 +35,7 @@ def test_the_first_row_is_the_cause_at_every_node(seeded: Seeded) -> None:
 @pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
 def test_every_node_that_a_row_names_may_be_asked_about(seeded: Seeded) -> None:
     """By the name that was printed; that of a first row is of the model as it came."""
-    found = explain(seeded.model, at=seeded.region)
+    found = explained(seeded)
     names = {n.name for n in seeded.model.graph.node}
     rows = [found.at(node)[1] for node in seeded.region]
     assert {of_node[0][2] for of_node in rows} <= names
@@ -39,7 +46,7 @@ def test_every_node_that_a_row_names_may_be_asked_about(seeded: Seeded) -> None:
 @pytest.mark.parametrize("seeded", SEEDED, ids=lambda one: one.name)
 def test_rules_that_have_nothing_to_do_with_the_place_have_no_row(seeded: Seeded) -> None:
     """At most a handful of rows, each of a rule once."""
-    found = explain(seeded.model, at=seeded.region)
+    found = explained(seeded)
     for node in seeded.region:
         rows = [row for row in found.at(node)[1] if row[0] != "beside"]
         assert len(rows) <= 6, (node, rows)
