@@ -4,7 +4,7 @@ The kernel's own text says what is fetched step by step; the engine is numpy, by
 """
 
 import ctypes
-import itertools
+import functools
 import re
 
 import numpy as np
@@ -99,13 +99,13 @@ def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def box(array: np.ndarray, told: TensorMapSpec, at: np.ndarray) -> np.ndarray:
     """Return a box of the tensor that a map tells of, outermost axis first; zeros outside of it."""
     flat, size = array.astype(np.float64).reshape(-1), array.itemsize
-    found = np.zeros(told.box[::-1])
-    steps = (size, *told.strides)
-    for place in itertools.product(*map(range, found.shape)):
-        index = [int(a) + p for a, p in zip(at, place[::-1], strict=True)]
-        if all(0 <= i < n for i, n in zip(index, told.extents, strict=True)):
-            found[place] = flat[sum(i * s for i, s in zip(index, steps, strict=True)) // size]
-    return found
+    axes = [int(a) + np.arange(n) for a, n in zip(at, told.box, strict=True)]
+    grid = np.meshgrid(*axes[::-1], indexing="ij", sparse=True)[::-1]
+    inside = functools.reduce(
+        np.logical_and, [(i >= 0) & (i < n) for i, n in zip(grid, told.extents, strict=True)], np.bool_(True)
+    )
+    offsets = sum((i * s for i, s in zip(grid, (size, *told.strides), strict=True)), np.int64(0))
+    return np.where(inside, flat[np.where(inside, offsets // size, 0)], 0.0)
 
 
 def pixels(array: np.ndarray, told: TensorMapSpec, at: np.ndarray, offsets: np.ndarray) -> np.ndarray:
