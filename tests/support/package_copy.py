@@ -11,9 +11,12 @@ FOLDERS = ("onnxfuse", "rules", "tests", "models", "bench", "engine", "tools")
 
 
 def copy_package(to: Path, copied: tuple[str, ...] = ("onnxfuse",)) -> None:
-    """Copy the folders that the recipe changes, and link the others."""
+    """Copy the folders that the recipe changes, and link the others.
+
+    What Python has compiled comes along: it is valid for a file of the same time and size, and is made anew for others.
+    """
     for name in copied:
-        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, to / name)
     for name in FOLDERS:
         if name not in copied:
             (to / name).symlink_to(ROOT / name)
