@@ -3,7 +3,9 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -13,8 +15,9 @@ import hypothesis
 import pytest
 from hypothesis import Phase
 
+from tests.support import processor_times, warm_command
 from tests.support.processor_times import ProcessorTimes
-from tests.support.scenarios import fake_cuda, on_fake_cuda, scenarios
+from tests.support.scenarios import ROOT, fake_cuda, on_fake_cuda, scenarios
 
 __all__ = ["fake_cuda", "on_fake_cuda", "scenarios"]
 
@@ -41,7 +44,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("sample", hypothesis.settings.get_profile("onnxfuse"), max_examples=15)
 hypothesis.settings.load_profile("onnxfuse")
-
 # ---- a sample of tests with many cases
 
 SAMPLED = (
@@ -104,6 +106,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out.update(shuffled[-(-len(shuffled) // SHARE) :])
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+# ---- what several folders use
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """What a module's name and its arguments follow, as they do `python -m`: a process, and no time to start."""
+    path = str(tmp_path_factory.mktemp("warm") / "socket")
+    server = subprocess.Popen(
+        [sys.executable, "-m", warm_command.__name__, path], cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    processor_times.RUNNING.add(server.pid)
+    while not os.path.exists(path):
+        assert server.poll() is None, "it did not start"
+        time.sleep(0.05)
+    yield sys.executable, "-I", "-S", warm_command.__file__, path
+    processor_times.RUNNING.remove(server.pid)
+    server.terminate()
+    server.wait()
+
+
+@pytest.fixture(scope="session")
+def warm_onnxfuse(warm_python: tuple[str, ...]) -> tuple[str, ...]:
+    """What the arguments of `onnxfuse` follow."""
+    return *warm_python, "onnxfuse"
 
 
 CHROMIUM = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)

@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,26 @@ ROOT = Path(__file__).parents[2]
 NORM = "fused op LayerNormalization_952f4fcf7a (norm) of rule layer_norm, made of LayerNormalization norm"
 
 
-def crashing(how: str, which: str, op: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
+def crashing(
+    how: str, which: str, op: str, *arguments: Any, python: Sequence[str] = (sys.executable, "-m")
+) -> subprocess.CompletedProcess[str]:
     """Run the command line where sessions of models with `op` crash; no traceback and no talk of Python's own."""
-    call = [sys.executable, "-m", "tests.cli.crashing", how, which, op, *map(str, arguments)]
+    call = [*python, "tests.cli.crashing", how, which, op, *map(str, arguments)]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "300"}
     done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=100, env=environment)
     assert "Traceback" not in done.stdout + done.stderr
     assert "excepthook" not in done.stderr
     return done
+
+
+Crashing = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(name="crashing")
+def warm_crashing(warm_python: Sequence[str]) -> Crashing:
+    """Call it as the function of this name."""
+    return partial(crashing, python=warm_python)
 
 
 @pytest.fixture
@@ -57,7 +70,9 @@ CRASHES = [
 
 
 @pytest.mark.parametrize(("how", "which", "op", "told"), CRASHES)
-def test_verify_names_the_op_that_crashes(fused: Path, how: str, which: str, op: str, told: str) -> None:
+def test_verify_names_the_op_that_crashes(
+    fused: Path, how: str, which: str, op: str, told: str, crashing: Crashing
+) -> None:
     """Exit 1, the op and the inputs on the terminal, in JSON and in JUnit; --bisect has nothing to add."""
     options = ("--json", "--junit", "j.xml", "--bisect", "found", "--time", "1")
     done = crashing(how, which, op, "verify", "in.onnx", "out.onnx", *options)
@@ -71,7 +86,9 @@ def test_verify_names_the_op_that_crashes(fused: Path, how: str, which: str, op:
 
 
 @pytest.mark.parametrize(("which", "op", "original"), [("plain", "Relu", True), ("kernels", "LayerN", False)])
-def test_verify_tells_the_way_past_an_original_that_crashes(fused: Path, which: str, op: str, original: bool) -> None:
+def test_verify_tells_the_way_past_an_original_that_crashes(
+    fused: Path, which: str, op: str, original: bool, crashing: Crashing
+) -> None:
     """ONNX Runtime divides by 0 in a few models at sizes that nobody gives them."""
     assert fused
     done = crashing("SIGSEGV", which, op, "verify", "in.onnx", "out.onnx", "--time", "1")
@@ -79,7 +96,7 @@ def test_verify_tells_the_way_past_an_original_that_crashes(fused: Path, which: 
     assert ("--shape" in done.stdout) is original
 
 
-def test_guard_takes_back_what_crashes(fused: Path, onnxfuse_command: Command) -> None:
+def test_guard_takes_back_what_crashes(fused: Path, onnxfuse_command: Command, crashing: Crashing) -> None:
     """And keeps the rest: the model that is written does not crash."""
     done = crashing("SIGSEGV", "kernels", "LayerN", "optimize", "in.onnx", "kept.onnx", "--guard", "--json")
     assert done.returncode == 0
@@ -92,7 +109,7 @@ def test_guard_takes_back_what_crashes(fused: Path, onnxfuse_command: Command) -
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("command", ["bench", "profile"])
-def test_what_has_no_verdict_of_its_own_names_the_op_that_crashes(command: str) -> None:
+def test_what_has_no_verdict_of_its_own_names_the_op_that_crashes(command: str, crashing: Crashing) -> None:
     """In an error, with the exit code of a wrong model."""
     done = crashing("SIGABRT", "kernels", "LayerN", command, "in.onnx", "out.onnx", "--provider", "cpu")
     assert done.returncode == 1
@@ -108,7 +125,9 @@ SETTINGS = [
 
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize(("how", "which", "kind", "reason"), SETTINGS)
-def test_bench_leaves_out_a_setting_of_the_original_that_crashes(how: str, which: str, kind: str, reason: str) -> None:
+def test_bench_leaves_out_a_setting_of_the_original_that_crashes(
+    how: str, which: str, kind: str, reason: str, crashing: Crashing
+) -> None:
     """The others are timed, at every shape; what was timed before it is kept, and the table says what is missing."""
     fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--shape", "N=1,2")
     done = crashing(how, "original", which, "bench", "in.onnx", "out.onnx", *fast, "--json")
@@ -127,7 +146,7 @@ def test_bench_leaves_out_a_setting_of_the_original_that_crashes(how: str, which
 
 
 @pytest.mark.usefixtures("fused")
-def test_bench_tells_in_the_table_what_is_left_out() -> None:
+def test_bench_tells_in_the_table_what_is_left_out(crashing: Crashing) -> None:
     """A word in place of the times, why below, and what to do about it."""
     fast = ("--provider", "cpu", "--runs", "1", "--rounds", "1", "--patience", "3")
     done = crashing("hangs", "original", "1 thread", "bench", "in.onnx", "out.onnx", *fast)
@@ -143,7 +162,7 @@ def test_bench_tells_in_the_table_what_is_left_out() -> None:
     ("who", "setting", "told"),
     [("fused", "1 thread", "the fused model at 1 thread"), ("original", "default", "the original model")],
 )
-def test_bench_fails_where_what_it_needs_crashes(who: str, setting: str, told: str) -> None:
+def test_bench_fails_where_what_it_needs_crashes(who: str, setting: str, told: str, crashing: Crashing) -> None:
     """The fused model at any setting is ours; without the original's default there is nothing to compare with."""
     done = crashing("SIGSEGV", who, setting, "bench", "in.onnx", "out.onnx", "--provider", "cpu")
     assert done.returncode == 1

@@ -5,11 +5,12 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -29,10 +30,14 @@ def environment(**more: str) -> dict[str, str]:
     return plain | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color"} | more
 
 
-def on_a_terminal(folder: Path, *arguments: str, **more: str) -> str:
+COLD = sys.executable, "-m", "onnxfuse"
+"""The command where its start matters; elsewhere `warm_onnxfuse`."""
+
+
+def on_a_terminal(onnxfuse: Sequence[str], folder: Path, *arguments: str, **more: str) -> str:
     """Return what the command prints when both its outputs are a terminal."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "onnxfuse", *arguments]
+    command = [*onnxfuse, *arguments]
     with subprocess.Popen(command, cwd=folder, env=environment(**more), stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         text = b"".join(_read(ours))
@@ -52,17 +57,17 @@ def _read(descriptor: int) -> Iterator[bytes]:
         yield data
 
 
-def run(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+def run(onnxfuse: Sequence[str], folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
     """Run the command in a process of its own, its outputs pipes."""
-    command = [sys.executable, "-m", "onnxfuse", *arguments]
+    command = [*onnxfuse, *arguments]
     return subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, check=False)
 
 
-def test_colours_only_on_a_terminal_and_not_with_no_color(folder: Path) -> None:
+def test_colours_only_on_a_terminal_and_not_with_no_color(folder: Path, warm_onnxfuse: Sequence[str]) -> None:
     """A pipe gets plain text; NO_COLOR keeps colours out of a terminal too."""
-    assert SEQUENCE + "1;32m" in on_a_terminal(folder, "explain", "in.onnx")
-    assert "32m" not in on_a_terminal(folder, "explain", "in.onnx", NO_COLOR="1")
-    assert SEQUENCE not in run(folder, "explain", "in.onnx").stdout
+    assert SEQUENCE + "1;32m" in on_a_terminal(warm_onnxfuse, folder, "explain", "in.onnx")
+    assert "32m" not in on_a_terminal(warm_onnxfuse, folder, "explain", "in.onnx", NO_COLOR="1")
+    assert SEQUENCE not in run(warm_onnxfuse, folder, "explain", "in.onnx").stdout
 
 
 @pytest.mark.usefixtures("folder")
@@ -121,9 +126,13 @@ def test_completion_of_an_unknown_shell_is_exit_2(onnxfuse_command: Command) -> 
         ("onnxfuse config opt", "optimize"),
     ],
 )
-def test_commands_options_and_rules_complete(folder: Path, words: str, expected: str) -> None:
+def test_commands_options_and_rules_complete(
+    folder: Path, warm_onnxfuse: Sequence[str], words: str, expected: str
+) -> None:
     """What the shell's script asks for."""
-    done = run(folder, _ONNXFUSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
+    done = run(
+        warm_onnxfuse, folder, _ONNXFUSE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(words.count(" "))
+    )
     assert expected in [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
@@ -138,13 +147,13 @@ ASKED = [
 
 
 @pytest.fixture
-def scripts(folder: Path) -> Path:
+def scripts(folder: Path, warm_onnxfuse: Sequence[str]) -> Path:
     """Return a folder with a command `onnxfuse` and the script of each shell, beside a model `in.onnx`."""
     (folder / "bin").mkdir()
-    (folder / "bin" / "onnxfuse").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m onnxfuse "$@"\n')
+    (folder / "bin" / "onnxfuse").write_text(f'#!/bin/sh\nexec {shlex.join(warm_onnxfuse)} "$@"\n')
     (folder / "bin" / "onnxfuse").chmod(0o755)
     for shell in ("bash", "zsh", "fish"):
-        (folder / f"completion.{shell}").write_text(run(folder, "completion", shell).stdout)
+        (folder / f"completion.{shell}").write_text(run(warm_onnxfuse, folder, "completion", shell).stdout)
     return folder
 
 
@@ -262,23 +271,23 @@ def findings(out: str) -> dict[str, dict[str, str]]:
 @pytest.mark.skipif(
     Path("/dev/nvidiactl").exists(), reason="there is a GPU here: CUDA works or is broken, never absent"
 )
-def test_doctor_without_a_gpu_is_fine(folder: Path) -> None:
+def test_doctor_without_a_gpu_is_fine(folder: Path, warm_onnxfuse: Sequence[str]) -> None:
     """CUDA is absent, not broken; everything else is told with its version."""
-    done = run(folder, "doctor", "--json")
+    done = run(warm_onnxfuse, folder, "doctor", "--json")
     found = findings(done.stdout)
     assert done.returncode == 0
     assert found["CUDA"]["verdict"] == "absent"
     assert "driver" in found["CUDA"]["mend"]
     assert found["NVRTC"]["verdict"] == "ok"
     assert found["rules"]["fact"].endswith("rules")
-    text = run(folder, "doctor").stdout
+    text = run(warm_onnxfuse, folder, "doctor").stdout
     assert text.startswith("ok: models run on the CPU, through the bodies")
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU here, and CUDA may well work")
-def test_doctor_wants_cuda_when_told_so(folder: Path) -> None:
+def test_doctor_wants_cuda_when_told_so(folder: Path, warm_onnxfuse: Sequence[str]) -> None:
     """Exit 5, and the way to mend it."""
-    done = run(folder, "doctor", "--provider", "cuda")
+    done = run(warm_onnxfuse, folder, "doctor", "--provider", "cuda")
     assert done.returncode == 5
     assert done.stdout.startswith("1 to fix: CUDA")
     assert "-> " in done.stdout
@@ -294,13 +303,13 @@ def test_doctor_tells_a_driver_that_is_there_and_does_not_start(folder: Path) ->
     """With a driver CUDA counts as wanted: exit 5, unless the CPU is all that is asked for."""
     (folder / "driver.c").write_text(DRIVER)
     subprocess.run(["gcc", "-shared", "-o", "libcuda.so.1", "driver.c"], cwd=folder, check=True)
-    done = run(folder, "doctor", "--json", LD_LIBRARY_PATH=str(folder))
+    done = run(COLD, folder, "doctor", "--json", LD_LIBRARY_PATH=str(folder))
     found = findings(done.stdout)["CUDA"]
     assert done.returncode == 5
     assert json.loads(done.stdout)["cuda_wanted"] is True
     assert "cuInit returned 999" in found["fact"]
     assert (found["verdict"], "nvidia-smi" in found["mend"]) == ("broken", True)
-    assert run(folder, "doctor", "--provider", "cpu", LD_LIBRARY_PATH=str(folder)).returncode == 0
+    assert run(COLD, folder, "doctor", "--provider", "cpu", LD_LIBRARY_PATH=str(folder)).returncode == 0
 
 
 @pytest.mark.parametrize(("providers", "verdict"), [("CUDA", ""), ("CPU", "broken")])
@@ -321,21 +330,21 @@ main(["doctor", "--json", "--provider", "cuda"])
     assert (found["verdict"], "uninstall" in found["mend"]) == (verdict, verdict == "broken")
 
 
-def test_doctor_tells_a_cache_that_cannot_be_written(folder: Path) -> None:
+def test_doctor_tells_a_cache_that_cannot_be_written(folder: Path, warm_onnxfuse: Sequence[str]) -> None:
     """With the step that mends it."""
     (folder / "file").write_text("not a folder")
-    done = run(folder, "doctor", "--json", XDG_CACHE_HOME=str(folder / "file"))
+    done = run(warm_onnxfuse, folder, "doctor", "--json", XDG_CACHE_HOME=str(folder / "file"))
     cache = findings(done.stdout)["kernel cache"]
     assert done.returncode == 5
     assert (cache["verdict"], "XDG_CACHE_HOME" in cache["mend"]) == ("broken", True)
 
 
 @pytest.mark.parametrize("call", ["rules", "--help", "optimize in.onnx - -q", "inspect in.onnx --json"])
-def test_whoever_stops_reading_gets_no_verdict(folder: Path, call: str) -> None:
+def test_whoever_stops_reading_gets_no_verdict(folder: Path, warm_onnxfuse: Sequence[str], call: str) -> None:
     """Exit code 1 would be a mismatch: it is that of a process ended by the signal."""
     ours, theirs = os.pipe()
     os.close(ours)
-    command = [sys.executable, "-m", "onnxfuse", *call.split()]
+    command = [*warm_onnxfuse, *call.split()]
     with os.fdopen(theirs, "w") as pipe:
         done = subprocess.run(command, cwd=folder, env=environment(), stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
@@ -352,10 +361,12 @@ def test_whoever_stops_reading_gets_no_verdict(folder: Path, call: str) -> None:
         ("explain nope.onnx --json >/dev/full 2>&1", 3, ""),
     ],
 )
-def test_a_stream_that_takes_nothing_is_no_verdict(folder: Path, call: str, code: int, told: str) -> None:
+def test_a_stream_that_takes_nothing_is_no_verdict(
+    folder: Path, warm_onnxfuse: Sequence[str], call: str, code: int, told: str
+) -> None:
     """The exit code says the same as ever, and the error goes to the other stream where that is left."""
     done = subprocess.run(
-        f"{sys.executable} -m onnxfuse {call}", shell=True, cwd=folder, env=environment(), capture_output=True,
+        f"{shlex.join(warm_onnxfuse)} {call}", shell=True, cwd=folder, env=environment(), capture_output=True,
         text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, "Traceback" in done.stderr, told in done.stderr) == (code, False, True), done.stderr
@@ -369,23 +380,23 @@ def test_a_stream_that_takes_nothing_is_no_verdict(folder: Path, call: str, code
         "optimize in.onnx new.onnx --report new.html",
     ],
 )  # fmt: skip
-def test_what_cannot_be_told_is_not_written(folder: Path, call: str, stream: str) -> None:
+def test_what_cannot_be_told_is_not_written(folder: Path, warm_onnxfuse: Sequence[str], call: str, stream: str) -> None:
     """Exit 5, and the folder is as it was: nobody has to guess whether a file is whole."""
     (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\noutput = "new.onnx"\nverify = false\n')
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     done = subprocess.run(
-        f"{sys.executable} -m onnxfuse {call} {stream}", shell=True, cwd=folder, env=environment(),
+        f"{shlex.join(warm_onnxfuse)} {call} {stream}", shell=True, cwd=folder, env=environment(),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, "No space left" in done.stderr) == (5, True), done.stderr
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
-def test_a_reader_who_goes_does_not_undo_the_work(folder: Path) -> None:
+def test_a_reader_who_goes_does_not_undo_the_work(folder: Path, warm_onnxfuse: Sequence[str]) -> None:
     """It has read what it wanted: the file is there, and the exit code is that of the signal."""
     ours, theirs = os.pipe()
     os.close(ours)
-    command = [sys.executable, "-m", "onnxfuse", "optimize", "in.onnx", "out.onnx"]
+    command = [*warm_onnxfuse, "optimize", "in.onnx", "out.onnx"]
     with os.fdopen(theirs, "w") as pipe:
         done = subprocess.run(command, cwd=folder, env=environment(), stdout=pipe, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
@@ -411,6 +422,6 @@ def test_no_thread_runs_where_a_command_forks(folder: Path, arguments: tuple[str
         "        os.write(1, f'forked with {threading.active_count()} thread\\n'.encode())\n"
         "sys.addaudithook(forked)\n"
     )
-    printed = on_a_terminal(folder, *arguments, PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
+    printed = on_a_terminal(COLD, folder, *arguments, PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
     assert "forked with 1 thread" in printed
     assert set(re.findall(r"forked with (\d+)", printed)) == {"1"}

@@ -7,6 +7,7 @@ import shlex
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -285,13 +286,15 @@ def test_what_has_no_clear_place_is_refused(
     assert sorted((str(p), digest(p)) for p in several.rglob("*.onnx")) == before
 
 
-def test_a_model_comes_and_goes_through_pipes(folder: Path, onnxfuse_command: Command) -> None:
+def test_a_model_comes_and_goes_through_pipes(
+    folder: Path, onnxfuse_command: Command, warm_onnxfuse: Sequence[str]
+) -> None:
     """`-` is standard input and standard output; what is told goes to standard error. Other commands read it, too."""
     onnxfuse_command("optimize", "in.onnx", "out.onnx")
     model = (folder / "in.onnx").read_bytes()
 
     def run(*arguments: str, given: bytes = model) -> subprocess.CompletedProcess[bytes]:
-        call = [sys.executable, "-m", "onnxfuse", *arguments]
+        call = [*warm_onnxfuse, *arguments]
         return subprocess.run(call, cwd=folder, input=given, capture_output=True, check=False)
 
     done = run("optimize", "-", "-")
@@ -467,19 +470,19 @@ def test_undo_of_a_bad_model_is_exit_3(folder: Path, onnxfuse_command: Command) 
     assert not (folder / "out.onnx").exists()
 
 
-def test_the_module_is_the_command(folder: Path) -> None:
+def test_the_module_is_the_command(folder: Path, warm_onnxfuse: Sequence[str]) -> None:
     """`python -m onnxfuse` in a process of its own gives the same exit codes."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "onnxfuse", *arguments]
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    def run(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+        call = [*command, *arguments]
+        return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
-    assert run("optimize", "in.onnx", "out.onnx").returncode == 0
-    missing = run("optimize", "nowhere.onnx", "out2.onnx")
+    assert run((sys.executable, "-m", "onnxfuse"), "optimize", "in.onnx", "out.onnx").returncode == 0
+    missing = run(warm_onnxfuse, "optimize", "nowhere.onnx", "out2.onnx")
     assert missing.returncode == 3
     assert missing.stderr.startswith("error: nowhere.onnx: no such file")
-    assert run("optimize", "in.onnx", "out2.onnx", "--require", "softmax").returncode == 4
+    assert run(warm_onnxfuse, "optimize", "in.onnx", "out2.onnx", "--require", "softmax").returncode == 4
     assert files(folder) == ["in.onnx", "out.onnx"]
 
 

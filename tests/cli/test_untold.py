@@ -1,9 +1,10 @@
 """What several models and reports leave where nothing can be told, and where the command ends early."""
 
 import gc
+import shlex
 import subprocess
-import sys
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from tests.cli.test_manners import environment
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("stream", [">/dev/full", "--json >/dev/full"])
-def test_of_several_none_is_written_that_cannot_be_told(folder: Path, call: str, stream: str) -> None:
+def test_of_several_none_is_written_that_cannot_be_told(
+    folder: Path, warm_onnxfuse: Sequence[str], call: str, stream: str
+) -> None:
     """The law of one model is that of a folder, and of reports: exit 5, and everything is as it was."""
     (folder / "other.onnx").write_bytes((folder / "in.onnx").read_bytes())
     (folder / "broken.onnx").write_bytes(b"no model")
@@ -36,7 +39,7 @@ def test_of_several_none_is_written_that_cannot_be_told(folder: Path, call: str,
 
     before = files()
     done = subprocess.run(
-        f"{sys.executable} -m onnxfuse {call} {stream}", shell=True, cwd=folder, env=environment(),
+        f"{shlex.join(warm_onnxfuse)} {call} {stream}", shell=True, cwd=folder, env=environment(),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, "No space left" in done.stderr) == (5, True), done.stderr
