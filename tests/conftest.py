@@ -14,6 +14,7 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import Phase
+from hypothesis.internal.conjecture import providers
 
 from tests.support import processor_times, warm_command
 from tests.support.processor_times import ProcessorTimes
@@ -44,6 +45,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("sample", hypothesis.settings.get_profile("onnxfuse"), max_examples=15)
 hypothesis.settings.load_profile("onnxfuse")
+# Hypothesis would draw constants of all modules that are imported, too: other examples wherever another test ran before
+# or a line anywhere changed; and to read these modules takes each process ten seconds.
+if hasattr(providers, "_get_local_constants"):  # not in the oldest version that is allowed
+    providers._get_local_constants = lambda: providers._local_constants
+
 # ---- a sample of tests with many cases
 
 SAMPLED = (

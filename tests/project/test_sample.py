@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+from hypothesis.internal.conjecture import providers
+
 from tests.conftest import SAMPLED, SHARE, pytest_collection_modifyitems
 
 MANY = SHARE + 4
@@ -48,3 +50,8 @@ def test_few_cases_and_other_tests_stay() -> None:
 def test_without_being_asked_all_stay() -> None:
     given = cases(f"{SAMPLED[0]}test_a.py::test_one", MANY)
     assert sampled(given, asked=False) == (given, 0)
+
+
+def test_examples_are_drawn_from_no_constants_of_the_code() -> None:
+    """They would be others wherever other tests ran before."""
+    assert not hasattr(providers, "_get_local_constants") or len(providers._get_local_constants()) == 0
