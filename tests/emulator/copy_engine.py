@@ -4,7 +4,6 @@ The kernel's own text says what is fetched step by step; the engine is numpy, by
 """
 
 import ctypes
-import functools
 import re
 
 import numpy as np
@@ -99,12 +98,12 @@ def convolved(plan: LaunchPlan, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def box(array: np.ndarray, told: TensorMapSpec, at: np.ndarray) -> np.ndarray:
     """Return a box of the tensor that a map tells of, outermost axis first; zeros outside of it."""
     flat, size = array.astype(np.float64).reshape(-1), array.itemsize
+    inside, offsets = np.ones(told.box[::-1], bool), np.zeros(told.box[::-1], np.int64)
     axes = [int(a) + np.arange(n) for a, n in zip(at, told.box, strict=True)]
     grid = np.meshgrid(*axes[::-1], indexing="ij", sparse=True)[::-1]
-    inside = functools.reduce(
-        np.logical_and, [(i >= 0) & (i < n) for i, n in zip(grid, told.extents, strict=True)], np.bool_(True)
-    )
-    offsets = sum((i * s for i, s in zip(grid, (size, *told.strides), strict=True)), np.int64(0))
+    for index, extent, step in zip(grid, told.extents, (size, *told.strides), strict=True):
+        inside &= (index >= 0) & (index < extent)
+        offsets += index * step
     return np.where(inside, flat[np.where(inside, offsets // size, 0)], 0.0)
 
 
