@@ -90,9 +90,9 @@ def _become(folder: str, environment: dict[str, str], command: list[str], stream
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - till the end
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - till the end
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 - till the end
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["", *command[1:]]
     code = 0
