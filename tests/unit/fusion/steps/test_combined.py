@@ -16,8 +16,8 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from tests.support.channels_last import weights
 from tests.support.small import assert_same_numbers, graph_of, parse
-from tests.unit.passes.layout.test_layout_min_cut import weights
 
 GEMM = [one for one in rule_file.shipped() if one.name == "gemm"]
 

@@ -7,8 +7,8 @@ from onnx import numpy_helper
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
+from tests.support.channels_last import weights
 from tests.support.small import assert_same_numbers, ops, optimize, parse
-from tests.unit.passes.layout.test_layout_min_cut import weights
 
 NARROW = [one for one in rule_file.shipped() if one.name == "narrow"]
 CONV = """image = Transpose <perm = [0,3,1,2]> (x)

@@ -10,7 +10,7 @@ from onnxfuse.rules.language import rule_file
 from tests.support.small import assert_same_numbers, ops, parse
 from tests.unit.fusion.steps.test_joined_input import NARROW, net
 from tests.unit.fusion.steps.test_left_operand import graph
-from tests.unit.fusion.steps.test_stored_transposes import HEADS
+from tests.unit.fusion.steps.test_transposed_io import HEADS
 
 ALL = rule_file.shipped()
 SWISH = graph("s = Sigmoid (x) f = Mul (x, s) m = MatMul (f, w) y = Add (m, b)")
