@@ -1,5 +1,7 @@
 """Nodes that stand in for operators that ONNX cannot infer: the types that ONNX infers for them are those of ORT."""
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import onnx
@@ -15,8 +17,9 @@ class Made:
     """What stand-ins are written with: weights and names in one graph."""
 
     def __init__(self, opset: int, **ranks: int) -> None:
-        self.opset, self.ranks = opset, ranks
-        self.sliced: dict[str, list[int]] = {}
+        self.opset = opset
+        self.ranks: Mapping[str, int] = ranks
+        self.sliced: Mapping[str, Sequence[int]] = {}
         self.doubted: set[str] = set()
         self.weights: list[onnx.ValueInfoProto] = []
         self.count = 0
@@ -62,7 +65,8 @@ def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> N
     return helper.make_node(op, inputs, outputs, **attributes)
 
 
-X: dict[str, tuple[int, list[Any]]] = {"x": (HALF, ["N", 3, 8])}
+Values = dict[str, tuple[int, list[Any]]]
+X: Values = {"x": (HALF, ["N", 3, 8])}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +129,7 @@ def test_outputs_have_the_types_of_the_stand_ins(
 def test_a_transposed_right_factor_keeps_the_rows_if_it_is_a_matrix() -> None:
     """Of a factor of any other rank nothing but the type is said."""
     of = node("FusedMatMul", ["x", "v"], ["y"])
-    inputs = {"x": (FLOAT, ["N", 3, 8]), "v": (FLOAT, [6, 8])}
+    inputs: Values = {"x": (FLOAT, ["N", 3, 8]), "v": (FLOAT, [6, 8])}
     assert inferred(alike.fused_product, of, inputs, made=Made(17, v=2), transB=1) == {"y": (FLOAT, ["N", 3, None])}
     assert inferred(alike.fused_product, of, inputs, made=Made(17, v=3), transB=1) == {"y": (FLOAT, None)}
 
@@ -133,11 +137,9 @@ def test_a_transposed_right_factor_keeps_the_rows_if_it_is_a_matrix() -> None:
 def test_axes_that_must_not_be_inferred_are_open() -> None:
     """Of a Slice those that its caller names, and the value is doubted from then on."""
     made = Made(10)
-    made.sliced["y"] = [1]
-    starts = {"s": (TensorProto.INT64, [1]), "e": (TensorProto.INT64, [1])}
-    found = inferred(
-        alike.sliced, node("Slice", ["x", "s", "e"], ["y"]), {"x": (FLOAT, [2, "S", 4])} | starts, 10, made
-    )
+    made.sliced = {"y": [1]}
+    inputs: Values = {"x": (FLOAT, [2, "S", 4]), "s": (TensorProto.INT64, [1]), "e": (TensorProto.INT64, [1])}
+    found = inferred(alike.sliced, node("Slice", ["x", "s", "e"], ["y"]), inputs, 10, made)
     assert found["y"][1] is not None
     assert found["y"][1][1] is None
     assert made.doubted == {"y"}
@@ -185,6 +187,8 @@ def test_scores_have_a_column_for_each_class_and_labels_a_row(
     known: dict[str, Any], label: bool, outputs: list[str], expected: dict[str, tuple[int, list[Any]]]
 ) -> None:
     """Labels that are strings are left to ONNX; a batch may come as one row."""
-    count = alike.classes if label else lambda facts: alike.number(facts, "targets")
+    count: Callable[[dict[str, Any]], int | None] = alike.classes
+    if not label:
+        count = partial(alike.number, name="targets")
     found = inferred(alike.scores(count, label), node("Trees", ["x"], outputs), {"x": (FLOAT, ["N", 8])}, **known)
     assert found == expected
