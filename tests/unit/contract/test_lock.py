@@ -22,13 +22,14 @@ from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.match.report import Applied, OptimizeReport
 from onnxfuse.support.errors import UsageError
 
+INTERFACE = {"input x": "float32[N,4]", "output y": "float32[N]"}
 MODEL = ModelLock(
     applied={"softmax": 2},
     exported={"Add": 3, "Softmax": 2},
     operators={"onnxfuse:softmax": 2, "Add": 1},
     provider="CPUExecutionProvider",
     tolerances={"y": 1e-5},
-    interface={"input x": "float32[N,4]", "output y": "float32[N]"},
+    interface=INTERFACE,
     options={"skip": ["conv"]},
 )
 LOCK = Lock({"softmax": "a" * 64}, {"bert": MODEL})
@@ -53,7 +54,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_lock(whole, path)
     assert read_lock(path) == whole
     first = path.read_bytes()
-    write_lock(replace(whole, models=dict(reversed(whole.models.items()))), path)
+    write_lock(replace(whole, models=dict(reversed(list(whole.models.items())))), path)
     assert path.read_bytes() == first
     assert read_lock(tmp_path / "none.lock") is None
 
@@ -116,9 +117,9 @@ def test_an_older_lock_without_some_facts_is_read(tmp_path: Path) -> None:
         ({"precision": "float16"}, "precision", False, "as exported -> float16"),
         ({"options": {}}, "option skip", False, '["conv"] -> default'),
         ({"options": {"skip": ["conv"], "ranges": "r.json"}}, "option ranges", False, 'default -> "r.json"'),
-        ({"interface": MODEL.interface | {"output z": "int64[N]"}}, "output z", False, "none -> int64[N]"),
+        ({"interface": INTERFACE | {"output z": "int64[N]"}}, "output z", False, "none -> int64[N]"),
         ({"interface": {"input x": "float32[N,4]"}}, "output y", True, "float32[N] -> none"),
-        ({"interface": MODEL.interface | {"input x": "float32[8,4]"}}, "input x", True, "float32[N,4] -> float32[8,4]"),
+        ({"interface": INTERFACE | {"input x": "float32[8,4]"}}, "input x", True, "float32[N,4] -> float32[8,4]"),
     ],
 )
 def test_a_difference_is_a_regression_if_somebody_loses_by_it(
