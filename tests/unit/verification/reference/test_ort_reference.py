@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
+from onnx.reference.op_run import OpRun
 
 from onnxfuse.verification import verify
 from onnxfuse.verification.reference import control_flow, float64_reference, ort_reference
-from onnxfuse.verification.reference.operators import ReferenceOperator
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.windows import Conv
 from tests.support.verification.small_models import text_model
@@ -74,9 +74,7 @@ def test_a_truth_that_nobody_can_vouch_for_decides_nothing(monkeypatch: pytest.M
     assert verify(plain, plain, providers=["CPUExecutionProvider"]).ok
 
 
-def judged(
-    op: type[ReferenceOperator], inputs: list[np.ndarray], *, again: bool = False, **attributes: Any
-) -> OrtReference:
+def judged(op: type[OpRun], inputs: list[np.ndarray], again: bool = False, **attributes: Any) -> OrtReference:
     """Return what became of the check of one operator, whose outputs stay those of the reference."""
     made = OrtReference()
     made.again = again
@@ -86,7 +84,7 @@ def judged(
     return made
 
 
-def operator(op: type[ReferenceOperator], count: int, **attributes: Any) -> Any:
+def operator(op: type[OpRun], count: int, **attributes: Any) -> Any:
     """Return an operator of the reference, of one output."""
     proto = helper.make_node(op.__name__, [f"x{n}" for n in range(count)], ["y"], name="here", **attributes)
     return op(
@@ -116,7 +114,8 @@ def test_an_operator_is_checked_once_in_each_form(monkeypatch: pytest.MonkeyPatc
         return own(node, *more)
 
     monkeypatch.setattr(ort_reference, "_open_node", counted)
-    for image, attributes in ((IMAGE, {}), (IMAGE[..., :5], {}), (IMAGE, {"strides": [2, 2]}), (IMAGE, {})):
+    strided: dict[str, Any] = {"strides": [2, 2]}
+    for image, attributes in ((IMAGE, {}), (IMAGE[..., :5], {}), (IMAGE, strided), (IMAGE, {})):
         assert judged(Conv, [image, FILTER], **attributes).text == ""
     assert len(opened) == 2
     judged(Conv, [IMAGE, FILTER], again=True)

@@ -31,7 +31,7 @@ def run(op: str, *inputs: np.ndarray | None, **attributes: Any) -> tuple[np.ndar
     outputs = ["y", "h", "c"][: 3 if op == "LSTM" else 2]
     names = [f"x{n}" if x is not None else "" for n, x in enumerate(inputs)]
     node = helper.make_node(op, names, outputs, hidden_size=HIDDEN, **attributes)
-    layer = LAYERS[op](
+    layer: Any = LAYERS[op](
         node,
         {
             "log": lambda *_: None,
