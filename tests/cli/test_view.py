@@ -56,7 +56,7 @@ def test_a_browser_is_opened_where_there_is_a_display(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(view.sys, "platform", platform)
+    monkeypatch.setattr("sys.platform", platform)
     assert view._has_display() is opened
 
 
