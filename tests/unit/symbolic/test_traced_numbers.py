@@ -203,4 +203,4 @@ def test_other_types_are_left_to_them() -> None:
     assert (n == "3") is False
     assert (n != "3") is True
     with pytest.raises(TypeError):
-        n < "3"  # noqa: B015
+        n < "3"  # noqa: B015 - it raises

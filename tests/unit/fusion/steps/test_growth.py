@@ -1,12 +1,16 @@
 """Growth by steps: templates allow them, rules want them, and each has its place in the order."""
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.make_op import outline
+from onnxfuse.fusion.steps import growth
 from onnxfuse.fusion.steps.growth import FINISHING, GROWING
+from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import RuleError
 from tests.support.small import assert_same_numbers, ops, optimize, parse
@@ -154,3 +158,18 @@ def test_a_movement_may_begin_at_the_models_input() -> None:
     assert found(moved, "lone_movement", "softmax", **shapes)[0] == ["{Transpose}", "{Softmax}"]
     behind = "a = Softmax (x) t = Transpose <perm = [0,2,1]> (a) y = Softmax (t)"
     assert found(behind, "lone_movement", "softmax", **shapes)[0] == ["{Softmax}", "{Transpose}", "{Softmax}"]
+
+
+def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another region's outline is not even made: it costs as much as writing the op."""
+    outlined = list[list[str]]()
+
+    def noted(graph: Graph, nodes: list[Node]) -> Hashable | None:
+        outlined.append([n.op for n in nodes])
+        return outline(graph, nodes)
+
+    monkeypatch.setattr(growth, "outline", noted)
+    assert found("a = Exp (x) b = MatMul (a, v) y = Relu (b)", "gemm")[0] == ["Exp", "{Transpose MatMul Relu}"]
+    assert outlined == []
+    found("y = MatMul (x, v) z = MatMul (x, u)", "gemm", outputs="float[N,8] y, float[N,8] z")
+    assert ["MatMul", "MatMul"] in outlined

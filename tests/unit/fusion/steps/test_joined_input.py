@@ -137,6 +137,23 @@ def test_what_lies_side_by_side_otherwise_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "outputs", "free"),
+    [
+        ("", "", True),
+        ("z = Neg (p)", ", float16[32,28,28,8] z", False),
+        ("", ", float16[32,28,28,8] p", False),
+    ],
+    ids=["read once", "read elsewhere", "an output"],
+)
+def test_a_concat_of_parts_that_only_it_reads_costs_nothing(more: str, outputs: str, free: bool) -> None:
+    """What computes them writes them where they are read; otherwise they would be copied."""
+    text = product(f"p = Abs (k) f = Concat <axis = 3> (p, q) {more}", outputs, size="32,28,28")
+    report = pipeline.run(parse(text.replace("28,8] p,", "28,8] k,", 1)))
+    (reason,) = (one.refusal.reason for one in report.stopped if one.rule == "joined_factor")
+    assert ("is all written in place" in reason) is free
+
+
+@pytest.mark.parametrize(
     ("size", "joins"),
     [
         ("32,14,14", True), ("1,64,64", True), ("N,28,28", True), ("32,H,W", True),

@@ -19,6 +19,7 @@ JOINED = net("x = Concat <axis = 3> (p, q)")
 MOVED = """g (float[N,S,16] x) => (float[N,2,S,8] y) <int64[4] heads = {0, 0, 2, 8}> {
   a = Exp (x) r = Reshape (a, heads) t = Transpose <perm = [0, 2, 1, 3]> (r) y = Relu (t)
 }"""
+SCALED = JOINED.replace("y = Relu (m)", "k = Constant <value = float {2}> () n = Mul (m, k) y = Relu (n)")
 CONV = "{Transpose Transpose Conv Transpose Relu}"
 
 
@@ -32,6 +33,7 @@ CONV = "{Transpose Transpose Conv Transpose Relu}"
         (joined_input, "MAX_NODES", 6, JOINED, NARROW, [f"{{Concat {CONV[1:]}"], ""),
         (joined_input, "MAX_NODES", 5, JOINED, NARROW, ["Concat", CONV], "holds 5 nodes already"),
         (joined_input, "MAX_READ", 3, JOINED, NARROW, [f"{{Concat {CONV[1:]}"], ""),
+        (joined_input, "MAX_READ", 3, SCALED, NARROW, [f"{{Concat {CONV[1:-5]}Mul Relu}}"], ""),
         (joined_input, "MAX_READ", 2, JOINED, NARROW, ["Concat", CONV], "would read 3 tensors, at most 2"),
         (movement, "MAX_NODES", 4, MOVED, ALL, ["{Exp Reshape Transpose Relu}"], ""),
         (movement, "MAX_NODES", 3, MOVED, ALL, ["Exp", "Reshape", "{Transpose Relu}"], "holds 3 nodes"),

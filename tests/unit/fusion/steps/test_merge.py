@@ -94,6 +94,19 @@ def test_a_constant_that_members_share_is_in_the_body_once(graph: Graph) -> None
     assert [list(n.input) for n in made.node[1:]] == [["x0", two], ["x1", two]]
 
 
+def test_a_shared_constant_is_found_however_near_it_is(graph: Graph) -> None:
+    """At the end of one member's body and at the beginning of the next."""
+    constant = helper.make_node("Constant", [], ["v0"], value_float=2.0)
+    members = [member(f"M{i}", [name], [f"o{i}"], [f"n{i}"], ["two"]) for i, name in enumerate("ab")]
+    own = [helper.make_node("Abs", ["x0"], ["y0"]), helper.make_node("Mul", ["x0", "v0"], ["y0"])]
+    bodies = {
+        members[0]: body(["x0"], ["y0"], [own[0], constant], plain=17),
+        members[1]: body(["x0"], ["y0"], [constant, own[1]], plain=17),
+    }
+    formal = merge.formal_names(["a", "b"], ["o0", "o1"], merge.inner_values(members))
+    assert [n.op_type for n in merge.merged_body(graph, members, formal, bodies).node] == ["Abs", "Constant", "Mul"]
+
+
 def test_the_node_says_what_it_replaced(graph: Graph) -> None:
     """The names of all nodes and of all inner values, as undo and explain read them again."""
     op = FusedOp("Merged", "concat", "concat", (1,), (1,), body(["x0"], ["y0"], [], plain=17))

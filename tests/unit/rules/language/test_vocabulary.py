@@ -100,7 +100,7 @@ def test_an_open_extent_has_its_name(graph: Graph) -> None:
 )
 def test_the_value_of_an_attribute(graph: Graph, bound: object, value: object) -> None:
     """Text, a number, or a list; an array of one element is its number."""
-    match = Match(PATTERN, labels={"how": bound})  # type: ignore[dict-item]
+    match = Match(PATTERN, labels={"how": bound})  # type: ignore[dict-item]  # as attributes come
     assert TERMS["value"].meaning(graph, match, "how") == value
 
 

@@ -99,7 +99,7 @@ def test_a_fused_op_is_found_by_what_it_replaced(model: ModelProto) -> None:
 def near(rule: str, root: str, depth: int, size: int, **facts: object) -> Near:
     """Return an attempt."""
     cause = facts.pop("cause", SPELLED)
-    return Near(rule, root, Refusal("stop", cause, depth, size)._replace(**facts))  # type: ignore[arg-type]
+    return Near(rule, root, Refusal("stop", cause, depth, size)._replace(**facts))  # type: ignore[arg-type]  # the fields are those of Refusal
 
 
 REQUEST = RequestedNodes(frozenset({"n"}))
