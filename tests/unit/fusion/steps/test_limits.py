@@ -15,6 +15,7 @@ from tests.unit.fusion.steps.test_transposed_io import HEADS
 ALL = rule_file.shipped()
 SWISH = graph("s = Sigmoid (x) f = Mul (x, s) m = MatMul (f, w) y = Add (m, b)")
 GATED = graph("f = Mul (x, z) m = MatMul (f, w) y = Add (m, b)", inputs="float16[N,3,8] x, float16[N,3,8] z")
+DOUBLED = GATED.replace("f = Mul (x, z)", "k = Constant <value = float16 {2}> () e = Mul (x, k) f = Mul (e, z)")
 JOINED = net("x = Concat <axis = 3> (p, q)")
 MOVED = """g (float[N,S,16] x) => (float[N,2,S,8] y) <int64[4] heads = {0, 0, 2, 8}> {
   a = Exp (x) r = Reshape (a, heads) t = Transpose <perm = [0, 2, 1, 3]> (r) y = Relu (t)
@@ -30,6 +31,7 @@ CONV = "{Transpose Transpose Conv Transpose Relu}"
         (left_operand, "MAX_NODES", 3, SWISH, ALL, ["Sigmoid", "{Mul MatMul Add}"], "holds 3 nodes already"),
         (left_operand, "MAX_INPUTS", 4, GATED, ALL, ["{Mul MatMul Add}"], ""),
         (left_operand, "MAX_INPUTS", 3, GATED, ALL, ["Mul", "{MatMul Add}"], "would read 4 tensors, at most 3"),
+        (left_operand, "MAX_INPUTS", 4, DOUBLED, ALL, ["{Mul Mul MatMul Add}"], ""),
         (joined_input, "MAX_NODES", 6, JOINED, NARROW, [f"{{Concat {CONV[1:]}"], ""),
         (joined_input, "MAX_NODES", 5, JOINED, NARROW, ["Concat", CONV], "holds 5 nodes already"),
         (joined_input, "MAX_READ", 3, JOINED, NARROW, [f"{{Concat {CONV[1:]}"], ""),
