@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from onnxfuse.deploy.compiling import Compiling
     from onnxfuse.precision import Lowering
     from onnxfuse.verification import RealInputs
-
-
-AS_READ = ("rules", "only", "skip", "also", "strict_fp32", "freeze_initializers", "custom_ops")
-"""Options that are here what the schema makes of them."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +86,16 @@ class Options:
 
         `guard_inputs`, if there are any, replace `inputs` for the guard.
         """
-        chosen: Any = filled(Optimizing, given)
-        return cls(
-            **{name: value for name, value in chosen.items() if name in AS_READ},
-            require=tuple(map(requirement, chosen["require"])),
-            shapes=extents(chosen["shapes"]),
-            precision=_lowering(chosen),
-            guard=Guarding(given.get("guard_inputs") or chosen["inputs"]) if chosen["guard"] else None,
-            tuning=None if chosen["tuning"] is None else TuningOptions(Path(chosen["tuning"])),
-        )
+        chosen: dict[str, Any] = {**filled(Optimizing, given)}
+        converted = {
+            "require": tuple(map(requirement, chosen["require"])),
+            "shapes": extents(chosen["shapes"]),
+            "precision": _lowering(chosen),
+            "guard": Guarding(given.get("guard_inputs") or chosen["inputs"]) if chosen["guard"] else None,
+            "tuning": None if chosen["tuning"] is None else TuningOptions(Path(chosen["tuning"])),
+        }
+        own = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in (chosen | converted).items() if name in own})
 
     def chosen(self) -> tuple[Rule, ...]:
         """Return the rules to apply. Raises RuleError for a rule file, UsageError for an unknown rule name."""
