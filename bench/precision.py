@@ -37,7 +37,8 @@ import onnxfuse
 from bench.converted import SIZES, TOLD, Prepared, prepared, raced
 from models import minilm, traps
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Options, lowering
+from onnxfuse.api.request.options import Options
+from onnxfuse.precision import Lowering
 from onnxfuse.support.errors import OnnxfuseError
 from onnxfuse.verification.reference.reference import float64_evaluator
 from onnxfuse.verification.run import sessions
@@ -111,7 +112,7 @@ def sentences(precision: str) -> None:
     """Print the smallest cosine of MiniLM's embeddings of real sentences to float64."""
     feeds = minilm.encode(minilm.sentences())
     original = models.build("minilm")
-    made = optimize(original, Options(precision=lowering(precision, (feeds,))))
+    made = optimize(original, Options(precision=Lowering(precision, (feeds,))))
     (true,) = float64_evaluator(original).run(["sentence_embedding"], feeds)
     session = onnxfuse.session(made.model)
     (got,) = session.run(None, feeds)
@@ -133,7 +134,7 @@ def show_traps() -> None:
         model, feeds = traps.planted(trap), traps.feeds(trap, 1)
         names = [o.name for o in model.graph.output]
         true = [dict(zip(names, float64_evaluator(model).run(names, _wide(f)), strict=True)) for f in feeds]
-        made = optimize(model, Options(precision=lowering("float16", tuple(feeds))))
+        made = optimize(model, Options(precision=Lowering("float16", tuple(feeds))))
         assert made.lowered is not None
         kept = f"{len(made.lowered.kept)} of {made.lowered.nodes}"
         ours = _outcome(lambda made: made, made.model, feeds, true)

@@ -64,6 +64,7 @@ SAMPLED = (
     "tests/unit/cuda/",
     "tests/unit/fusion/",
     "tests/unit/ops/shapes/test_windows.py",
+    "tests/unit/passes/layout/test_all_axes.py",
     "tests/unit/passes/layout/test_plain_runtime.py",
     "tests/unit/passes/masks/test_shrink_masks.py",
     "tests/unit/passes/quantization/test_integer_convolutions.py::test_a_layer",

@@ -19,6 +19,8 @@ OPERATORS = frozenset(s.name for s in onnx.defs.get_all_schemas() if not s.domai
 """Names of ONNX's operators, of the default domain."""
 CONDITIONS = ("where", "about", "cost", "kernel")
 """Keys of a rule whose texts are conditions."""
+INTERFACE = ("api", "cli", "contract", "options")
+"""Packages of what users call: functions, commands, configuration."""
 LARGEST = 5
 """Number of rooms and of packages that are listed."""
 
@@ -176,6 +178,14 @@ def lines(folder: Path) -> str:
     return f"{count.total():,}: {largest}"
 
 
+def interface_lines(folder: Path) -> str:
+    """Return the lines of what users call, and of its options, together and by package."""
+    count = {
+        name: sum(f.read_bytes().count(b"\n") for f in (folder / PACKAGE / name).rglob("*.py")) for name in INTERFACE
+    }
+    return f"{sum(count.values()):,}: {', '.join(f'{name} {number:,}' for name, number in count.items() if number)}"
+
+
 COUNTS: tuple[tuple[str, Callable[[Path], object]], ...] = (
     ("strings that name an operator, outside ops", lambda f: literals(parsed(f))),
     ("module tables of operators outside ops", lambda f: tables(parsed(f))),
@@ -185,6 +195,7 @@ COUNTS: tuple[tuple[str, Callable[[Path], object]], ...] = (
     ("make_node, CopyFrom, fresh", lambda f: calls(parsed(f))),
     ("conditions of rules, lines of shapes", conditions),
     ("lines of Python", lines),
+    ("lines of the interface", interface_lines),
 )
 
 

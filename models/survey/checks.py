@@ -22,7 +22,7 @@ from models.survey import as_run, files, inputs
 from models.survey.cards import in_company
 from models.survey.files import SHOWN, line, opened, why_not, write
 from onnxfuse.api.optimize.optimizing import optimize, undo
-from onnxfuse.api.request.options import Options, lowering
+from onnxfuse.api.request.options import Options
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch.dispatch import is_template, plan, supports
 from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
@@ -30,6 +30,7 @@ from onnxfuse.files import io
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import DOMAIN, FusedOp, fused_ops
 from onnxfuse.passes.manager import verifying
+from onnxfuse.precision import Lowering
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import type_of
 from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
@@ -394,7 +395,7 @@ def converted(one: Examined) -> None:
         raise Refused("holds no float32 weights")
     began = time.perf_counter()
     try:
-        asked = lowering("float16", tuple(one.cases()), seconds=SECONDS)
+        asked = Lowering("float16", tuple(one.cases()), seconds=SECONDS)
         made = write(partial(optimize, one.path, Options(precision=asked), one.tell), one.fused)
     except (ModelError, UsageError) as error:
         raise Refused(line(error)) from None

@@ -1,7 +1,6 @@
 """Entry point: dispatches commands, and turns every expected error into one message and its exit code."""
 
 import contextlib
-import difflib
 import errno
 import io
 import os
@@ -71,15 +70,6 @@ class _Commands(click.Group):
 
         return SchemaCommand(name)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the requested command; for an unknown one the error suggests the nearest."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            ctx.fail(f"No such command '{args[0]}'.{f' Did you mean {near[0]}?' if near else ''}")
-        return super().resolve_command(ctx, args)
-
     def make_context(self, *given: Any, **options: Any) -> click.Context:
         """Parse the arguments, or print help."""
         with _pipes_closing():
@@ -109,7 +99,12 @@ class _Commands(click.Group):
                 formatter.write(f"{'':{formatter.current_indent}}    {what}\n")
 
 
-@click.group(cls=_Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    commands=dict.fromkeys(COMMANDS),
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(onnxfuse.__version__, prog_name="onnxfuse")
 def group() -> None:
     """Fuse ONNX models for NVIDIA GPUs: fewer kernels, the same results, verified."""

@@ -40,7 +40,7 @@ def test_an_unknown_command_is_exit_2(onnxfuse_command: Command) -> None:
     """And names what was typed, with the command that it is nearest to."""
     result = onnxfuse_command("optimise")
     assert result.code == 2
-    assert "No such command 'optimise'. Did you mean optimize?" in result.err
+    assert "No such command 'optimise'. Did you mean 'optimize'?" in result.err
     assert "Did you mean" not in onnxfuse_command("xyz").err
 
 

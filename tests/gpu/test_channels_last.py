@@ -13,9 +13,9 @@ from onnx import ModelProto
 
 import onnxfuse
 from onnxfuse import runtime
+from tests.support.channels_last import weights
 from tests.support.small import assert_within_budget, doubled, evaluate, halved, parse, signed_inputs
 from tests.unit.passes.layout import test_subpixel
-from tests.unit.passes.layout.test_layout_min_cut import weights
 from tests.unit.runtime.sessions.test_channels_last import MODELS
 
 pytestmark = [

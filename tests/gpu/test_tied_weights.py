@@ -6,7 +6,7 @@ import pytest
 
 import onnxfuse
 from onnxfuse import runtime
-from tests.unit.fusion.test_tied_weights import BOTH, HEADS, LARGE, SMALL, inputs, tied
+from tests.unit.fusion.steps.test_stored_transposes import BOTH, HEADS, LARGE, SMALL, inputs, tied
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,63 +57,45 @@ class Dump:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the optimizer."""
+    """Options of the optimizer: those of `options.groups.Optimizing`, which describes them, and what commands add."""
 
     rules: tuple[Path, ...] = ()
-    """Folders of rule files in addition to the shipped ones."""
     only: tuple[str, ...] = ()
-    """Apply these rules only; by default all."""
     skip: tuple[str, ...] = ()
-    """Rules to skip."""
     also: tuple[str, ...] = ()
-    """Optional rules to apply; those named by `only` are applied, too."""
     require: tuple[Requirement, ...] = ()
-    """Required numbers of applications per rule: a model that misses one is not written."""
     strict_fp32: bool = False
-    """No kernel rounds float32 to TF32, and the model records that; a model with that record keeps to it anyway."""
     freeze_initializers: bool = False
-    """Weights that are also graph inputs become constants."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Sizes of dynamic dimensions by name, and shapes of inputs: the model is specialized to them."""
-    external_data: bool | None = None
-    """Whether to write weights to an external data file; None leaves them where they were."""
+    custom_ops: tuple[Path, ...] = ()
     precision: "Lowering | None" = None
-    """Convert the model to lower precision first, provided that its outputs meet the contract."""
     guard: Guarding | None = None
     tuning: TuningOptions | None = None
+    external_data: bool | None = None
+    """Whether to write weights to an external data file; None leaves them where they were."""
     dump: Dump | None = None
     compile: "Compiling | None" = None
     """Also write the kernel pack of the written model."""
-    custom_ops: tuple[Path, ...] = ()
-    """Libraries with operators of the user's own, which ONNX Runtime loads."""
     keep: bool = False
     """Whether the result also retains the original model."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Options":
-        """Return the options of a call: keywords of `Optimizing`, absent ones at their defaults.
+        """Return the options of a call: keywords of `Optimizing` as the schema reads them, absent ones at their
+        defaults.
 
         `guard_inputs`, if there are any, replace `inputs` for the guard.
         """
-        chosen = filled(Optimizing, given)
-        inputs, tuning = tuple(chosen["inputs"]), chosen["tuning"]
-        return cls(
-            rules=tuple(map(Path, chosen["rules"])),
-            only=tuple(chosen["only"]),
-            skip=tuple(chosen["skip"]),
-            also=tuple(chosen["also"]),
-            require=tuple(map(requirement, chosen["require"])),
-            strict_fp32=chosen["strict_fp32"],
-            freeze_initializers=chosen["freeze_initializers"],
-            shapes=extents(chosen["shapes"]),
-            precision=lowering(
-                chosen["precision"], inputs, chosen["tolerance"], chosen["io_precision"], chosen["seconds"],
-                tuple(chosen["keep_fp32"]),
-            ),
-            guard=Guarding(tuple(given.get("guard_inputs") or inputs)) if chosen["guard"] else None,
-            tuning=None if tuning is None else TuningOptions(Path(tuning)),
-            custom_ops=tuple(map(Path, chosen["custom_ops"])),
-        )  # fmt: skip
+        chosen: dict[str, Any] = {**filled(Optimizing, given)}
+        converted = {
+            "require": tuple(map(requirement, chosen["require"])),
+            "shapes": extents(chosen["shapes"]),
+            "precision": _lowering(chosen),
+            "guard": Guarding(given.get("guard_inputs") or chosen["inputs"]) if chosen["guard"] else None,
+            "tuning": None if chosen["tuning"] is None else TuningOptions(Path(chosen["tuning"])),
+        }
+        own = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in (chosen | converted).items() if name in own})
 
     def chosen(self) -> tuple[Rule, ...]:
         """Return the rules to apply. Raises RuleError for a rule file, UsageError for an unknown rule name."""
@@ -135,16 +117,16 @@ class Options:
         return applied
 
 
-def lowering(
-    precision: str | None, inputs: "tuple[RealInputs, ...]" = (), tolerance: float | None = None, io: str = "float32",
-    seconds: float | None = None, keep_fp32: tuple[str, ...] = (),
-) -> "Lowering | None":  # fmt: skip
-    """Return the requested conversion; None if there is none. Raises UsageError for an unknown one."""
-    if precision is None:
+def _lowering(chosen: Mapping[str, Any]) -> "Lowering | None":
+    """Return the requested conversion; None if there is none."""
+    if chosen["precision"] is None:
         return None
     from onnxfuse.precision import SECONDS, Lowering  # ONNX Runtime is imported only when something is run.
 
-    return Lowering(precision, inputs, tolerance, io, seconds or SECONDS, keep_fp32)
+    return Lowering(
+        chosen["precision"], chosen["inputs"], chosen["tolerance"], chosen["io_precision"],
+        chosen["seconds"] or SECONDS, chosen["keep_fp32"],
+    )  # fmt: skip
 
 
 def find_rule(rules: Sequence[Rule], name: str) -> Rule:

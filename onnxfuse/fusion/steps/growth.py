@@ -141,9 +141,9 @@ def grown(
     how: Fuse,
     start: Start,
     around: GraphContext,
-    without: Growth | None = None,
+    without: Growth | None,
     *,
-    even: bool = False,
+    even: bool,
 ) -> tuple[Attempt, Refusal | None]:
     """Return the region grown from `start` by all of a rule's steps but one, and why nothing is fused there.
 

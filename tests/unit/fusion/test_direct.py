@@ -3,8 +3,8 @@
 import pytest
 
 from onnxfuse.model.fused import fused_ops
+from tests.support.channels_last import weights
 from tests.support.small import assert_same_numbers, ops, optimize, parse
-from tests.unit.passes.layout.test_layout_min_cut import weights
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 

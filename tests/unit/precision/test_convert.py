@@ -11,7 +11,7 @@ from onnx import TensorProto, numpy_helper
 import onnxfuse
 from models import traps
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Guarding, Options, lowering
+from onnxfuse.api.request.options import Guarding, Options
 from onnxfuse.files import io
 from onnxfuse.model import precision_record
 from onnxfuse.model.precision_record import PrecisionRecord
@@ -199,11 +199,11 @@ def test_mixed_takes_bfloat16_where_the_range_is_left() -> None:
     """And float32 where that loses too much; bfloat16 alone converts all."""
     trap = traps.TRAPS[0]
     model, feeds = traps.planted(trap), tuple(traps.feeds(trap, 1))
-    mixed = optimize(model, Options(precision=lowering("mixed", feeds)))
+    mixed = optimize(model, Options(precision=Lowering("mixed", feeds)))
     assert mixed.lowered is not None
     assert {k.type for k in mixed.lowered.kept} == {"bfloat16"}
     assert onnxfuse.verify(model, mixed.model, inputs=list(feeds), providers=CPU, isolate=False).ok
-    brief = optimize(model, Options(precision=lowering("bfloat16", feeds)))
+    brief = optimize(model, Options(precision=Lowering("bfloat16", feeds)))
     assert brief.lowered is not None
     assert not brief.lowered.kept
     report = onnxfuse.verify(model, brief.model, inputs=list(feeds), providers=CPU, isolate=False)
@@ -223,7 +223,7 @@ def test_each_of_several_models_tells_how_it_was_converted(big: Path, onnxfuse_c
 
 def test_guard_looks_at_fusions_of_the_converted_model() -> None:
     """Both at once: what was converted is the original of the guard."""
-    made = optimize(model_of(BIG), Options(precision=lowering("float16"), guard=Guarding()))
+    made = optimize(model_of(BIG), Options(precision=Lowering("float16"), guard=Guarding()))
     assert made.guarded is not None
     assert not made.guarded.undone
     assert made.lowered is not None
@@ -278,7 +278,7 @@ def test_functions_are_converted_where_they_are_called() -> None:
         g (float[2,8] x) => (float[2,8] y) { a = local.twice(x) y = local.twice(a) }
         <domain: "local", opset_import: ["" : 17]>
         twice (x) => (y) { c = Constant<value_float = 3000.0>() m = Mul(x, c) n = Abs(m) y = Sqrt(n) }""")
-    made = optimize(model, Options(precision=lowering("float16", ({"x": np.full((2, 8), 0.5, np.float32)},))))
+    made = optimize(model, Options(precision=Lowering("float16", ({"x": np.full((2, 8), 0.5, np.float32)},))))
     assert made.lowered is not None
     assert [(k.op, k.reason.split(";")[0].split(",")[0]) for k in made.lowered.kept] == [
         ("Mul", "reaches 1.16e+05"), ("Abs", "reads 'm__2'"), ("Sqrt", "reads 'n__2'"),
@@ -291,7 +291,7 @@ def test_what_is_too_big_for_float64_is_measured_in_float32(tmp_path: Path, monk
 
     monkeypatch.setattr(whole, "FLOAT64_PARAMETERS", 0)
     monkeypatch.setattr(io, "PROTOBUF_LIMIT", 100)
-    made = optimize(model_of(BIG), Options(precision=lowering("float16")))
+    made = optimize(model_of(BIG), Options(precision=Lowering("float16")))
     assert made.lowered is not None
     assert made.lowered.truth == "float32"
     assert [k.node for k in made.lowered.kept] == ["up", "root", "down"]

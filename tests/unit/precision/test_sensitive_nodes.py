@@ -7,8 +7,9 @@ import onnxfuse
 from models import traps
 from models.traps import TRAP, Trap
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Options, lowering
+from onnxfuse.api.request.options import Options
 from onnxfuse.model.precision_record import HighPrecisionNode
+from onnxfuse.precision import Lowering
 from onnxfuse.precision.plan import FLOAT, float_nodes, opsets_of
 from onnxfuse.precision.scopes import called, scopes_of
 from onnxfuse.precision.trial import Trial
@@ -22,7 +23,7 @@ MOST = 0.05
 def test_a_trap_is_found_and_only_what_stands_in_it_stays(trap: Trap) -> None:
     """The converted and fused file gives numbers as near the truth as the contract asks, in plain ONNX Runtime too."""
     model, feeds = traps.planted(trap), traps.feeds(trap, 1)
-    made = optimize(model, Options(precision=lowering("float16", tuple(feeds))))
+    made = optimize(model, Options(precision=Lowering("float16", tuple(feeds))))
     assert made.lowered is not None
     kept = made.lowered.kept
     assert len(kept) <= MOST * made.lowered.nodes
@@ -45,7 +46,7 @@ def test_without_the_choice_traps_break_the_contract() -> None:
 def test_a_branch_that_never_ran_is_left_as_it_is() -> None:
     """Nothing is known of its values."""
     trap = next(t for t in traps.TRAPS if t.name == "inside an If")
-    made = optimize(traps.planted(trap), Options(precision=lowering("float16", tuple(traps.feeds(trap, 1)))))
+    made = optimize(traps.planted(trap), Options(precision=Lowering("float16", tuple(traps.feeds(trap, 1)))))
     assert made.lowered is not None
     idle = [k for k in made.lowered.kept if "/else/" in k.node]
     assert idle == [HighPrecisionNode(n, op, "float32", "never ran on these inputs") for n, op in

@@ -1,7 +1,8 @@
 """What guard, bisect and lower precision found is in every report."""
 
 from onnxfuse.api.optimize.optimizing import optimize
-from onnxfuse.api.request.options import Options, lowering
+from onnxfuse.api.request.options import Options
+from onnxfuse.precision import Lowering
 from onnxfuse.reporting.checks import checks
 from onnxfuse.reporting.markdown import markdown
 from onnxfuse.reporting.page import page
@@ -35,7 +36,7 @@ def test_what_guard_took_back_and_what_bisect_found_are_told_everywhere() -> Non
 def test_what_lower_precision_left_is_told_in_every_report() -> None:
     """How near the outputs are, and each node that stays, with the reason; and what else is to be known of it."""
     text = "g (float[2,8] x) => (float[2,8] y) { [up] b = Sin(x) [root] a = Abs(b) [out] y = Cos(a) }"
-    asked = Options(precision=lowering("float16", keep_fp32=("root",)))
+    asked = Options(precision=Lowering("float16", keep_fp32=("root",)))
     facts = optimize(model_of(text), asked).as_dict("in.onnx", "out.onnx")
     facts["notes"].append("a <note>")
     html = page("optimize", facts, {}, "onnxfuse optimize", {})

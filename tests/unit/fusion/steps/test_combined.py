@@ -1,9 +1,12 @@
 """Nodes that combine results of sibling anchors: of more anchors than one body may have, they are refused early."""
 
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from onnx import helper
 
 from onnxfuse import cuda
 from onnxfuse.cuda.templates.gemm.plan import MOST_BESIDE, MOST_TOGETHER
@@ -16,8 +19,8 @@ from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from tests.support.channels_last import weights
 from tests.support.small import assert_same_numbers, graph_of, parse
-from tests.unit.passes.layout.test_layout_min_cut import weights
 
 GEMM = [one for one in rule_file.shipped() if one.name == "gemm"]
 
@@ -78,6 +81,23 @@ def test_results_are_followed_of_more_anchors_than_a_body_has(monkeypatch: pytes
     pipeline.run(parse(summed(count)), GEMM)
     names = [f"m{i}" for i in range(count)] if count > MOST_TOGETHER else []
     assert followed[count] == dict(zip(names, names, strict=True))
+
+
+@pytest.mark.parametrize(("together", "followed"), [(0, False), (1, True), (2, True), (3, False)])
+def test_a_template_without_a_limit_follows_nothing(
+    monkeypatch: pytest.MonkeyPatch, together: int, followed: bool
+) -> None:
+    """Of three anchors: 0 is no limit, and one result may always be used alone."""
+    monkeypatch.setitem(
+        cast(dict[str, Any], cuda.TEMPLATES), "gemm", replace(cuda.TEMPLATES["gemm"], together=together)
+    )
+    anchors = [Node(helper.make_node("MatMul", ["x", "w"], [f"m{n}"])) for n in range(3)]
+    attempt: Any = SimpleNamespace(
+        how=SimpleNamespace(template="gemm"), start=SimpleNamespace(root=anchors[0]),
+        region=SimpleNamespace(siblings=tuple(anchors[1:])),
+    )  # fmt: skip
+    expected = {f"m{n}": anchor for n, anchor in enumerate(anchors)} if followed else {}
+    assert results_of_anchors(attempt) == expected
 
 
 # ---- what comes of the results

@@ -7,6 +7,7 @@ import pytest
 from onnx import ModelProto, helper
 
 import onnxfuse
+from onnxfuse.fusion.steps import concat
 from onnxfuse.fusion.steps.concat import joins_channels
 from onnxfuse.model.fused import fused_ops
 from tests.support.small import assert_same_numbers, graph_of, halved, optimize, parse
@@ -89,6 +90,23 @@ def test_a_constant_between_the_nodes_of_a_body_is_no_node_that_was_replaced() -
 def test_what_is_no_op_of_parts_stays_with_the_reason(model: ModelProto, reason: str) -> None:
     _, report = optimize(model)
     assert [n.refusal.reason for n in report.stopped if n.rule == "concat"] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("channels", "told"),
+    [
+        ("6", "'a' has 6 channels, not a multiple of"),
+        ("C", "'a' has C channels, not a multiple of"),
+        ("64", "no value"),
+    ],
+)
+def test_each_part_has_whole_slots_of_channels(channels: str, told: str) -> None:
+    """Known ones: the next part begins where this one ends."""
+    text = f"g (float16[2,5,7,{channels}] a, float16[2,5,7,64] b) => (float16[2,5,7,E] y)"
+    graph = graph_of(parse(f"{text} {{ y = Concat <axis = 3> (a, b) }}"))
+    reason = concat._members(graph, graph.nodes[0], {})
+    assert isinstance(reason, str)
+    assert reason.startswith(told)
 
 
 def test_a_concat_of_something_else_was_not_near() -> None:

@@ -1,14 +1,19 @@
 """Growth by steps: templates allow them, rules want them, and each has its place in the order."""
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
+from onnxfuse.fusion.region.make_op import outline
+from onnxfuse.fusion.steps import growth
 from onnxfuse.fusion.steps.growth import FINISHING, GROWING
+from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import RuleError
+from tests.support.small import assert_same_numbers, ops, optimize, parse
 
 STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT, Growth.PRODUCER}
 """What decides where growth begins, before its first step."""
@@ -61,3 +66,110 @@ def test_a_template_is_named_in_its_folder_and_by_rules_alone(name: str) -> None
     package = Path(cuda.__file__).parents[1]
     found = [f for f in package.rglob("*.py") if f'"{name}"' in f.read_text(encoding="utf-8")]
     assert {f.relative_to(package).parts[:2] for f in found} == {("cuda", "templates")}
+
+
+# ---- what is enough for a kernel
+
+
+def found(
+    nodes: str, *names: str, outputs: str = "float[N,8] y", inputs: str = "float[N,8] x"
+) -> tuple[list[str], str]:
+    """Return the operators that are left of these nodes by the rules of these names, and why nothing more was fused."""
+    matrix = ", ".join(str(n % 5 - 2) for n in range(64))
+    weights = "int64[1] o = {-1}, int64[3] apart = {-1,2,4}, int64[2] whole = {-1,8}, float c = {2}"
+    weights += f", float[8,8] v = {{{matrix}}}, float[8,8] u = {{{matrix}}}"
+    model = parse(f"g ({inputs}) => ({outputs}) <{weights}> {{ {nodes} }}")
+    made, report = optimize(model, *names)
+    assert_same_numbers(model, made)
+    return ops(made), "\n".join(f"{one.refusal.node}: {one.refusal.reason}" for one in report.near)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rules", "outputs", "left"),
+    [
+        ("a = Exp (x) y = Neg (a)", ["pointwise"], "float[N,8] y", ["{Exp Neg}"]),
+        # an anchor counts for nothing by itself: one node beside it is enough for a rule that wants one
+        ("a = Exp (x) y = ReduceSum (a, o)", ["reduce"], "float[N,1] y", ["{Exp ReduceSum}"]),
+        # but a second product of one input does, as one kernel replaces two
+        ("y = MatMul (x, v) z = MatMul (x, u)", ["gemm"], "float[N,8] y, float[N,8] z",
+         ["{Transpose MatMul Transpose MatMul}"]),
+        # an anchor between kernels is one, too
+        ("p = Softmax (x) r = ReduceSum (p, o) q = Mul (x, r) y = Softmax (q)", ["softmax", "reduce"], "float[N,8] y",
+         ["{Softmax}", "{ReduceSum}", "{Mul Softmax}"]),
+    ],
+)  # fmt: skip
+def test_enough_is_fused(nodes: str, rules: list[str], outputs: str, left: list[str]) -> None:
+    """As many nodes around the anchor as the rule wants."""
+    assert found(nodes, *rules, outputs=outputs) == (left, "")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rule", "outputs", "told"),
+    [
+        ("y = Exp (x)", "pointwise", "float[N,8] y",
+         "y: too little to fuse: 1 pointwise node around it, the rule wants 2"),
+        ("a = Hardmax (x) y = Exp (a)", "pointwise", "float[N,8] y",
+         "y: too little to fuse: 1 pointwise node around it, the rule wants 2; a: Hardmax is not pointwise"),
+        ("y = ReduceSum (x, o)", "reduce", "float[N,1] y",
+         "y: too little to fuse: 0 pointwise nodes around it, the rule wants 1"),
+        ("y = MatMul (x, v)", "gemm", "float[N,8] y",
+         "y: too little to fuse: 0 pointwise nodes around it, the rule wants 1"),
+        ("t = Transpose (x) y = Hardmax (t)", "lone_movement", "float[8,N] y",
+         "t: too little to fuse: 1 node that launches a kernel, the rule wants all nodes around it to be fused; "
+         "y: Hardmax is not pointwise"),
+    ],
+)  # fmt: skip
+def test_too_little_is_told_with_its_number(nodes: str, rule: str, outputs: str, told: str) -> None:
+    """How much there is, how much the rule wants, and the neighbour at which growth ended."""
+    assert found(nodes, rule, outputs=outputs)[1] == told
+
+
+VIEWED = "p = Softmax (x) h = Reshape (p, apart) e = {} t = Reshape (e, whole) r = Softmax (t) y = Neg (r)"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "fused"),
+    [
+        (VIEWED.format("Exp (h)"), "", True),
+        (VIEWED.format("Mul (h, c)"), "", True),
+        (VIEWED.format("Exp (h)") + " q = Softmax (t) z = Exp (q)", ", float[N,8] z", True),
+        # the library reads it, or makes it, or makes another operand, or the caller reads it
+        (VIEWED.format("Exp (h)").replace("Softmax (t)", "Hardmax (t)"), "", False),
+        (VIEWED.format("Exp (h)").replace("Softmax (x)", "Identity (x)"), "", False),
+        (VIEWED.format("Mul (h, k)"), "", False),
+        (VIEWED.format("Exp (h)") + " z = Hardmax (e)", ", float[N,2,4] z", False),
+        (VIEWED.format("Exp (h)"), ", float[N,2,4] e", False),
+    ],
+)
+def test_one_node_between_kernels_is_a_kernel(nodes: str, outputs: str, fused: bool) -> None:
+    """It begins while the one before it ends. All around it must be kernels; views between them launch nothing."""
+    left, _ = found(
+        nodes, "softmax", "pointwise", outputs=f"float[N,8] y{outputs}", inputs="float[N,8] x, float[1,2,4] k"
+    )
+    own = "Mul" if "Mul" in nodes else "Exp"
+    assert (f"{{{own}}}" in left) is fused
+    assert (own in left) is not fused
+
+
+def test_a_movement_may_begin_at_the_models_input() -> None:
+    """As nothing that the library computes has to end first; elementwise work alone there is the library's."""
+    shapes = {"inputs": "float[N,8,4] x", "outputs": "float[N,4,8] y"}
+    moved = "t = Transpose <perm = [0,2,1]> (x) y = Softmax (t)"
+    assert found(moved, "lone_movement", "softmax", **shapes)[0] == ["{Transpose}", "{Softmax}"]
+    behind = "a = Softmax (x) t = Transpose <perm = [0,2,1]> (a) y = Softmax (t)"
+    assert found(behind, "lone_movement", "softmax", **shapes)[0] == ["{Softmax}", "{Transpose}", "{Softmax}"]
+
+
+def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another region's outline is not even made: it costs as much as writing the op."""
+    outlined = list[list[str]]()
+
+    def noted(graph: Graph, nodes: list[Node]) -> Hashable | None:
+        outlined.append([n.op for n in nodes])
+        return outline(graph, nodes)
+
+    monkeypatch.setattr(growth, "outline", noted)
+    assert found("a = Exp (x) b = MatMul (a, v) y = Relu (b)", "gemm")[0] == ["Exp", "{Transpose MatMul Relu}"]
+    assert outlined == []
+    found("y = MatMul (x, v) z = MatMul (x, u)", "gemm", outputs="float[N,8] y, float[N,8] z")
+    assert ["MatMul", "MatMul"] in outlined

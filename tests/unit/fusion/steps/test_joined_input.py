@@ -7,8 +7,8 @@ from onnx import numpy_helper
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
+from tests.support.channels_last import weights
 from tests.support.small import assert_same_numbers, ops, optimize, parse
-from tests.unit.passes.layout.test_layout_min_cut import weights
 
 NARROW = [one for one in rule_file.shipped() if one.name == "narrow"]
 CONV = """image = Transpose <perm = [0,3,1,2]> (x)
@@ -134,6 +134,23 @@ def test_a_product_reads_what_lies_side_by_side(nodes: str) -> None:
 def test_what_lies_side_by_side_otherwise_stays(text: str) -> None:
     """The product by itself; what stands before it has a kernel of its own."""
     assert not any("Concat" in one and "MatMul" in one for one in fused(text))
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs", "free"),
+    [
+        ("", "", True),
+        ("z = Neg (p)", ", float16[32,28,28,8] z", False),
+        ("", ", float16[32,28,28,8] p", False),
+    ],
+    ids=["read once", "read elsewhere", "an output"],
+)
+def test_a_concat_of_parts_that_only_it_reads_costs_nothing(more: str, outputs: str, free: bool) -> None:
+    """What computes them writes them where they are read; otherwise they would be copied."""
+    text = product(f"p = Abs (k) f = Concat <axis = 3> (p, q) {more}", outputs, size="32,28,28")
+    report = pipeline.run(parse(text.replace("28,8] p,", "28,8] k,", 1)))
+    (reason,) = (one.refusal.reason for one in report.stopped if one.rule == "joined_factor")
+    assert ("is all written in place" in reason) is free
 
 
 @pytest.mark.parametrize(

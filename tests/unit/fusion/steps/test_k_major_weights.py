@@ -7,13 +7,19 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
+from onnxfuse.cuda.costs import library
 from onnxfuse.fusion.region.choices import Choices
+from onnxfuse.fusion.region.weight_index import SUFFIX
+from onnxfuse.fusion.steps import k_major_weights
+from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
-from tests.support.small import assert_same_numbers, ops, parse
+from onnxfuse.shapes.types import Shape, ValueType
+from tests.support.small import assert_same_numbers, graph_of, ops, parse
 
 BLOCK = """<ir_version: 8, opset_import: ["" : 20]>
 g (float[N,S,8] x, float[N,S,8] r) => (float[N,S,8] y, float[N,S,7] z)
@@ -181,3 +187,63 @@ def test_weights_of_few_rows_are_turned(rows: str, turned: bool) -> None:
     assert ops(model) == ["{Transpose MatMul Add Relu}" if turned else "{MatMul Add Relu}"]
     assert_same_numbers(before, model)
     assert {t.name for t in onnxfuse.unfuse(model).graph.initializer} == {"w"}
+
+
+F16, SQUARE = TensorProto.FLOAT16, (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("left", "weight", "few"),
+    [
+        (ValueType(F16, (4, 64)), SQUARE, True),
+        (ValueType(F16, (2, 2, 64)), SQUARE, True),
+        (ValueType(F16, (library.costs().k_major_rows, 64)), SQUARE, True),
+        (ValueType(F16, (library.costs().k_major_rows + 1, 64)), SQUARE, False),
+        (ValueType(F16, (0, 64)), SQUARE, False),
+        (ValueType(F16, (None, 64)), SQUARE, False),
+        (ValueType(F16, None), SQUARE, False),
+        (ValueType(TensorProto.DOUBLE, (4, 64)), SQUARE, False),
+        (ValueType(F16, (4, 64)), (64, 60), False),
+        (ValueType(F16, (4, 64)), (64, None), False),
+        (ValueType(F16, (4, 64)), None, False),
+    ],
+)
+def test_few_rows_of_16_bits_read_a_weight_by_rows(left: ValueType, weight: Shape, few: bool) -> None:
+    """Known to be few, and some; of a weight whose rows and columns are whole vectors."""
+    assert k_major_weights._has_few_rows(left, ValueType(F16, weight)) is few
+
+
+@pytest.mark.parametrize(("given", "made"), [("", 1), (", transB = 0", 1), (", transB = 1", 0)])
+def test_a_gemm_reads_what_its_transpose_reads(given: str, made: int) -> None:
+    """The other way round, with its bias; a product by MatMul has the Transpose in its body."""
+    weight = "float[8,8] v = {" + ",".join(map(str, range(64))) + "}"
+    graph = graph_of(
+        parse(f"""g (float[N,8] x, float[8] b) => (float[N,8] y) <{weight}> {{
+      t = Transpose <perm = [1,0]> (v) y = Gemm <alpha = 2.0{given}> (x, t, b)
+    }}""")
+    )
+    transpose, gemm = graph.nodes
+    to = Rewriter(graph, gemm)
+    k_major_weights._read_stored(gemm, transpose, to)
+    to.finish()
+    (written,) = (n for n in graph.nodes if n.op == "Gemm")
+    assert written.inputs == ("x", "v", "b")
+    assert graph.attributes(written)["transB"] == made
+    assert graph.attributes(written)["alpha"] == 2.0
+
+
+def test_a_weight_is_turned_back_for_products_alone() -> None:
+    """Of a Gemm its attribute goes and the others stay; a Transpose of another library is none of ours."""
+    gemm = helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"], alpha=2.0, transB=1)
+    assert k_major_weights._undone(gemm)
+    assert not k_major_weights._undone(helper.make_node("Gemm", ["x", "v"], ["y"], transB=1))
+    assert not k_major_weights._undone(helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"]))
+    assert k_major_weights._undone(helper.make_node("Transpose", ["v"], ["t"]))
+    assert not k_major_weights._undone(helper.make_node("Transpose", ["v"], ["t"], domain="own"))
+    assert not k_major_weights._undone(helper.make_node("Softmax", ["v"], ["t"]))
+    turned = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), f"v{SUFFIX}")
+    holder = helper.make_graph([gemm], "g", [], [], [turned])
+    k_major_weights._turn_one_back(holder, turned.name, holder.initializer[0], [(holder, holder.node[0])])
+    assert [a.name for a in holder.node[0].attribute] == ["alpha"]
+    assert (holder.node[0].input[1], holder.initializer[0].name) == ("v", "v")
+    np.testing.assert_array_equal(numpy_helper.to_array(holder.initializer[0]), [[0, 3], [1, 4], [2, 5]])

@@ -8,8 +8,8 @@ from onnxfuse.graph.graph import Node
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
+from tests.support.channels_last import weights
 from tests.support.small import assert_same_numbers, ops, parse
-from tests.unit.passes.layout.test_layout_min_cut import weights
 
 GEMM = [one for one in rule_file.shipped() if one.name == "gemm"]
 

@@ -18,9 +18,9 @@ from onnxfuse.passes import pipeline
 from onnxfuse.rules.language import rule_file
 from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from tests.support import stand_in_kernels
+from tests.support.channels_last import between, weights
 from tests.support.scenarios import FakeCuda
 from tests.support.small import assert_within_budget, doubled, evaluate, halved, optimize, parse, run, signed_inputs
-from tests.unit.passes.layout.test_layout_min_cut import between, weights
 
 DOMAIN = "com.ms.internal.nhwc"
 PAD = ", int64[8] pads = {0,0,0,0,0,0,1,0}"

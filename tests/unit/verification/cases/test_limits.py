@@ -12,7 +12,7 @@ import pytest
 from onnxfuse.support import process_limits
 from onnxfuse.verification import verify
 from onnxfuse.verification.cases import limits
-from onnxfuse.verification.cases.limits import peak
+from onnxfuse.verification.cases.limits import operations, peak
 from onnxfuse.verification.compare import case_comparison
 from onnxfuse.verification.reference import reference
 from onnxfuse.verification.reference.reference import Float64
@@ -149,3 +149,39 @@ def test_functions_and_bodies_do_not_disturb_the_peak() -> None:
                     else_branch = e () => (float[n, 100] v) { v = Identity (b) }> }"""
     )
     assert peak(branch, {"x": (10, 100), "c": ()}) == 3 * 10 * 100 * 4 + 1
+
+
+def test_what_is_used_up_is_the_time_that_the_user_knows() -> None:
+    """A part's own limit is what was left of it, and is not told."""
+    whole = limits.Limits(10.0)
+    part = whole.at_most(3.0)
+    assert (part.seconds, part.at_most(1.0).seconds) == (3.0, 1.0)
+    assert whole.used_up == part.used_up == part.at_most(1.0).used_up == "the time of 10 s is used up (--time)"
+    assert part.restarted().used_up == whole.used_up
+    assert whole.at_most(20.0).seconds <= 10.0
+    assert not whole.over
+    assert limits.Limits(-1.0).over
+
+
+def test_the_work_of_a_case_is_its_arithmetic_and_what_it_touches() -> None:
+    """An unknown extent counts as 1, an operator of which nothing is known as what it reads and writes."""
+    sums = text_model("g (float[n, 8] x) => (float[n, 8] y) { y = Add (x, x) }")
+    assert operations(sums, {"x": (5, 8)}) == 40 + 2 * 40
+    product = text_model("g (float[n, 8] x) => (float[n, 4] y) { y = MatMul (x, w) }", w=np.ones((8, 4), np.float32))
+    assert operations(product, {"x": (5, 8)}) == 2 * 5 * 8 * 4 + (40 + 32 + 20)
+    found = text_model("g (float[n] x) => (int64[rank, found] y) { z = NonZero (x)  y = Neg (z) }")
+    nonzero = operations(text_model("g (float[n] x) => (int64[rank, found] z) { z = NonZero (x) }"), {"x": (100,)})
+    assert operations(found, {"x": (100,)}) == nonzero + 1 + 2
+    own = text_model("g (float[n, 8] x) => (float[n, 8] y) { y = Relu (x) }")
+    own.graph.node[0].domain = "own"
+    own.opset_import.add(domain="own", version=1)
+    assert operations(own, {"x": (5, 8)}) == 40, "nothing is known of what it gives"
+
+
+def test_costs_of_a_case_are_those_of_its_shapes() -> None:
+    """Of both evaluations, without the weights; inferred once for equal shapes."""
+    costs = limits.CaseCosts(WIDE)
+    shapes = {"x": (10, 1000)}
+    assert costs.memory(shapes) == limits.EVALUATIONS * peak(WIDE, shapes)
+    assert costs.operations(shapes) == operations(WIDE, shapes)
+    assert costs.memory({"x": (20, 1000)}) == 2 * costs.memory(shapes)

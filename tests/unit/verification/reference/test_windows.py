@@ -1,5 +1,6 @@
 """Convolutions and pools of the reference are those of onnx."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -91,19 +92,25 @@ def test_convolutions_count_their_operations() -> None:
     assert float64_reference.flops(made, {"x": (2, 4, 10, 10)}) == 2 * (2 * 6 * 8 * 8) * (2 * 3 * 3)
 
 
-def agree(operator: type, arrays: list[np.ndarray], **attributes: Any) -> None:
-    """Ours in float64 against ONNX Runtime in float32."""
-    names = [f"x{n}" for n in range(len(arrays))]
+def agree(operator: type, arrays: Sequence[np.ndarray | None], **attributes: Any) -> np.ndarray:
+    """Return ours in float64, which is ONNX Runtime's in float32; None is an absent operand."""
+    names = ["" if x is None else f"x{n}" for n, x in enumerate(arrays)]
+    given = {
+        n: x.astype(np.float32) if x.dtype.kind == "f" else x
+        for n, x in zip(names, arrays, strict=True)
+        if x is not None
+    }
     value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node(operator.__name__, names, ["y"], **attributes)],
         "one",
-        [value(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, arrays, strict=True)],
+        [value(n, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for n, x in given.items()],
         [value("y", TensorProto.FLOAT, None)],
     )
     made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=8)
-    feed = dict(zip(names, (x.astype(np.float32) for x in arrays), strict=True))
-    ours = float64_evaluator(made).run(None, {n: x.astype(np.float64) for n, x in feed.items()})[0]
-    theirs = sessions.run(sessions.unoptimized(made), feed)["y"]
+    wide = {n: x.astype(np.float64) if x.dtype.kind == "f" else x for n, x in given.items()}
+    ours = float64_evaluator(made).run(None, wide)[0]
+    theirs = sessions.run(sessions.unoptimized(made), given)["y"]
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    return np.asarray(ours)
