@@ -119,7 +119,7 @@ class Outcome:
         if self.benched is not None:
             slowest = min(self.benched["blocks"], key=lambda block: float(block["speedup"]))
             at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
-            speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
+            speedup = str(slowest["faster"])
             speedup += f" at {at}" if at else ""
         return (
             self.entry.name,
