@@ -1,4 +1,4 @@
-"""Sizes and rates with their units, for people; how many times as large one time is as another, and how sure that is."""
+"""Sizes and rates with their units, for people; how many times as large one time is as another, and how surely."""
 
 import math
 from dataclasses import dataclass

@@ -140,9 +140,8 @@ class Outcome:
             return
         if self.verified is not None and not self.verified["ok"]:
             yield Line(f"[bold red]{name}: verify:[/] {escape(self.verified['summary'])}", fold=True)
-        elif self.verified is not None:
-            for line in self.verified["original_broken"]:
-                yield Line(f"[yellow]{name}:[/] {escape(line)}", fold=True)
+        for line in () if self.verified is None else self.verified["original_broken"]:
+            yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
         failed = [("not met", line, "") for line in self.not_met]
         failed += [("regressed", str(change), f" [dim](against {lock})[/]") for change in self.regressed]
         for title, line, against in failed:
