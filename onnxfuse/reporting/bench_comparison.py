@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
+from onnxfuse.support.close_match import no_such_file
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
@@ -152,7 +153,7 @@ def _read(path: Path) -> _Result:
             {name: environment.text(name) for name in environment.all},
         )
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file", "Write one: onnxfuse bench IN.onnx OUT.onnx --json > FILE") from None
+        raise UsageError(no_such_file(path), "Write one: onnxfuse bench IN.onnx OUT.onnx --json > FILE") from None
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{path}: is not a result of onnxfuse bench --json ({error})",

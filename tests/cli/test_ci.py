@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from html import escape
 from pathlib import Path
@@ -209,7 +210,8 @@ def test_every_report_says_what_regressed_why_and_how_to_accept_it(
     assert annotation.endswith(f"%0Awhy: {reason}%0A{step}%0A{accept}")
     summary = (repository / "r.md").read_text()
     assert f"| {reason} |" in summary
-    assert "\nSee what would help: onnxfuse explain in.onnx --at product\n" in summary
+    assert "\nSee what would help: `onnxfuse explain in.onnx --at product`\n" in summary
+    assert re.search(r"\| small \| 6 -\\> \d \| \d \| ok \| not run \| failed \|", summary)
     assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
     assert f"why: {escape(reason)}\n{step}\n{accept}" in (repository / "r.html").read_text()
     monkeypatch.delenv("GITHUB_ACTIONS")
@@ -685,3 +687,26 @@ def test_code_scanning_and_a_badge_get_their_files(repository: Path, onnxfuse_co
     assert onnxfuse_command("ci", "--sarif", "c.sarif", "--badge", "c.svg").code == 2
     assert "onnxfuse: error" in (repository / "c.svg").read_text()
     assert json.loads((repository / "c.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [("float16", "float16"), ("in.onnx", "in.onnx"), ("==5 ", "==5"), ("bfloat16  # why", "bfloat16")],
+)
+def test_text_without_quotes_is_named(folder: Path, onnxfuse_command: Command, value: str, word: str) -> None:
+    """With what to write; a value that is no text is not."""
+    (folder / "onnxfuse.toml").write_text(f'[[model]]\npath = "in.onnx"\nprecision = {value}\n')
+    assert f'onnxfuse.toml:3:13: Invalid value: {word} needs quotes: "{word}"' in onnxfuse_command("ci").err
+    (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nprecision = }\n')
+    assert "needs quotes" not in onnxfuse_command("ci").err
+
+
+def test_a_file_after_json_is_no_configuration(repository: Path, onnxfuse_command: Command) -> None:
+    """The hint has the call that writes it, whichever command takes the name for something else."""
+    for call in (["ci"], ["verify", "in.onnx", "in.onnx"]):
+        done = onnxfuse_command(*call, "--json", "facts.json")
+        hint = json.loads(done.out)["hint"]
+        assert done.code == 2
+        assert (
+            hint == f"--json takes no file, it prints to standard output: onnxfuse {' '.join(call)} --json > facts.json"
+        )
