@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import itertools
 import os
 import signal
 import sys
@@ -256,13 +257,22 @@ def _internal_error(error: Exception, arguments: list[str]) -> None:
     )
 
 
+def _json_file(message: str, hint: str, arguments: list[str]) -> str:
+    """Return the hint for a call that gives --json a file, which the command then misses as something else."""
+    file = next((b for a, b in itertools.pairwise(arguments) if a == "--json" and not b.startswith("-")), None)
+    if file is None or file not in message or "--json >" in hint:
+        return hint
+    rest = " ".join(a for a in arguments if a != file)
+    return f"--json takes no file, it prints to standard output: onnxfuse {rest} > {file}"
+
+
 def _print_error(message: str, hint: str, code: int, arguments: list[str]) -> None:
     """Print an error: on standard error for people, as JSON on standard output for scripts that requested JSON.
 
     If standard output cannot be written the error goes to standard error; if that fails too, only the exit code reports
     it.
     """
-    message, hint = with_callers_names(message), with_callers_names(hint)
+    message, hint = with_callers_names(message), with_callers_names(_json_file(message, hint, arguments))
     if "--json" in arguments:
         name = next((a for a in arguments if a in COMMANDS), "")
         with contextlib.suppress(OSError):

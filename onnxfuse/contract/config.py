@@ -32,7 +32,7 @@ from onnxfuse.options.kinds import PATHS, Kind, Wrong
 from onnxfuse.options.schema import check_together, fields
 from onnxfuse.options.schema import read as read_options
 from onnxfuse.support.bounded_text import read_text, read_toml
-from onnxfuse.support.close_match import did_you_mean
+from onnxfuse.support.close_match import did_you_mean, no_such_file
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.shown import shown
 
@@ -44,6 +44,8 @@ PYPROJECT = "pyproject.toml"
 TABLE = re.compile(r"^\s*\[+\s*tool\s*\.\s*onnxfuse\b", re.MULTILINE)
 AT = re.compile(r" \(at line (\d+), column (\d+)\)$")
 """Where `tomllib` says that a mistake is."""
+UNQUOTED = re.compile(r"[A-Za-z_./<>=*][^\s,\]}\"'#]*")
+"""A value that is text, and lacks its quotes."""
 PATTERN = re.compile(r"[*?\[]")
 """Characters of a pattern of files."""
 
@@ -141,7 +143,7 @@ def _text(path: Path) -> str:
         return read_text(path)
     except FileNotFoundError:
         raise UsageError(
-            f"{path}: no such file", "onnxfuse init writes one; onnxfuse ci --help explains every key."
+            no_such_file(path), "onnxfuse init writes one; onnxfuse ci --help explains every key."
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}", SEE) from None
@@ -154,7 +156,8 @@ def _tables(path: Path, text: str) -> dict[str, Any]:
     except ValueError as error:
         at = AT.search(f"{error}")
         place = "" if at is None else f":{at[1]}:{at[2]}"
-        raise UsageError(f"{path}{place}: {AT.sub('', f'{error}')}", SEE) from None
+        unquoted = "" if at is None else _unquoted(text.splitlines()[int(at[1]) - 1 :], int(at[2]))
+        raise UsageError(f"{path}{place}: {AT.sub('', f'{error}')}{unquoted}", SEE) from None
     if path.name != PYPROJECT:
         return data
     tool = data.get("tool", {})
@@ -162,6 +165,12 @@ def _tables(path: Path, text: str) -> dict[str, Any]:
     if not isinstance(tables, dict):
         raise UsageError(f"{path}: has no table [tool.onnxfuse]", "Add [[tool.onnxfuse.model]] with the key path.")
     return tables
+
+
+def _unquoted(lines: Sequence[str], column: int) -> str:
+    """Return that a value needs quotes, if it is a word or a relation; `lines` from that of the value on."""
+    word = UNQUOTED.match(lines[0], column - 1) if lines else None
+    return f': {word[0]} needs quotes: "{word[0]}"' if word else ""
 
 
 def read(path: Path) -> Contract:

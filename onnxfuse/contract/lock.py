@@ -19,7 +19,6 @@ from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
-from onnxfuse.support.plurals import agreeing, plural
 from onnxfuse.support.shown import shown
 
 SCHEMA = 2
@@ -69,6 +68,10 @@ class Lock:
 NODES = "nodes of the optimized model"
 APPLICATIONS = "applications of "
 """Before the name of a rule."""
+OPTION = "option "
+"""Before the name of an option."""
+MODEL = "model"
+"""What changed if a model is new, or no longer checked."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,12 @@ class Change:
     """Its causes, as far as the lock and the results tell."""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.was} -> {self.now}"
+        return f"{self.what}: {self.text}"
+
+    @property
+    def text(self) -> str:
+        """What it was and is; several counts have both in `now`."""
+        return f"{self.was} -> {self.now}" if self.was else self.now
 
     @property
     def of_model(self) -> str:
@@ -216,19 +224,14 @@ def compare(old_lock: Lock, new_lock: Lock) -> tuple[Change, ...]:
         old, new = old_lock.models.get(name), new_lock.models.get(name)
         if old is None or new is None:
             words = ("not locked", "new") if old is None else ("locked", "no longer checked")
-            changes.append(Change(name, "model", *words, False))
+            changes.append(Change(name, MODEL, *words, False))
         else:
             changes += _compare_models(name, old, new)
     return tuple(changes)
 
 
 def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> list[Change]:
-    changes = [
-        Change(name, f"{APPLICATIONS}{rule}", str(old), str(new), new < old)
-        for rule, old, new in _differences(old_model.applied, new_model.applied)
-    ]
-    if old_model.interface:
-        changes += _compare_interfaces(name, old_model.interface, new_model.interface)
+    changes = _compare_interfaces(name, old_model.interface, new_model.interface) if old_model.interface else []
     if old_model.precision != new_model.precision:
         words = (old_model.precision or "as exported", new_model.precision or "as exported")
         changes.append(Change(name, "precision", *words, not new_model.precision))
@@ -239,21 +242,24 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
         changes.append(Change(name, f"precision of {node}", new_model.precision, "float32", True, reasons))
     if old_model.options is not None:
         changes += _compare_options(name, _as_written(old_model.options), _as_written(new_model.options or {}))
+    changes += [
+        Change(name, f"{APPLICATIONS}{rule}", str(old), str(new), new < old)
+        for rule, old, new in _differences(old_model.applied, new_model.applied)
+    ]
     nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
-        more = [
-            f"{plural(new - old, f'more {op}')} {agreeing(new - old, 'remains', 'remain')}"
-            for op, old, new in _differences(old_model.operators, new_model.operators)
-            if new > old and nodes[1] > nodes[0]
-        ]
-        change = Change(name, NODES, str(nodes[0]), str(nodes[1]), bool(more), tuple(more))
-        changes.append(change)
+        more = ", ".join(
+            f"{new - old} {op}" for op, old, new in _differences(old_model.operators, new_model.operators) if new > old
+        )
+        grown = nodes[1] > nodes[0]
+        changes.append(Change(name, NODES, str(nodes[0]), str(nodes[1]), grown, (f"more remain: {more}",) * grown))
     for title, old_counts, new_counts in (
         ("exported", old_model.exported, new_model.exported),
         ("remaining", old_model.operators, new_model.operators),
     ):
-        for op, old, new in _differences(old_counts, new_counts):
-            changes.append(Change(name, f"{title} {op}", str(old), str(new), False))
+        counts = ", ".join(f"{op} {old} -> {new}" for op, old, new in _differences(old_counts, new_counts))
+        if counts:
+            changes.append(Change(name, f"{title} operators", "", counts, False))
     return changes
 
 
@@ -269,7 +275,7 @@ def _compare_interfaces(name: str, old: Mapping[str, str], new: Mapping[str, str
 
 def _compare_options(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
     return [
-        Change(name, f"option {option}", old.get(option, "default"), new.get(option, "default"), False)
+        Change(name, f"{OPTION}{option}", old.get(option, "default"), new.get(option, "default"), False)
         for option in sorted({*old, *new})
         if old.get(option) != new.get(option)
     ]
@@ -284,15 +290,21 @@ def _differences(before: Mapping[str, int], after: Mapping[str, int]) -> list[tu
     return [(key, old, new) for key, old, new in pairs if old != new]
 
 
-def beyond_tolerance(old_model: ModelLock, verified: Mapping[str, Any], name: str) -> tuple[Change, ...]:
+def beyond_tolerance(
+    old_model: ModelLock, new_model: ModelLock, verified: Mapping[str, Any], name: str
+) -> tuple[Change, ...]:
     """Return the outputs that differ from the original by more than the lock allows, on the provider of the lock."""
     if verified["provider"] != old_model.provider:
         return ()
+    types = [f"in {model.precision or 'the types of the original'}" for model in (old_model, new_model)]
+    other = "the lock has twice what was seen before, which other weights or inputs may exceed"
+    if types[0] != types[1]:
+        other = f"the lock has what was seen {types[0]}, and it is computed {types[1]} now"
     return tuple(
         Change(name, f"difference of output {row['output']}", f"at most {old_model.tolerances[row['output']]:g}",
                f"{float(row['max_abs']):.3g}", True,
-               (f"verify allows it: error {float(row['error']):.2g}, allowed {float(row['budget']):.2g}; the lock has "
-                "twice what was seen before, which other weights or inputs may exceed",) * (row["verdict"] == "ok"))
+               (f"verify allows it: error {float(row['error']):.2g}, allowed {float(row['budget']):.2g}; {other}",)
+               * (row["verdict"] == "ok"))
         for row in verified["outputs"]
         if row["output"] in old_model.tolerances and not float(row["max_abs"]) <= old_model.tolerances[row["output"]]
     )  # fmt: skip

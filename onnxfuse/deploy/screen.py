@@ -37,8 +37,8 @@ def covered(facts: Mapping[str, Any]) -> Blocks:
     shapes = sum(p["shapes"] for p in programs)
     if not uncovered:
         yield Line(
-            f"{plural(shapes, 'shape')} of {plural({p['op'] for p in programs}, 'op')} "
-            f"{agreeing(shapes, 'is', 'are')} covered, each evaluated",
+            f"all sizes in these ranges are covered: {plural(shapes, 'combination')} of "
+            f"{plural({p['op'] for p in programs}, 'fused op')}, sizes and GPU checked",
             fold=True,
         )
     for p in {(p["op"], p["why"]): p for p in uncovered}.values():

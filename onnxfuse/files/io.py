@@ -30,6 +30,7 @@ from onnxfuse.files.trial import Opens, is_utf8, opened_whole, opened_with_data,
 from onnxfuse.model import bodies
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.validate import tensors, validate
+from onnxfuse.support.close_match import no_such_file
 from onnxfuse.support.errors import DeviceError, ModelError
 from onnxfuse.support.plurals import plural
 
@@ -100,7 +101,7 @@ def _data(path: Path) -> bytes:
             )
         return pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(status.st_mode) else path.read_bytes()
     except FileNotFoundError:
-        raise ModelError(f"{path}: no such file", "Check the path.") from None
+        raise ModelError(no_such_file(path), "Check the path.") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the file's permissions.") from None
 

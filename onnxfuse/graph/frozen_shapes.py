@@ -6,6 +6,7 @@ import onnx
 from onnx import TypeProto
 
 from onnxfuse.graph.concrete_shapes import every_graph
+from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 
@@ -35,7 +36,8 @@ def freeze_shapes(model: onnx.ModelProto, shapes: Shapes) -> None:
         else:
             there = ", ".join(known) or "none"
             raise UsageError(
-                f"--shape {name}: the model has no dynamic dimension and no input of that name",
+                f"--shape {name}: the model has no dynamic dimension and no input of that name."
+                f"{did_you_mean(name, [*known, *inputs])}",
                 f"Dynamic dimensions: {there}. Inputs: {', '.join(inputs)}.",
             )
     _require_elements(model.graph.output, named)

@@ -113,8 +113,9 @@ class OptimizeCommand(Optimizing, Reports, Common, total=False):
     compile: Annotated[Flag, Option(False, "Also write OUT.onnx.kernels, like onnxfuse compile.", "--compile",
         group="Kernels")]
     archs: Annotated[tuple[str, ...], Kind(STRINGS.type, STRINGS.expected, "list", many=True), Option((),
-        "Target architectures of {compile} and {dump}; default that of this machine's GPU.", "--arch", "sm_NN[,...]",
-        group="Kernels", needs=("dump", "compile"))]
+        "Target architectures of {compile} and {dump}; default that of this machine's GPU; without one, "
+        "{compile} takes all that are supported and {dump} sm_90a.", "--arch", "sm_NN[,...]", group="Kernels",
+        needs=("dump", "compile"))]
 
 
 class VerifyCommand(VerifyRun, CustomOps, Seed, Reports, Common, total=False):

@@ -55,6 +55,8 @@ LOCAL = "127.0.0.1"
 """Default host of the viewer: the loopback address, which other machines do not reach."""
 RUNS, ROUNDS, PATIENCE = 20, 10, 60.0
 """Of `bench`: timed runs per round, rounds, and seconds for a setting of the original to open and warm up."""
+BENCHED = 60.0
+"""Of `bench`: seconds for the timed runs of all shapes."""
 PROFILED = 10
 """Of `profile`: profiled runs."""
 
@@ -218,9 +220,12 @@ class Verify(VerifyRun, CustomOps, Isolated, Links, ShowsProgress, total=False):
 class Timed(OnProvider, Tf32, Seed, MadeWith, total=False):
     """How two models are timed."""
 
-    runs: Annotated[AtLeastOne, Option(RUNS, "Timed runs per round.", "--runs", "N", group="Running")]
-    rounds: Annotated[AtLeastOne, Option(ROUNDS, "Interleaved rounds over all settings.", "--rounds", "N",
+    runs: Annotated[AtLeastOne, Option(RUNS, "Timed runs per round, or as many as fit into {seconds}.", "--runs", "N",
         group="Running")]
+    rounds: Annotated[AtLeastOne, Option(ROUNDS, "Interleaved rounds over all settings; as few as 5 if they do not fit "
+        "into {seconds}.", "--rounds", "N", group="Running")]
+    seconds: Annotated[Positive, Option(BENCHED, "Time limit in seconds for the timed runs of all shapes; starting "
+        "and warming up comes on top.", "--time", "S", group="Running")]
     patience: Annotated[Positive, Option(PATIENCE, "Skip a setting of the original that does not start within this "
         "many seconds.", "--patience", "SECONDS", group="Running")]
 

@@ -7,14 +7,15 @@ from typing import Any
 
 from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
+from onnxfuse.support.close_match import no_such_file
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
-from onnxfuse.support.units import digits
+from onnxfuse.support.units import Factor, digits
 
 MODELS = ("original", "fused")
 MOST = 2**63
-VERDICTS = {"slower": "red", "faster": "green", "no difference": "dim"}
+VERDICTS = {"slower": "red", "faster": "green", "no difference": "dim", "undecided": "yellow"}
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,22 @@ class Compared:
     after: Median
 
     @property
+    def interval(self) -> Factor:
+        """How many times as fast it is after, with the range that the intervals of the medians leave."""
+        return Factor.of(self.before, self.after)
+
+    @property
     def factor(self) -> float:
-        """How many times as fast it is after."""
-        return self.before.p50 / self.after.p50
+        """How many times as fast it is after, by the medians."""
+        return self.interval.medians
 
     @property
     def verdict(self) -> str:
-        """`slower` or `faster` where the intervals are apart, else `no difference`."""
-        apart = self.before.high < self.after.low or self.after.high < self.before.low
-        return "no difference" if not apart else "faster" if self.factor > 1 else "slower"
+        """`slower` or `faster` where the intervals are apart, else `no difference`, or `undecided` if it may be
+        large."""
+        if self.interval.decided:
+            return "faster" if self.factor > 1 else "slower"
+        return "no difference" if self.interval.same else "undecided"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
@@ -78,7 +86,8 @@ class BenchComparison(Screen):
             settings = dict.fromkeys((row.before.setting, row.after.setting))
             table.add_row(
                 row.shapes, row.model, f"{digits(row.before.p50)} -> {digits(row.after.p50)}", " -> ".join(settings),
-                f"{row.factor:.2f}x", f"[{VERDICTS[row.verdict]}]{row.verdict}[/]",
+                f"{row.factor:.2f}x" if row.interval.decided else row.interval.range,
+                f"[{VERDICTS[row.verdict]}]{row.verdict}[/]",
             )  # fmt: skip
         yield Rows(table)
         for name, shapes in zip(self.names, self.only, strict=True):
@@ -144,7 +153,7 @@ def _read(path: Path) -> _Result:
             {name: environment.text(name) for name in environment.all},
         )
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file", "Write one: onnxfuse bench IN.onnx OUT.onnx --json > FILE") from None
+        raise UsageError(no_such_file(path), "Write one: onnxfuse bench IN.onnx OUT.onnx --json > FILE") from None
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{path}: is not a result of onnxfuse bench --json ({error})",

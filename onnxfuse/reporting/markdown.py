@@ -28,7 +28,9 @@ def markdown(command: str, facts: Mapping[str, Any]) -> str:
     if broken:
         lines += ["### What failed", "", *_table(("where", "what", "found", "why"), broken), ""]
     for step in dict.fromkeys(step for c in results for step in c.next_steps):
-        lines += [_cell(step[:1].upper() + step[1:]), ""]
+        text, _, call = step.partition(": onnxfuse ")
+        shown = f"{_cell(text)}: `onnxfuse {controls_written_out(call)}`" if call else _cell(step)
+        lines += [shown[:1].upper() + shown[1:], ""]
     for command_line in dict.fromkeys(c.accept for c in results if c.accept):
         lines += [f"If this is intended, accept it: `{controls_written_out(command_line)}`", ""]
     for heading, columns, rows in _sections(command, facts):
@@ -80,6 +82,11 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
             if facts[side] is not None:
                 yield f"{prefix}Times {side}", TIME_TITLES, time_rows(facts[side])
     elif command == "ci":
+        yield (
+            f"{prefix}Models",
+            ("model", "nodes", "fused ops", "verify", "speed-up", "result"),
+            [_model_row(model) for model in facts["models"]],
+        )
         for model in facts["models"]:
             changed: list[tuple[object, ...]] = [("regressed", line) for line in model.get("regressed", [])]
             changed += [("changed", line) for line in model.get("changed", [])]
@@ -88,6 +95,20 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
                 if model.get(key):
                     yield from _sections(key, model[key], f"{model['name']}: ")
         yield f"Changed since {facts['lock']}", ("",), [(line,) for line in facts["changed"]]
+
+
+def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
+    optimized, verified, benched = (model.get(key) or {} for key in ("optimize", "verify", "bench"))
+    nodes = optimized.get("nodes")
+    slowest = min(benched.get("blocks", ()), key=lambda block: float(block["speedup"]), default={})
+    return (
+        model["name"],
+        f"{nodes['before']} -> {nodes['after']}" if nodes else "",
+        optimized.get("fused_nodes", ""),
+        verified.get("verdict", "not run"),
+        slowest.get("verdict", "not run"),
+        "ok" if model["ok"] else "failed",
+    )
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:

@@ -93,7 +93,7 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     assert set(facts) == {
         "schema", "command",
         "ok", "summary", "speedup", "provider", "blocks", "assumed", "nodes", "fused_ops", "environment", "runs",
-        "rounds", "seconds", "min_speedup", "not_met", "ceilings", "uncounted", "plot", "portable",
+        "rounds", "limit", "seconds", "min_speedup", "not_met", "ceilings", "uncounted", "plot", "portable",
     }  # fmt: skip
     assert (facts["ok"], facts["min_speedup"], facts["not_met"], facts["assumed"]) == (True, None, [], [])
     assert facts["speedup"] == pytest.approx(1.5)
@@ -102,8 +102,9 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     block = facts["blocks"][1]
     assert set(block) == {
         "dimensions", "shapes", "items", "speedup", "differs", "verdict", "measured", "best_setting", "fused_setting",
-        "rows", "refused", "work",
+        "rows", "refused", "work", "faster", "runs", "rounds",
     }  # fmt: skip
+    assert (block["faster"], block["runs"], block["rounds"], facts["limit"]) == ("1.50x", 1, 1, 60)
     assert block["shapes"] == {"x": [8, 2], "r": [8, 3]}
     assert (block["best_setting"], block["fused_setting"], block["items"]) == ("1 thread", "1 thread", 8)
     row = block["rows"][0]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from html import escape
 from pathlib import Path
@@ -124,15 +125,17 @@ def test_an_export_that_loses_a_fusion_fails_and_says_which_and_why(
     assert result.code == 4
     reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
     lines = result.out.splitlines()
-    assert lines[3:5] == [
-        "small: regressed: applications of linear: 1 -> 0 (against onnxfuse.lock)",
-        f"  why: {reason}",
+    assert lines[3:6] == [
+        "small: regressed: input weight: none -> float32[2,3] (against onnxfuse.lock)",
+        "  why: callers have to give it",
+        f"  and so: applications of linear: 1 -> 0; {reason}",
     ]
+    assert "small: out.onnx not written" in lines
     assert lines[-1] == "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
     assert not (repository / "out.onnx").exists()
     found = json.loads(onnxfuse_command("ci", "--json").out)
     facts = found["models"][0]
-    assert facts["regressed"][0] == "applications of linear: 1 -> 0"
+    assert facts["regressed"][:2] == ["input weight: none -> float32[2,3]", "applications of linear: 1 -> 0"]
     assert facts["why"]["applications of linear: 1 -> 0"] == [reason]
     assert found["accept"] == "onnxfuse ci onnxfuse.toml --update"
     assert facts["exit_code"] == 4
@@ -201,13 +204,14 @@ def test_every_report_says_what_regressed_why_and_how_to_accept_it(
     reason = "linear at MatMul product: stopped at product: 'weight' is not a constant"
     accept = "if this is intended, accept it: onnxfuse ci onnxfuse.toml --update"
     step = "see what would help: onnxfuse explain in.onnx --at product"
-    found = ElementTree.parse(repository / "r.xml").findall(".//failure")[0].text
+    found = ElementTree.parse(repository / "r.xml").findall(".//failure")[1].text
     assert found == f"applications of linear: 1 -> 0 (against onnxfuse.lock)\nwhy: {reason}\n{step}\n{accept}"
     annotation = next(line for line in result.err.splitlines() if "applications of linear" in line)
     assert annotation.endswith(f"%0Awhy: {reason}%0A{step}%0A{accept}")
     summary = (repository / "r.md").read_text()
     assert f"| {reason} |" in summary
-    assert "\nSee what would help: onnxfuse explain in.onnx --at product\n" in summary
+    assert "\nSee what would help: `onnxfuse explain in.onnx --at product`\n" in summary
+    assert re.search(r"\| small \| 6 -\\> \d \| \d \| ok \| not run \| failed \|", summary)
     assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
     assert f"why: {escape(reason)}\n{step}\n{accept}" in (repository / "r.html").read_text()
     monkeypatch.delenv("GITHUB_ACTIONS")
@@ -246,18 +250,30 @@ def test_a_fusion_that_became_a_larger_one_says_which(repository: Path, onnxfuse
     (repository / "onnxfuse.toml").write_text(skipping.replace('skip = ["linear"]\n', ""))
     facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
     assert facts["why"]["applications of pointwise: 1 -> 0"] == ["linear took Add bias with 3 other nodes"]
-    assert facts["next_steps"]["optimize"] == "see what would help: onnxfuse explain in.onnx --at bias"
+    assert (facts["exit_code"], facts["regressed"], facts["next_steps"]) == (0, [], {})
+    assert "applications of pointwise: 1 -> 0" in facts["changed"]
+    shown = " ".join(onnxfuse_command("ci").out.split())
+    assert "small: applications of pointwise: 1 -> 0; linear took Add bias with 3 other nodes" in shown.replace(
+        "in: ", "small: "
+    )
 
 
 def test_a_model_that_is_no_longer_checked_is_named(repository: Path, onnxfuse_command: Command) -> None:
-    """Every line begins with its model. It passes, as a rule that changed does; with --locked it fails everywhere."""
+    """Every line begins with its model. A model that the lock does not have, in place of one that is gone, fails: it
+    was compared with nothing. One that is only gone, or only new, passes, and with --locked nothing does."""
     both = "".join(f'[[model]]\npath = "in.onnx"\nname = "{name}"\nverify = false\n' for name in ("first", "second"))
     (repository / "onnxfuse.toml").write_text(both)
     assert onnxfuse_command("ci", "--update").code == 0
     (repository / "onnxfuse.toml").write_text(both.replace('"second"', '"renamed"'))
     gone = "second: model: locked -> no longer checked"
     result = onnxfuse_command("ci", "--markdown", "r.md")
-    assert (result.code, f"\n  {gone}\n" in result.out) == (0, True)
+    assert (result.code, f"\n  {gone}\n" in result.out) == (4, True)
+    shown = " ".join(result.out.split())
+    assert (
+        "renamed: regressed: model: not locked -> new (against onnxfuse.lock) why: it was compared with nothing: "
+        in shown
+    )
+    assert "the lock has second instead, which is no longer checked; a renamed model keeps its place" in shown
     assert f"| {gone.replace('>', chr(92) + '>')} |" in (repository / "r.md").read_text()
     strict = onnxfuse_command("ci", "--locked", "--junit", "r.xml", "--json")
     assert (strict.code, json.loads(strict.out)["changed"]) == (4, [gone])
@@ -266,6 +282,52 @@ def test_a_model_that_is_no_longer_checked_is_named(repository: Path, onnxfuse_c
         f"{gone} (--locked)",
         "model: not locked -> new (against onnxfuse.lock)",
     }
+    (repository / "onnxfuse.toml").write_text(both[: both.index("[[model]]", 1)])
+    assert onnxfuse_command("ci").code == 0
+    (repository / "onnxfuse.toml").write_text(both + both[: both.index("[[model]]", 1)].replace("first", "third"))
+    result = onnxfuse_command("ci")
+    assert result.code == 0
+    assert "third: note: it is not in the lock yet, so it was compared with nothing: onnxfuse ci --update adds it" in (
+        " ".join(result.out.split())
+    )
+    assert onnxfuse_command("ci", "--locked").code == 4
+
+
+def test_update_lists_what_it_accepts(repository: Path, onnxfuse_command: Command) -> None:
+    """Each difference from the lock that it replaces, regressions too; nothing the first time, or for a broken lock."""
+    assert "accepted" not in onnxfuse_command("ci", "--update").out
+    change(repository, "Relu (h)", "Tanh (h)")
+    (repository / "onnxfuse.toml").write_text(CONFIG + 'skip = ["gemm"]\n')
+    lines = onnxfuse_command("ci", "--update").out.splitlines()
+    start = lines.index("accepted by --update:")
+    assert '  small: option skip: default -> ["gemm"]' in lines[start:]
+    assert any(line.startswith("  small: exported operators: Relu 1 -> 0, Tanh 0 -> 1") for line in lines[start:])
+    assert not any("accept it" in line for line in lines)
+    (repository / "onnxfuse.lock").write_text("{")
+    result = onnxfuse_command("ci", "--update")
+    assert (result.code, "accepted" in result.out) == (0, False)
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("nodes = 5", "nodes = 1") + 'skip = ["pointwise"]\n')
+    result = onnxfuse_command("ci", "--update")
+    assert (result.code, "to be accepted by --update:" in result.out, "accepted by --update:\n" in result.out) == (
+        4, True, True,
+    )  # fmt: skip
+
+
+def test_a_changed_precision_is_named_as_the_cause(repository: Path, onnxfuse_command: Command) -> None:
+    """Once per model, and in the reasons of each regression; what the outputs are computed in as well."""
+    onnxfuse_command("ci", "--update")
+    (repository / "onnxfuse.toml").write_text(CONFIG + 'precision = "float16"\n')
+    result = onnxfuse_command("ci")
+    assert result.code == 4
+    options = 'onnxfuse.toml has other options than the lock: precision: default -> "float16"'
+    shown = " ".join(result.out.split())
+    assert shown.count(options) == 1
+    assert f"small: note: {options}; this may be why" in shown
+    assert "the lock has what was seen in the types of the original, and it is computed in float16 now" in shown
+    assert "small: out.onnx not written: the file there is of an earlier run" in shown
+    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
+    assert facts["regressed"]
+    assert all(facts["why"][line][-1] == options for line in facts["regressed"])
 
 
 def test_the_steps_after_a_failure_repeat_the_options_of_the_model(repository: Path, onnxfuse_command: Command) -> None:
@@ -315,7 +377,7 @@ def test_a_change_that_loses_nothing_passes_unless_locked(repository: Path, onnx
     change(repository, "Relu (h)", "Tanh (h)")
     result = onnxfuse_command("ci")
     assert result.code == 0
-    assert "small: exported Tanh: 0 -> 1" in result.out
+    assert "small: exported operators: Relu 1 -> 0, Tanh 0 -> 1" in result.out
     (repository / "out.onnx").unlink()
     result = onnxfuse_command("ci", "--locked")
     assert result.code == 4
@@ -625,3 +687,26 @@ def test_code_scanning_and_a_badge_get_their_files(repository: Path, onnxfuse_co
     assert onnxfuse_command("ci", "--sarif", "c.sarif", "--badge", "c.svg").code == 2
     assert "onnxfuse: error" in (repository / "c.svg").read_text()
     assert json.loads((repository / "c.sarif").read_text())["runs"][0]["results"][0]["ruleId"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [("float16", "float16"), ("in.onnx", "in.onnx"), ("==5 ", "==5"), ("bfloat16  # why", "bfloat16")],
+)
+def test_text_without_quotes_is_named(folder: Path, onnxfuse_command: Command, value: str, word: str) -> None:
+    """With what to write; a value that is no text is not."""
+    (folder / "onnxfuse.toml").write_text(f'[[model]]\npath = "in.onnx"\nprecision = {value}\n')
+    assert f'onnxfuse.toml:3:13: Invalid value: {word} needs quotes: "{word}"' in onnxfuse_command("ci").err
+    (folder / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nprecision = }\n')
+    assert "needs quotes" not in onnxfuse_command("ci").err
+
+
+def test_a_file_after_json_is_no_configuration(repository: Path, onnxfuse_command: Command) -> None:
+    """The hint has the call that writes it, whichever command takes the name for something else."""
+    for call in (["ci"], ["verify", "in.onnx", "in.onnx"]):
+        done = onnxfuse_command(*call, "--json", "facts.json")
+        hint = json.loads(done.out)["hint"]
+        assert done.code == 2
+        assert (
+            hint == f"--json takes no file, it prints to standard output: onnxfuse {' '.join(call)} --json > facts.json"
+        )

@@ -39,15 +39,21 @@ def test_what_became_slower_is_told_and_may_fail(folder: Path, onnxfuse_command:
     assert onnxfuse_command("compare", "a.json", "b.json", "--max-slowdown", "1.2").code == 0
     facts = json.loads(onnxfuse_command("compare", "b.json", "a.json", "--json").out)
     assert [row["verdict"] for row in facts["rows"]] == ["no difference", "faster"]
+    write(folder, a=result(100.0), b=result(100.5))
+    told = onnxfuse_command("compare", "a.json", "b.json")
+    assert told.out.splitlines()[0] == "fused, a.json -> b.json: 1 no difference"
 
 
-def test_overlapping_intervals_are_no_difference(folder: Path, onnxfuse_command: Command) -> None:
-    """Chance fails no build; another card or shapes that only one has are named."""
+def test_overlapping_intervals_decide_nothing(folder: Path, onnxfuse_command: Command) -> None:
+    """Chance fails no build; another card or shapes that only one has are named. A difference that may be large is not
+    called none."""
     other = result(110.0, 20.0, device="another card")
     other["blocks"] += result(50.0, batch=16)["blocks"]
     write(folder, a=result(100.0), b=other)
     told = onnxfuse_command("compare", "a.json", "b.json", "--max-slowdown", "1")
-    assert (told.code, told.out.splitlines()[0]) == (0, "fused, a.json -> b.json: 1 no difference")
+    assert (told.code, told.out.splitlines()[0]) == (0, "fused, a.json -> b.json: 1 undecided")
+    (row,) = (line.split() for line in told.out.splitlines() if " fused " in line)
+    assert row[-4:] == ["0.76x", "to", "1.12x", "undecided"]
     assert "only in b.json: batch=16" in told.out
     assert "not the same: device a card -> another card" in told.out
 

@@ -52,7 +52,7 @@ def test_what_is_assumed_is_said(onnxfuse_command: Command) -> None:
     out = onnxfuse_command("compile", "out.onnx", "--arch", "sm_89", "--shape", "N=8").out
     assert out.startswith("compiled: ")
     assert "N: 8..8" in out
-    assert "shapes of 2 ops are covered, each evaluated" in out
+    assert "combinations of 2 fused ops, sizes and GPU checked" in out
     assert "compute_86" not in out
 
 

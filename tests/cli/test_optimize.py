@@ -530,3 +530,13 @@ def test_the_suggested_explanation_is_of_the_file_that_was_made(
     explained = json.loads(onnxfuse_command(*shlex.split(line)[4:], "--json").out)
     assert explained["left"] == made["left"]
     assert sum(made["rules"].values()) == len(explained["applied"])
+
+
+def test_a_requirement_that_the_shell_split_is_refused(folder: Path) -> None:
+    """`--require gemm>=3` without quotes requires gemm once, and sends the output to a file called =3."""
+    call = [sys.executable, "-m", "onnxfuse", "optimize", "in.onnx", "out.onnx", "--require", "linear"]
+    for name, refused in (("=3", True), ("3", True), ("log", False)):
+        with (folder / name).open("w", encoding="utf-8") as output:
+            done = subprocess.run(call, stdout=output, stderr=subprocess.PIPE, text=True, check=False, cwd=folder)
+        assert (done.returncode == 2) == refused, done.stderr
+        assert (f'Quote the requirement: --require "linear>{name}".' in done.stderr) == refused

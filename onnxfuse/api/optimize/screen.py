@@ -70,7 +70,7 @@ def _verdict(facts: Mapping[str, Any]) -> Blocks:
         yield Line(
             f"[bold green]undone:[/] {plural(facts['undone'], 'fused op')} "
             f"{agreeing(facts['undone'], 'is a plain node', 'are plain nodes')} again: "
-            f"{plural(nodes['after'], 'node')}",
+            f"{plural(nodes['after'], 'node')} with Constants",
             fold=True,
         )
         yield from _undone(facts["back"])
@@ -113,7 +113,7 @@ def _undone(back: dict[str, Any]) -> Blocks:
         return
     missing, added = nodes["original"] - nodes["back"], nodes["after"] - nodes["back"]
     yield Line(
-        f"{nodes['back']} of the original's {plural(nodes['original'], 'node')} "
+        f"without Constants, {nodes['back']} of the original's {plural(nodes['original'], 'node')} "
         f"{agreeing(nodes['back'], 'is back as it was', 'are back as they were', of=nodes['original'])}; {missing} "
         f"{agreeing(missing, 'is', 'are')} "
         f"not, and {added} {agreeing(added, 'is', 'are')} in their place. They compute "
@@ -207,7 +207,10 @@ def _dump(dump: dict[str, Any]) -> Blocks:
         if registers
         else "none compiled"
     )
-    yield Line(f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'distinct fused op')}, {dump['arch']}: {used}")
+    yield Line(
+        f"{escape(dump['folder'])}: {plural(len(dump['ops']), 'distinct fused op')}, {dump['arch']}: {used}",
+        hint="; --arch names another GPU",
+    )
     for note in dict.fromkeys(op["note"] for op in dump["ops"] if op["note"]):
         without = ", ".join(op["op"] for op in dump["ops"] if op["note"] == note)
         yield Line(f"no kernel of {escape(without)}: {escape(note)}", style="dim")

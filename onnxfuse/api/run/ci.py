@@ -17,10 +17,12 @@ from onnxfuse.api.run.ci_next_steps import explain_command, next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
-from onnxfuse.contract.interface import interface
+from onnxfuse.contract.interface import INPUT, interface
 from onnxfuse.contract.lock import (
     APPLICATIONS,
+    MODEL,
     NODES,
+    OPTION,
     Change,
     Lock,
     ModelLock,
@@ -42,13 +44,24 @@ from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match import near_misses
 from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support.errors import EXPECTATION_NOT_MET, MISMATCH, OnnxfuseError, UsageError, gravest
-from onnxfuse.support.plurals import agreeing, plural
+from onnxfuse.support.plurals import agreeing, listed, plural
 from onnxfuse.support.progress import Steps, silent
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, advice, plain_table
 
 KEYS = {"tolerance": "`tolerance`", "seconds": "optimize --time"}
 """Options in notes on a conversion, as onnxfuse.toml has them; the time is no key of it."""
 COLORS = {"ok": "green", "failed": "red", "error": "red"}
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Where a rule applied before or was expected to, and does not."""
+
+    reasons: tuple[str, ...]
+    nodes: tuple[str, ...]
+    """Names of the nodes at which it stopped short, or which other rules took."""
+    taken: int
+    """Number of its earlier applications whose nodes a fused op of another rule has now."""
 
 
 @dataclass
@@ -67,6 +80,10 @@ class Outcome:
     """The causes of what was not met or regressed, by its line, where they are known."""
     strict: bool = False
     """Whether every difference from the lock counts."""
+    accepting: bool = False
+    """Whether no difference from the lock counts: it is written anew."""
+    follows: dict[str, str] = field(default_factory=dict)
+    """Regressions that follow from others, by their lines."""
     models: Mapping[str, onnx.ModelProto] = field(default_factory=dict)
     """The models before and after, by these names."""
     notes: list[str] = field(default_factory=list)
@@ -74,19 +91,16 @@ class Outcome:
     lost_nodes: list[str] = field(default_factory=list)
     """Names of the nodes at which required or locked rules stopped short, or which another rule took."""
 
-    def lost(self, report: OptimizeReport, rule: str, places: Sequence[str]) -> list[str]:
-        """Return why a rule applies less often than required or before, and record the nodes that it lost; `places`:
-        where it began before. Nodes that a fused op of another rule has now are no near misses."""
-        taken = near_misses.taken(report, rule, places)
-        others = [place for place in places if place not in taken]
-        misses = near_misses.lost(report, rule, others) if others or not taken else []
-        self.lost_nodes += [node.partition(" ")[2] for node in (*taken, *(n.root for n in misses))]
-        return near_misses.why_taken(taken) + near_misses.why(misses)
+    @property
+    def options(self) -> str:
+        """The options of onnxfuse.toml that the lock has otherwise, as a reason; empty if there are none."""
+        changed = ", ".join(str(c).removeprefix(OPTION) for c in self.changes if c.what.startswith(OPTION))
+        return f"onnxfuse.toml has other options than the lock: {changed}" if changed else ""
 
     @property
     def regressed(self) -> list[Change]:
         """Regressions."""
-        return [c for c in self.changes if c.regressed]
+        return [c for c in self.changes if c.regressed and not self.accepting]
 
     @property
     def is_right(self) -> bool:
@@ -119,7 +133,7 @@ class Outcome:
         if self.benched is not None:
             slowest = min(self.benched["blocks"], key=lambda block: float(block["speedup"]))
             at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
-            speedup = f"{slowest['speedup']:.2f}x" if slowest["differs"] else "no difference"
+            speedup = str(slowest["faster"])
             speedup += f" at {at}" if at else ""
         return (
             self.entry.name,
@@ -140,21 +154,43 @@ class Outcome:
             return
         if self.verified is not None and not self.verified["ok"]:
             yield Line(f"[bold red]{name}: verify:[/] {escape(self.verified['summary'])}", fold=True)
-        elif self.verified is not None:
-            for line in self.verified["original_broken"]:
-                yield Line(f"[yellow]{name}:[/] {escape(line)}", fold=True)
+        for line in () if self.verified is None else self.verified["original_broken"]:
+            yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
+        if self.regressed and self.options:
+            yield Line(f"[yellow]{name}: note:[/] {escape(self.options)}; this may be why", fold=True)
         failed = [("not met", line, "") for line in self.not_met]
-        failed += [("regressed", str(change), f" [dim](against {lock})[/]") for change in self.regressed]
+        regressed = [str(change) for change in self.regressed]
+        failed += [("regressed", r, f" [dim](against {lock})[/]") for r in regressed if r not in self.follows]
         for title, line, against in failed:
             yield Line(f"[bold red]{name}: {title}:[/] {escape(line)}{against}", fold=True)
-            for reason in self.why.get(line, ()):
+            for reason in self._reasons(line):
                 yield Line(f"  why: {escape(reason)}", fold=True)
+            for other in (r for r in regressed if self.follows.get(r) == line):
+                yield Line(f"  and so: {escape('; '.join((other, *self._reasons(other))))}", fold=True)
         for line in self.next_steps.values():
             yield advice(f"{name}: {escape(line)}", fold=True)
         for line in self.notes:
             yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
         if self.entry.output is not None and self.optimized is not None and self.optimized["target"] is not None:
             yield Line(f"{name}: {escape(str(self.entry.output))} written", style="dim", fold=True)
+        elif self.entry.output is not None:
+            yield Line(f"{name}: {escape(str(self.entry.output))} not written{self._stale}", style="dim", fold=True)
+
+    @property
+    def _stale(self) -> str:
+        """What to know of an output of an earlier run that stays; empty if there is none."""
+        output = self.entry.output
+        return ": the file there is of an earlier run" if output is not None and output.exists() else ""
+
+    def _reasons(self, line: str) -> list[str]:
+        """Return why a line was not met or regressed, without what is said once."""
+        return [reason for reason in self.why.get(line, ()) if reason != self.options]
+
+    def changed_lines(self) -> list[str]:
+        """Return the differences from the lock that are no regressions, with their reasons."""
+        if self.accepting:
+            return [c.of_model for c in self.changes]
+        return ["; ".join((c.of_model, *self._reasons(str(c)))) for c in self.changes if not c.regressed]
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -172,7 +208,7 @@ class Outcome:
             "bench": self.benched,
             "not_met": self.not_met,
             "regressed": [str(c) for c in self.regressed],
-            "changed": [str(c) for c in self.changes if not c.regressed],
+            "changed": [str(c) for c in self.changes if not c.regressed or self.accepting],
             "why": self.why,
             "next_steps": self.next_steps,
             "notes": self.notes,
@@ -223,14 +259,15 @@ class CiResult(Screen):
         yield Rows(printed)
         for outcome in self.outcomes:
             yield from outcome.lines(lock)
-        unrun = [c.of_model for c in self.changed]
-        changed = unrun + [c.of_model for o in self.outcomes for c in o.changes if not c.regressed]
+        changed = [c.of_model for c in self.changed] + [line for o in self.outcomes for line in o.changed_lines()]
         if changed:
-            color = "bold red" if self.locked else "dim"
-            yield Line(f"[{color}]changed since {lock}:[/]", fold=True)
+            color = "bold red" if self.locked else "bold" if self.update else "dim"
+            accepted = "accepted" if self.lock_state == "written" else "to be accepted"
+            title = f"{accepted} by --update:" if self.update else f"changed since {lock}:"
+            yield Line(f"[{color}]{title}[/]", fold=True)
             for line in changed:
                 yield Line(f"  {escape(line)}", style="dim", fold=True)
-        if self.accept:
+        if self.accept and not self.update:
             yield advice(f"if this is intended, accept it: {escape(self.accept)}")
         if self.lock_state == "absent" and not self.exit_code:
             yield Line(f"no {lock} yet", "dim", hint=f": onnxfuse ci {config} --update writes it")
@@ -276,7 +313,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
     lock_file = contract_file.lock_of(config)
     if update:
         check_no_links(lock_file, lock_file.parent)
-    old_lock = None if update else read_lock(lock_file)
+    old_lock = _replaced_lock(lock_file) if update else read_lock(lock_file)
     if locked and old_lock is None:
         raise UsageError(f"{lock_file}: no such file, and --locked needs it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending, together():
@@ -287,8 +324,10 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
         general = [] if old_lock is None or names else _other_changes(old_lock, Lock(hashes, {}, packs), selected)
         # Differences that do not concern the models are known beforehand: then no output is written at all.
         outputs = None if locked and general else pending
+        gone = [c.model for c in general if c.what == MODEL]
         outcomes = tuple(
-            _run_model(Outcome(e, strict=locked), old_lock, progress, outputs, bench=bench) for e in selected.models
+            _run_model(Outcome(e, strict=locked, accepting=update), old_lock, gone, progress, outputs, bench=bench)
+            for e in selected.models
         )
         new_lock = Lock(hashes, {o.entry.name: o.locked for o in outcomes if o.locked is not None}, packs)
         code = gravest([o.exit_code for o in outcomes])
@@ -298,6 +337,14 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
         yield CiResult(config, lock_file, state, outcomes, tuple(general), code, locked, update)
         if state == "written":
             write_lock(new_lock, lock_file)
+
+
+def _replaced_lock(path: Path) -> Lock | None:
+    """Return the lock that will be replaced; None also for one that cannot be read, which nothing is compared with."""
+    try:
+        return read_lock(path)
+    except UsageError:
+        return None
 
 
 def _options(entry: ModelEntry) -> Options:
@@ -337,17 +384,31 @@ def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract) -> list[Ch
 
 
 def _run_model(
-    outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: ExitStack | None, *, bench: bool
+    outcome: Outcome,
+    old_lock: Lock | None,
+    gone: Sequence[str],
+    progress: Steps,
+    pending: ExitStack | None,
+    *,
+    bench: bool,
 ) -> Outcome:
-    """Run one model; its failure does not stop the others."""
+    """Run one model; its failure does not stop the others. `gone`: models of the lock that are no longer checked."""
     try:
-        _run(outcome, old_lock, progress, pending, bench=bench)
+        _run(outcome, old_lock, gone, progress, pending, bench=bench)
     except OnnxfuseError as error:
         outcome.error = error
     return outcome
 
 
-def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: ExitStack | None, *, bench: bool) -> None:
+def _run(
+    outcome: Outcome,
+    old_lock: Lock | None,
+    gone: Sequence[str],
+    progress: Steps,
+    pending: ExitStack | None,
+    *,
+    bench: bool,
+) -> None:
     """Like `_run_model`; the output is put in place when `pending` closes, and not written without it."""
     entry = outcome.entry
     progress(f"{entry.name}: optimize")
@@ -371,7 +432,7 @@ def _run(outcome: Outcome, old_lock: Lock | None, progress: Steps, pending: Exit
         optimized.report, outcome.verified, optimized.lowered, entry.options, interface(original)
     )
     if old_lock is not None:
-        _against_lock(outcome, outcome.locked, optimized.report, old_lock)
+        _against_lock(outcome, outcome.locked, optimized.report, old_lock, gone)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
         with as_model_error(entry.output):
@@ -392,7 +453,9 @@ def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Sequen
         if required.exceeded_by(report.by_rule()[rule]):
             outcome.why[line] = too_often(report, rule)
         else:
-            outcome.why[line] = outcome.lost(report, rule, places.get(rule, ()))
+            lost = _lost(report, rule, places.get(rule, ()))
+            outcome.why[line] = [*lost.reasons]
+            outcome.lost_nodes += lost.nodes
     nodes = report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
         outcome.not_met.append(f"nodes<={entry.nodes}: {plural(nodes, 'node')}")
@@ -433,18 +496,80 @@ def _bench(outcome: Outcome, required: float) -> None:
     outcome.not_met += not_met
 
 
-def _against_lock(outcome: Outcome, locked: ModelLock, report: OptimizeReport, old_lock: Lock) -> None:
+def _lost(report: OptimizeReport, rule: str, places: Sequence[str]) -> Lost:
+    """Return why a rule applies less often than required or before; `places`: where it began before.
+
+    Nodes that a fused op of another rule has now are no near misses.
+    """
+    taken = near_misses.taken(report, rule, places)
+    others = [place for place in places if place not in taken]
+    misses = near_misses.lost(report, rule, others) if others or not taken else []
+    nodes = [*taken, *(n.root for n in misses)]
+    return Lost(
+        (*near_misses.why_taken(taken), *near_misses.why(misses)),
+        tuple(node.partition(" ")[2] for node in nodes),
+        len(taken),
+    )
+
+
+def _against_lock(
+    outcome: Outcome, locked: ModelLock, report: OptimizeReport, old_lock: Lock, gone: Sequence[str]
+) -> None:
     """Record differences from the lock and why, for a lost fusion what stopped the rule."""
     name = outcome.entry.name
     locked_before = old_lock.models.get(name)
-    outcome.changes += compare(
-        Lock({}, {} if locked_before is None else {name: locked_before}), Lock({}, {name: locked})
-    )
-    if outcome.verified is not None and locked_before is not None:
-        outcome.changes += beyond_tolerance(locked_before, outcome.verified, name)
-    for change in outcome.regressed:
-        reasons = [*change.why]
-        if locked_before is not None and change.what.startswith(APPLICATIONS):
+    if locked_before is None:
+        _not_locked(outcome, gone)
+        return
+    changes = [*compare(Lock({}, {name: locked_before}), Lock({}, {name: locked}))]
+    if outcome.verified is not None:
+        changes += beyond_tolerance(locked_before, locked, outcome.verified, name)
+    grown = any(c.what == NODES and c.regressed for c in changes)
+    causes: dict[str, set[str]] = {}
+    for change in changes:
+        reasons, line = [*change.why], str(change)
+        nodes: set[str] = {change.what.removeprefix(INPUT)}
+        if change.regressed and change.what.startswith(APPLICATIONS):
             rule = change.what.removeprefix(APPLICATIONS)
-            reasons += outcome.lost(report, rule, locked_before.places.get(rule, ()))
-        outcome.why[str(change)] = [*dict.fromkeys(reasons)]
+            lost = _lost(report, rule, locked_before.places.get(rule, ()))
+            reasons += lost.reasons
+            if lost.taken >= int(change.was) - int(change.now) and not grown:
+                change = replace(change, regressed=False)  # larger fusions have all of its nodes
+            else:
+                outcome.lost_nodes += lost.nodes
+                _follows(outcome, line, lost.reasons, causes)
+            nodes = {*lost.nodes}
+        elif change.what == NODES and change.regressed:
+            lines = [other for other in causes if other.startswith(APPLICATIONS)]
+            if lines:
+                outcome.follows[line] = outcome.follows.get(lines[0], lines[0])
+        if change.regressed:
+            causes[line] = nodes
+        outcome.changes.append(change)
+        outcome.why[line] = [*dict.fromkeys(reasons)]
+    if outcome.options:
+        for change in outcome.regressed:
+            outcome.why[str(change)].append(outcome.options)
+    outcome.why = {line: reasons for line, reasons in outcome.why.items() if reasons}
+
+
+def _follows(outcome: Outcome, line: str, reasons: Sequence[str], causes: Mapping[str, set[str]]) -> None:
+    """Record that a regression follows from an earlier one, if its reasons name a node or value of that."""
+    words = {word.strip("'\",;:()") for reason in reasons for word in reason.split()}
+    cause = next((other for other, names in causes.items() if names & words), None)
+    if cause is not None:
+        outcome.follows[line] = outcome.follows.get(cause, cause)
+
+
+def _not_locked(outcome: Outcome, gone: Sequence[str]) -> None:
+    """Record that the lock has no model of this name: a failure if it has others that are no longer checked."""
+    change = Change(outcome.entry.name, MODEL, "not locked", "new", bool(gone))
+    outcome.changes.append(change)
+    if gone and not outcome.accepting:
+        outcome.why[str(change)] = [
+            f"it was compared with nothing: the lock has {listed(gone)} instead, which "
+            f"{agreeing(len(gone), 'is', 'are')} no longer checked; a renamed model keeps its place in the lock by "
+            f'name = "{gone[0]}"'
+        ]
+    elif not outcome.accepting:
+        outcome.notes.append("it is not in the lock yet, so it was compared with nothing: onnxfuse ci --update adds it")

@@ -94,7 +94,7 @@ class _Size(click.ParamType[tuple[str, Sequence[int]]]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Sequence[int]]:
         """Return the name and the sizes."""
-        name, equals, sizes = str(value).rpartition("=")
+        name, equals, sizes = (part.strip() for part in str(value).rpartition("="))
         low, dots, high = sizes.partition("..")
         if name and dots and low.strip().isdecimal() and high.strip().isdecimal() and int(low) <= int(high):
             return name, range(int(low), int(high) + 1)

@@ -1,6 +1,8 @@
 """`onnxfuse optimize`: apply the rules, write the model, and print a summary on one screen."""
 
 import contextlib
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,6 +48,7 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
             "--shape has sizes for --dump, --tune and --tuning, and ranges for --compile",
             "Compile the result in a second step: onnxfuse compile OUT.onnx --shape batch=1..32",
         )
+    _check_quoted(given["require"])
     dry = given["dry_run"]
     todo = jobs(given["models"], output, in_place=given["in_place"], dry=dry)
     several = len(todo) > 1 or (output is not None and todo[0].target not in (output, None))
@@ -81,6 +84,19 @@ def command(outputs: Outputs, **given: Unpack[OptimizeCommand]) -> int:
         result = one(todo[0], pending)
         print_result(lambda: tell(result))
     return EXPECTATION_NOT_MET if result.facts["not_met"] else 0
+
+
+def _check_quoted(required: Sequence[str]) -> None:
+    """Raise UsageError if a shell took `>=3` of `--require gemm>=3` for a file that the output goes to."""
+    try:
+        file = os.path.basename(os.readlink("/proc/self/fd/1"))
+    except OSError:
+        return
+    if required and re.fullmatch(r"=?\d+", file) and re.fullmatch(r"\w+", required[-1]):
+        raise UsageError(
+            f"--require {required[-1]}: the shell sends the output to the file '{file}'",
+            f'Quote the requirement: --require "{required[-1]}>{file}".',
+        )
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -35,7 +35,7 @@ from onnxfuse.measure.timing.settings import (
     Setting,
 )
 from onnxfuse.measure.timing.shapes import cases_per_shape, check_bindable, dynamic, unsaid
-from onnxfuse.measure.timing.stopwatch import Timing, interleaved
+from onnxfuse.measure.timing.stopwatch import Timing, interleaved, rounds_within, seconds
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.options.functions import PATIENCE
 from onnxfuse.support.errors import ModelError, UsageError
@@ -62,6 +62,8 @@ class Race:
     ceilings: Ceilings
     runs: int
     rounds: int
+    seconds: float
+    """Time limit for the timed runs of one set of shapes."""
     counted: bool
     """Whether launches can be counted."""
     patience: float
@@ -78,6 +80,7 @@ def compare(
     use_tf32: bool | None,
     runs: int,
     rounds: int,
+    seconds: float,
     seed: int,
     progress: Progress,
     rules: Sequence[str | Path] = (),
@@ -118,7 +121,10 @@ def compare(
         types = {n.element for both in traffic for one in both.values() for n in one.nodes}
         ceilings = measured(types, providers, default)
         uncounted = cupti.missing() if CUDA in providers else "nothing is launched on a CPU"
-        race = Race(contenders, providers, first, ceilings, runs, rounds, uncounted is None, patience, earlier.left_out)
+        race = Race(
+            contenders, providers, first, ceilings, runs, rounds, seconds / len(plan), uncounted is None, patience,
+            earlier.left_out,
+        )  # fmt: skip
         blocks: list[ReportBlock] = list(earlier.done)
         for index, case in list(enumerate(plan, start=1))[len(blocks) :]:
             first_step = BEFORE_THE_RACE + (index - 1) * (1 + rounds)
@@ -138,6 +144,7 @@ def compare(
         ceilings=ceilings,
         peak=ceilings.peak(traffic[0]["original"]),
         uncounted=uncounted or "",
+        limit=seconds,
     )
 
 
@@ -222,9 +229,10 @@ def _run(
     ready.sort(key=lambda one: indices[one[0].name, one[0].setting.name])
     refused.sort(key=lambda one: indices[one.model, one.setting])
     calls = [bound.run for _, bound, _ in ready]
+    rounds, runs = rounds_within(race.seconds, [seconds(run) for run in calls], race.rounds, race.runs)
     times = interleaved(
-        calls, race.rounds, race.runs,
-        at=lambda n: tell(f"round {n + 1} of {race.rounds}", 1 + n),
+        calls, rounds, runs,
+        at=lambda n: tell(f"round {n + 1} of {rounds}", 1 + n * race.rounds // rounds),
         on_round=lambda n: at(ready[n][0].name, ready[n][0].setting),
     )  # fmt: skip
     launches = [_launches(one, bound) if race.counted else None for one, bound, _ in ready]
@@ -233,10 +241,12 @@ def _run(
         shapes=case.shapes,
         items=next((case.shapes[s.name][0] for s in specs if s.shape), 1),
         rows=tuple(
-            TimingRow(c.name, c.setting.name, Timing.of(seconds, race.rounds), memory, launched)
-            for (c, _, memory), seconds, launched in zip(ready, times, launches, strict=True)
+            TimingRow(c.name, c.setting.name, Timing.of(taken, rounds), memory, launched)
+            for (c, _, memory), taken, launched in zip(ready, times, launches, strict=True)
         ),
         refused=tuple(refused),
+        runs=runs,
+        rounds=rounds,
         work={name: WorkPerRun(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in traffic.items()},
     )
 

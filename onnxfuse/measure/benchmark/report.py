@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from onnxfuse.measure.benchmark.screen import screen
 from onnxfuse.measure.timing.settings import ModelName, RefusedRun
 from onnxfuse.measure.timing.stopwatch import Timing
+from onnxfuse.options.functions import BENCHED
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Screen
-from onnxfuse.support.units import digits
+from onnxfuse.support.units import Factor, digits
 
 if TYPE_CHECKING:
     from onnxfuse.measure.benchmark.ceilings import Ceilings
@@ -56,6 +57,9 @@ class ReportBlock:
     rows: tuple[TimingRow, ...]
     refused: tuple[RefusedRun, ...]
     work: Mapping[ModelName, WorkPerRun] = field(default_factory=dict)
+    runs: int = 1
+    rounds: int = 1
+    """Timed runs per round, and rounds, that were made here."""
 
     @property
     def name(self) -> str:
@@ -64,26 +68,30 @@ class ReportBlock:
         return " ".join(f"{k}={v}" for k, v in (self.dimensions or shapes).items()) or "no inputs"
 
     @property
+    def factor(self) -> Factor:
+        """How many times as long as the fused model the original takes, both at their best."""
+        return self.best("original").timing.over(self.best("fused").timing)
+
+    @property
     def speedup(self) -> float:
         """The original's best median over the fused model's."""
-        return self.best("original").timing.p50 / self.best("fused").timing.p50
+        return self.factor.medians
 
     @property
     def differs(self) -> bool:
         """Whether the two best medians differ by more than chance."""
-        return self.best("original").timing.differs(self.best("fused").timing)
+        return self.factor.decided
 
     @property
     def verdict(self) -> str:
         """The speed-up in words, and its baseline."""
-        setting = self.best("original").setting
-        return f"{self.speedup:.2f}x over {setting}" if self.differs else f"no difference to {setting}"
+        return f"{self.factor} {'to' if self.factor.same else 'over'} {self.best('original').setting}"
 
     @property
     def measured(self) -> str:
-        """The speed-up with both times; one within the spread is reported as none."""
+        """The speed-up with both times, and what it may be if it is within the spread."""
         times = " -> ".join(digits(self.best(model).timing.p50) for model in MODELS)
-        spread = "" if self.differs else ", which is within the spread: no difference"
+        spread = "" if self.differs else f", {self.factor}"
         best = self.best("original").setting
         return f"{self.speedup:.4g}x over {best} at {self.name} (p50 {times} us){spread}"
 
@@ -113,12 +121,15 @@ class ReportBlock:
             "items": self.items,
             "speedup": self.speedup,
             "differs": self.differs,
+            "faster": str(self.factor),
             "verdict": self.verdict,
             "measured": self.measured,
             "best_setting": self.best("original").setting,
             "fused_setting": self.best("fused").setting,
             "rows": rows,
             "refused": [asdict(r) for r in self.refused],
+            "runs": self.runs,
+            "rounds": self.rounds,
             "work": {
                 model: {"bytes": w.bytes, "flops": w.flops, "floor_us": w.floor} for model, w in self.work.items()
             },
@@ -155,13 +166,16 @@ class BenchmarkReport(Screen):
     fused_ops: FusedOps
     environment: Mapping[str, str]
     runs: int
-    """Timed runs per round."""
+    """Timed runs per round, at most."""
     rounds: int
+    """Rounds, at most."""
     seconds: float
     ceilings: "Ceilings | None" = None
     """Measured peak rates of the device."""
     peak: float | None = None
     """FLOPs per second of the element type of most of the original's products; None without products."""
+    limit: float = BENCHED
+    """Time limit in seconds for the timed runs."""
     uncounted: str = ""
     """Why launches were not counted on CUDA."""
 
@@ -173,19 +187,27 @@ class BenchmarkReport(Screen):
     @property
     def summary(self) -> str:
         """The verdict in one line."""
-        same = [b for b in self.blocks if not b.differs]
         if len(self.blocks) == 1:
-            best, x = self.blocks[0].best("original").setting, f"{self.speedup:.2f}x"
-            if same:
-                return f"no difference to ONNX Runtime's best ({best}): {x} is within the spread of the rounds"
-            verdict = f"{x} over" if self.speedup >= 1 else f"slower, {x} of"
-            return f"{verdict} ONNX Runtime's best ({best})"
+            factor, best = self.blocks[0].factor, f"ONNX Runtime's best ({self.blocks[0].best('original').setting})"
+            if factor.same:
+                return f"no difference to {best}: {factor.range}"
+            if not factor.decided:
+                return f"undecided: {factor.range} over {best}; the rounds vary by more than the models differ"
+            return f"{factor} over {best}" if self.speedup >= 1 else f"slower, {factor} of {best}"
+        same = [b for b in self.blocks if b.factor.same]
+        undecided = [b for b in self.blocks if not b.differs and b not in same]
         if len(same) == len(self.blocks):
             return f"no difference to ONNX Runtime's best settings at any of {plural(same, 'shape')}"
-        speedups = [b.speedup for b in self.blocks if b not in same]
-        range_ = f"{min(speedups):.2f}x" + (f" to {max(speedups):.2f}x" if len(speedups) > 1 else "")
-        suffix = f"{range_} over ONNX Runtime's best settings, {plural(self.blocks, 'shape')}"
-        return f"{suffix}; no difference at {', '.join(b.name for b in same)}" if same else suffix
+        speedups = [b.speedup for b in self.blocks if b.differs]
+        parts = []
+        if speedups:
+            range_ = f"{min(speedups):.2f}x" + (f" to {max(speedups):.2f}x" if len(speedups) > 1 else "")
+            parts.append(f"{range_} over ONNX Runtime's best settings, {plural(self.blocks, 'shape')}")
+        if same:
+            parts.append(f"no difference at {', '.join(b.name for b in same)}")
+        if undecided:
+            parts.append(f"undecided at {', '.join(f'{b.name} ({b.factor.range})' for b in undecided)}")
+        return "; ".join(parts)
 
     @property
     def portable(self) -> str:
@@ -216,6 +238,7 @@ class BenchmarkReport(Screen):
             "environment": dict(self.environment),
             "runs": self.runs,
             "rounds": self.rounds,
+            "limit": self.limit,
             "seconds": self.seconds,
             "ceilings": None
             if self.ceilings is None

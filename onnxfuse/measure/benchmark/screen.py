@@ -51,7 +51,7 @@ def _add_rows(table: Table, block: "ReportBlock", *, on_cuda: bool) -> None:
             f"{us:.{0 if us >= 100 else 1}f}" for us in (t.p50, t.low, t.high, t.p90, t.p99, t.min)
         )
         memory = ["?" if row.memory is None else f"{row.memory / 1e6:.0f} MB"] if on_cuda else []
-        faster = f"{t.p50 / best[1].timing.p50:.2f}x" if t.differs(best[1].timing) else "no difference"
+        faster = str(t.over(best[1].timing))
         launches = [] if row.launches is None else [str(row.launches)]
         share = block.roofline(row)
         facts = (
@@ -100,12 +100,18 @@ def _legend(report: "BenchmarkReport", on_cuda: bool) -> Blocks:
     if on_cuda and report.uncounted:
         yield _fact(f"launches not counted: {report.uncounted}: pip install 'onnxfuse[profile]'")
     yield _fact(
-        "all times in us per run; 95% of it: where the median of the rounds lies; what overlaps is no difference"
+        "all times in us per run; 95% of it: where the median of the rounds lies; where two of these overlap, neither "
+        "is known to be faster"
     )
-    method = (
-        f"{report.rounds} x {plural(report.runs, 'timed run')} of each in turns, inputs and "
-        f"outputs bound; {report.seconds:.1f} s"
-    )
+    counts = dict.fromkeys((b.rounds, b.runs) for b in report.blocks)
+    limited = any(count != (report.rounds, report.runs) for count in counts)
+    if any(not b.differs and not b.factor.same for b in report.blocks):
+        more = f"--time {4 * report.limit:g}" if limited else f"--rounds {3 * report.rounds}"
+        yield _fact("", f"to decide it: a machine without other load, or more rounds ({more})")
+    made = ", ".join(f"{rounds} x {plural(runs, 'timed run')}" for rounds, runs in counts)
+    method = f"{made} of each in turns, inputs and outputs bound; {report.seconds:.1f} s"
+    if limited:
+        method += f"; {report.rounds} x {report.runs} would take longer than --time {report.limit:g}"
     unknown = any(row.memory is None for block in report.blocks for row in block.rows)
     memory = f"; memory is by how much the card's use grew{', ? where other processes freed some' if unknown else ''}"
     yield _fact(method + (memory if on_cuda else ""))

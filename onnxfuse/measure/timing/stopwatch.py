@@ -8,9 +8,14 @@ from time import perf_counter
 import numpy as np
 
 from onnxfuse.options.functions import ROUNDS, RUNS
+from onnxfuse.support.units import Factor
 
 WARM_UP = 10
 """Untimed runs first: ONNX Runtime captures CUDA graphs, and cuDNN searches algorithms, in the first of them."""
+LEAST_WARM, WARM_SECONDS = 3, 1.0
+"""Untimed runs of a slow model: after this many, and this time since the first of them, it is warm."""
+LEAST_ROUNDS = 5
+"""Rounds that are made whatever they take: the interval of the median is the range of these."""
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -21,10 +26,29 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def warm(runs: Iterable[Callable[[], object]], count: int = WARM_UP) -> None:
-    """Run each so many times, untimed."""
+    """Run each so many times, untimed; slow ones less often."""
     for run in runs:
-        for _ in range(count):
+        run()  # what compiles and searches does that here
+        start = perf_counter()
+        for done in range(1, count):
+            if done >= LEAST_WARM and perf_counter() - start > WARM_SECONDS:
+                break
             run()
+
+
+def rounds_within(limit: float, each: Sequence[float], rounds: int, runs: int) -> tuple[int, int]:
+    """Return how many rounds of how many runs `interleaved` can make in `limit` seconds, at most `rounds` of `runs`.
+
+    `each`: the seconds of one run of each contender. Runs of a round are given up first, then rounds, of which
+    LEAST_ROUNDS are made in any case: each is one sample of the median.
+    """
+    turn = sum(each)
+    if turn <= 0 or turn * rounds * (runs + 1) <= limit:
+        return rounds, runs
+    fit = int(limit / turn)
+    least = min(rounds, LEAST_ROUNDS)
+    fewer = max(min(rounds, fit // 2), least)
+    return fewer, max(min(runs, fit // fewer - 1), 1)
 
 
 def interleaved(
@@ -77,6 +101,10 @@ class Timing:
     def differs(self, other: "Timing") -> bool:
         """Return whether the intervals of the medians are disjoint: overlap may be chance."""
         return self.high < other.low or other.high < self.low
+
+    def over(self, other: "Timing") -> Factor:
+        """Return how many times as long as `other` this takes."""
+        return Factor.of(self, other)
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:

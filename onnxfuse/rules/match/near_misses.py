@@ -87,9 +87,14 @@ def taken(report: OptimizeReport, name: str, places: Sequence[str]) -> dict[str,
 
 
 def why_taken(by: Mapping[str, Applied]) -> list[str]:
-    """Return which rules took these nodes, a line for each of the first."""
-    lines = [f"{a.rule} took {place} with {plural(len(a.nodes) - 1, 'other node')}" for place, a in by.items()]
-    return [*lines[:WHYS], *([f"and {len(lines) - WHYS} more such nodes"] if len(lines) > WHYS else [])]
+    """Return which rules took these nodes, a line for each rule with its first."""
+    by_rule: dict[str, list[str]] = {}
+    for place, applied in by.items():
+        by_rule.setdefault(applied.rule, []).append(f"{place} with {plural(len(applied.nodes) - 1, 'other node')}")
+    return [
+        f"{rule} took {places[0]}" + f", and likewise {len(places) - 1} more" * (len(places) > 1)
+        for rule, places in by_rule.items()
+    ]
 
 
 def why(misses: Sequence[Near]) -> list[str]:

@@ -173,6 +173,7 @@ def compare(
                 Unoptimized(
                     lambda: sessions.unoptimized(reopened(), providers=providers, cuda=cuda),
                     (lambda: sessions.precise(reopened(), providers)) if providers[0] == sessions.CPU else None,
+                    lambda names: sessions.without_optimizers(reopened(), providers, cuda, names),
                 ),
                 twin,
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
@@ -309,6 +310,7 @@ def _concluded(
         kernels=kernels,
         wide="compared" if comparison.wide else comparison.why_not_wide,
         saturating=comparison.original.unoptimized.saturating,
+        optimizers=comparison.original.unoptimized.optimizers,
         problems=(
             *comparison.problems,
             *(why for name, why in wide.items() if name not in wrong),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from onnxfuse.files import io
 from onnxfuse.files.atomic_write import as_model_error, check_no_links, filling, replacing, together
 from onnxfuse.support.bounded_text import read_json, read_text
+from onnxfuse.support.close_match import no_such_file
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.plurals import plural
 from onnxfuse.verification.inputs.inputs import Case, InputSpec
@@ -46,7 +47,7 @@ def load_cases(path: str | Path, specs: Sequence[InputSpec]) -> list[Case]:
             return [case_of(name, one, specs) for name, one in zip(names, sets, strict=True)]
         return [case_of(path.name, readers.get(path.suffix, _read_npz)(path, specs), specs)]
     if not path.is_dir():
-        raise UsageError(f"{path}: no such file or folder", FORMATS)
+        raise UsageError(no_such_file(path, "file or folder"), FORMATS)
     if list(path.glob("*.npy")):
         arrays = {f.stem: x for f in sorted(path.glob("*.npy")) for x in _read_npy(f, specs, f.stem).values()}
         return [case_of(path.name, arrays, specs)]

@@ -18,6 +18,7 @@ from onnx import TensorProto
 from onnxfuse.model.validate import MOST_ELEMENTS
 from onnxfuse.shapes.extent_values import name_sizes
 from onnxfuse.shapes.types import DeclaredExtent, value_types
+from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import UsageError
 from onnxfuse.verification.inputs.counted_values import counted_values
 from onnxfuse.verification.inputs.input_roles import InputRole, unnamed
@@ -376,7 +377,8 @@ def _read_shapes(specs: Sequence[InputSpec], shapes: Shapes) -> tuple[dict[str, 
         else:
             valid_names = sorted(str(n) for n in {*inputs, *names})
             raise UsageError(
-                f"shape {key}: no input or dimension has that name", f"There are: {', '.join(valid_names)}."
+                f"shape {key}: no input or dimension has that name.{did_you_mean(key, valid_names)}",
+                f"There are: {', '.join(valid_names)}.",
             )
     return fixed, {k: v for k, v in values.items() if k not in fixed}
 

@@ -25,7 +25,7 @@ or changes its meaning, but not for new keys.
 | | `difference` (the fields of `metrics.Difference`), and its max_abs, max_rel, cosine, rtol, atol |
 | undecided, unverified | indices of cases with an output that could not be judged; outputs mostly not judged |
 | blunt | outputs for which the original's own error would have hidden a wrong weight in every case |
-| original_broken | outputs of the original that ONNX Runtime's default optimizations break, one sentence each |
+| original_broken | outputs of the original that ONNX Runtime's optimizations break, one sentence for each cause |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was skipped) |
 | kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
 | never_ran | bodies of If, Loop and Scan that no case entered |
@@ -41,7 +41,7 @@ Non-finite numbers are strings: "inf", "-inf", "nan".
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -52,7 +52,7 @@ from onnxfuse.support.screen import Blocks, Screen
 from onnxfuse.verification.report.localization import CrashSite, Localization
 from onnxfuse.verification.report.quantized_parts import QuantizedParts
 from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict
-from onnxfuse.verification.report.screen import screen
+from onnxfuse.verification.report.screen import case_text, screen
 
 SCHEMA = 1
 """Version of `Report.as_dict()`, documented at the top of this file."""
@@ -122,6 +122,9 @@ class VerifyReport(Screen):
     saturating: tuple[str, ...] = ()
     """Outputs of the original that ONNX Runtime's optimizations break because products of uint8 and int8 saturate: on
     x86 processors without VNNI."""
+    optimizers: Mapping[str, str] = field(default_factory=dict)
+    """Outputs of the original that ONNX Runtime's optimizations break otherwise, with the optimizer that breaks them;
+    empty if no single one does."""
     contract: PrecisionRecord | None = None
     """How the file was converted to lower precision; None if it was not, and the error budget applies."""
 
@@ -211,29 +214,43 @@ class VerifyReport(Screen):
 
     @property
     def original_broken(self) -> tuple[str, ...]:
-        """Outputs of the original that ONNX Runtime's default optimizations break, one sentence each."""
-        sentences = []
+        """What breaks outputs of the original: one sentence for each cause."""
         broken: dict[str, list[OutputRow]] = {}
         for row in self.rows:
             if row.measure.own_off:
                 broken.setdefault(row.output, []).append(row)
+        groups: dict[tuple[str, str], list[OutputRow]] = {}
         for name, rows in broken.items():
-            largest = max(r.measure.own_off for r in rows)
-            then = "judged beside the original without them"
             follows = [r.measure.follows for r in rows]
+            then = "the fused model is judged by what the original gives without it"
             if all(follows) if self.parts is not None else any(follows):
-                then = "the fused model gives the same"
+                then = "the fused model gives the same as the original"
             elif self.parts is not None:
-                deviation = max(r.measure.error / r.measure.scale if r.measure.scale else math.inf for r in rows)
-                then = f"the fused model is brought off by {deviation:.0%}, and judged by its parts"
-            if name in self.saturating:
-                then = f"{SATURATES}; {then}"
-            off = f"by {largest:.0%} of its largest value" if math.isfinite(largest) else "altogether"
-            sentences.append(
-                f"original broken: ONNX Runtime's default optimizations bring {name} off {off}, and without them it is "
-                f"right; {then}"
-            )
-        return tuple(sentences)
+                then = "the fused model is off as well, and judged by its parts"
+            optimizer = self.optimizers.get(name)
+            cause = f"optimizer {optimizer}" if optimizer else "default optimizations"
+            then = f"{SATURATES}; {then}" if name in self.saturating else then
+            groups.setdefault((cause, then), []).extend(rows)
+        return tuple(self._broken_text(cause, rows, then) for (cause, then), rows in groups.items())
+
+    def _broken_text(self, cause: str, rows: Sequence[OutputRow], then: str) -> str:
+        """Return which outputs a cause brings off in how many cases, and what that means for the fused model."""
+        ran = sum(not c.note for c in self.cases)
+        worst = max(rows, key=lambda r: r.measure.own_off)
+        largest: dict[str, float] = {}
+        for row in rows:
+            largest[row.output] = max(largest.get(row.output, 0.0), row.measure.own_off)
+        off = ", ".join(
+            f"{name} by {share:.0%} of its largest value" if math.isfinite(share) else f"{name} altogether"
+            for name, share in largest.items()
+        )
+        wrong_in = f"{len({r.case for r in rows})} of {plural(ran, 'case')}"
+        verb = "makes" if cause.startswith("optimizer") else "make"
+        return (
+            f"original broken: ONNX Runtime's {cause} {verb} the original wrong in {wrong_in}, {off} "
+            f"(case {case_text(self.cases[worst.case])}); "
+            f"without {'it' if verb == 'makes' else 'them'} the original is right; {then}"
+        )
 
     @cached_property
     def _undecided_rows(self) -> list[OutputRow]:
@@ -265,8 +282,7 @@ class VerifyReport(Screen):
         run = sum(not c.note for c in self.cases)
         if self.parts is not None and not self.parts.faults:
             same = "same" if self.ok else "not shown to be the same"
-            broken = "".join(f"; {text}" for text in self.original_broken)
-            return f"{same} within the error budget, part by part: {self.parts.text}{self._left_out_text()}{broken}"
+            return f"{same} within the error budget, part by part: {self.parts.text}{self._left_out_text()}"
         if self.ok:
             within = {WITHIN[r.judged_by] for r in self.outputs}
             cases = plural(run, "case")
@@ -274,8 +290,7 @@ class VerifyReport(Screen):
             scope = f"{outputs}, {f'{run - len(self.undecided)} of ' * bool(self.undecided)}"
             left_out = self._undecided_text("; ") + self._empty_text() + self._blunt_text() + self._left_out_text()
             same = "same" if self.contract is None else f"in {self.contract.precision}, as accurate as requested,"
-            broken = "".join(f"; {text}" for text in self.original_broken)
-            return f"{same} within the {' and the '.join(sorted(within))}: {scope}{cases}{left_out}{broken}"
+            return f"{same} within the {' and the '.join(sorted(within))}: {scope}{cases}{left_out}"
         if self.crash is not None:
             return self.crash.text
         wrong = [r.output for r in self.outputs if r.verdict == "mismatch"]
@@ -285,8 +300,7 @@ class VerifyReport(Screen):
         parts += [plural(len(self.problems), "problem")] if self.problems else []
         verdict = "not the same" if wrong or self.problems else "not shown to be the same"
         texts = self._undecided_text(": ") + self._empty_text() + self._blunt_text() + self._left_out_text()
-        broken = "".join(f"; {text}" for text in self.original_broken)
-        return f"{verdict}: {'; '.join(parts) or 'nothing was compared'}{texts}{broken}"
+        return f"{verdict}: {'; '.join(parts) or 'nothing was compared'}{texts}"
 
     def _empty_text(self) -> str:
         """Return which outputs had no element in any case, or in some; empty if all had."""

@@ -47,6 +47,8 @@ def screen(report: "VerifyReport") -> Blocks:
     yield Line(f"[bold {COLORS[report.verdict]}]{WORDS[report.verdict]}[/] {escape(report.summary)}", fold=True)
     for problem in report.problems if report.crash is None else ():
         yield Line(f"  - {escape(problem)}", fold=True)
+    for line in report.original_broken:
+        yield Line(f"[yellow]note:[/] {escape(line)}", fold=True)
     if report.rows:
         yield Rows(_table(report), BENEATH)
         yield Line(_legend(report), style="dim", fold=True)
@@ -97,16 +99,16 @@ def _table(report: "VerifyReport") -> Table:
         judged = (
             (f"{m.error:.2g}", f"{m.budget:.2g}") if tolerance is None else (f"{tolerance.worst:.2g}x", "tolerance")
         )
+        own_error, cosine, tolerances = f"{m.own:.2g}", d.cosine, f"rtol {d.rtol:.0e} atol {d.atol:.1e}"
+        by_parts = ""
         if report.parts is not None and not report.parts.faults:
-            judged = f"{m.error:.2g}", "parts"
-        own_error, cosine = m.own, d.cosine
+            judged, own_error, tolerances, by_parts = ("-", "by parts"), "-", "-", " by parts" * (verdict == "ok")
         if row.contract is not None:
             judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
-            own_error, cosine = row.contract.own, row.contract.cosine
+            own_error, cosine = f"{row.contract.own:.2g}", row.contract.cosine
         table.add_row(
-            escape(row.output), row.dtype, *judged, f"{own_error:.2g}", f"{d.max_abs:.2g}",
-            f"{d.max_rel:.2g}", f"{cosine:.7f}", f"rtol {d.rtol:.0e} atol {d.atol:.1e}",
-            f"[{COLORS[verdict]}]{verdict}[/]",
+            escape(row.output), row.dtype, *judged, own_error, f"{d.max_abs:.2g}",
+            f"{d.max_rel:.2g}", f"{cosine:.7f}", tolerances, f"[{COLORS[verdict]}]{verdict}{by_parts}[/]",
         )  # fmt: skip
     return table
 
@@ -156,9 +158,10 @@ def _legend(report: "VerifyReport") -> str:
     text += _conversion_text(report)
     if report.parts is not None and not report.parts.faults:
         text += (
-            "\nthe model rounds inside: how far its outputs moved is no measure, so its parts are judged, each on the "
-            f"original's own values, in {len(report.parts.cases)} of {plural(ran, 'case')}: the largest, and the "
-            "smallest of each kind and where an output moved"
+            "\nby parts: the model rounds inside, where one step changes all that follows; so its parts are judged, "
+            "each on the original's own values, and max and cosine only show how far the outputs moved; compared in "
+            f"{len(report.parts.cases)} of {plural(ran, 'case')}: the largest, and the smallest of each kind and where "
+            "an output moved"
         )
     text += _sizes_text(report)
     for line in report.not_run:

@@ -89,6 +89,14 @@ def precise(model: Model, providers: Sequence[str]) -> onnxruntime.InferenceSess
     return ort_session(model, providers, options)
 
 
+def without_optimizers(
+    model: Model, providers: Sequence[str], cuda: Mapping[str, str], names: Sequence[str]
+) -> onnxruntime.InferenceSession:
+    """Open a session as a user would, without some of ONNX Runtime's optimizers. Raises ModelError."""
+    disabled = [*names, *without_crashes(model, providers).get("disabled_optimizers", ())]
+    return _open(model, _frugal(), with_options(providers, cuda), "the original model", disabled_optimizers=disabled)
+
+
 def with_kernels(
     model: Model,
     providers: Sequence[str],

@@ -23,7 +23,7 @@ def test_a_new_pack_is_counted_over_its_targets() -> None:
     assert verdict == "compiled: 3 kernels, 3.0 MB, in 1.2 s: m.onnx.kernels"
     assert [" ".join(line.split()) for line in rest] == [
         "for kernels size", "sm_90a 2 2.0 MB", "compute_90 and later 1 1.0 MB",
-        "4 shapes of 1 op are covered, each evaluated",
+        "all sizes in these ranges are covered: 4 combinations of 1 fused op, sizes and GPU checked",
     ]  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def test_ops_are_counted_once_and_a_sample_is_called_one() -> None:
     note = "note: some ops have too many shapes to check each; a sample was checked"
     assert note not in lines(covered(facts()))
     shown = lines(covered(facts(programs=[PROGRAM, {**PROGRAM, "whole": False}, {**PROGRAM, "op": "B"}])))
-    assert "12 shapes of 2 ops are covered, each evaluated" in shown
+    assert "all sizes in these ranges are covered: 12 combinations of 2 fused ops, sizes and GPU checked" in shown
     assert note in shown
 
 

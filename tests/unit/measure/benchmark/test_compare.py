@@ -61,6 +61,14 @@ def test_every_setting_of_both_models_runs_on_every_shape(original: onnx.ModelPr
     assert set(found.environment) == {"device", "onnxruntime"}
 
 
+def test_the_limit_takes_runs_and_rounds(original: onnx.ModelProto) -> None:
+    """Whatever the limit is, each contender is timed once in five rounds."""
+    (block,) = bench(original, onnxfuse.optimize(original), providers=CPU, runs=9, rounds=7, seconds=1e-9).blocks
+    assert (block.rounds, block.runs) == (5, 1)
+    (block,) = bench(original, onnxfuse.optimize(original), providers=CPU, runs=2, rounds=2).blocks
+    assert (block.rounds, block.runs) == (2, 2)
+
+
 def test_models_are_taken_from_files_and_bytes(original: onnx.ModelProto, tmp_path: Path) -> None:
     """A path and bytes give what a ModelProto gives."""
     file = tmp_path / "in.onnx"

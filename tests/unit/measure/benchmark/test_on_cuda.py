@@ -142,8 +142,8 @@ def test_launches_are_counted_in_each_session(on_fake_cuda: FakeCuda) -> None:
 def test_a_replayed_graph_launches_nothing(on_fake_cuda: FakeCuda) -> None:
     """The fused model's CUDA graph is really in use: only the sessions without one launch kernels in each run."""
     on_fake_cuda(benched)
-    warm_up, timed, captured, shapes = stopwatch.WARM_UP, 2 * (4 + 1), 3, 2
-    runs_without_graph = warm_up + timed
+    warm_up, estimated, timed, captured, shapes = stopwatch.WARM_UP, 1, 2 * (4 + 1), 3, 2
+    runs_without_graph = warm_up + estimated + timed
     profiled = 1
     launches = len(on_fake_cuda.trace("cuLaunchKernel"))
     assert launches == 3 * (profiled + shapes * (runs_without_graph + captured))

@@ -36,17 +36,33 @@ def test_what_overlaps_is_no_difference() -> None:
     """A median that may as well be the other's is no speed-up, nor a loss; of several shapes it is named."""
     near = block(400, 300, 298)
     assert (near.differs, near.verdict) == (False, "no difference to CUDA graph")
-    assert report(near).summary == (
-        "no difference to ONNX Runtime's best (CUDA graph): 1.01x is within the spread of the rounds"
-    )
+    assert report(near).summary == ("no difference to ONNX Runtime's best (CUDA graph): 0.99x to 1.03x")
     assert (block(400, 300, 150).differs, block(400, 300, 150).verdict) == (True, "2.00x over CUDA graph")
-    assert (
-        near.measured == "1.007x over CUDA graph at n=4 (p50 300 -> 298 us), which is within the spread: no difference"
-    )
+    assert near.measured == "1.007x over CUDA graph at n=4 (p50 300 -> 298 us), no difference"
     assert report(near, block(300, 400, 100)).summary == (
         "3.00x over ONNX Runtime's best settings, 2 shapes; no difference at n=4"
     )
     assert report(near, near).summary == "no difference to ONNX Runtime's best settings at any of 2 shapes"
+
+
+def test_what_may_be_a_large_difference_is_not_called_none() -> None:
+    """Overlapping intervals of noisy rounds leave it open: the range is reported in place of the medians' ratio."""
+    slow = replace(block(400, 300, 200), rows=(noisy("original", 300), noisy("fused", 200)))
+    assert (slow.differs, slow.verdict, slow.speedup) == (False, "undecided, 0.50x to 4.50x over default", 1.5)
+    assert slow.measured == "1.5x over default at n=4 (p50 300 -> 200 us), undecided, 0.50x to 4.50x"
+    assert report(slow).summary == (
+        "undecided: 0.50x to 4.50x over ONNX Runtime's best (default); the rounds vary by more than the models differ"
+    )
+    near = block(400, 300, 298)
+    assert report(near, slow).summary == "no difference at n=4; undecided at n=4 (0.50x to 4.50x)"
+    assert report(block(300, 400, 100), slow).summary == (
+        "3.00x over ONNX Runtime's best settings, 2 shapes; undecided at n=4 (0.50x to 4.50x)"
+    )
+
+
+def noisy(model: ModelName, p50: float) -> TimingRow:
+    """Return a row whose interval reaches from half to one and a half of its median."""
+    return TimingRow(model, "default", Timing(p50, p50, p50, p50, p50 / 2, p50 * 1.5), None)
 
 
 def test_what_is_timed_on_a_cpu_is_called_the_portable_form() -> None:

@@ -7,9 +7,10 @@ from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportB
 from onnxfuse.measure.benchmark.screen import screen
 from onnxfuse.measure.timing.settings import ModelName, RefusedRun
 from tests.support.screens import lines
-from tests.unit.measure.benchmark.test_report import block, report, row
+from tests.unit.measure.benchmark.test_report import block, noisy, report, row
 
-PLAIN = replace(report(block(400, 300, 150)), environment={"device": "H"}, runs=20, rounds=3, seconds=1.25)
+TIMED = replace(block(400, 300, 150), runs=20, rounds=3)
+PLAIN = replace(report(TIMED), environment={"device": "H"}, runs=20, rounds=3, seconds=1.25)
 
 
 def shown(of: BenchmarkReport) -> list[str]:
@@ -30,8 +31,8 @@ def test_each_setting_is_a_row() -> None:
     ]
     assert rows[3:] == [
         "", "nodes per run: ; 0 fused ops",
-        "all times in us per run; 95% of it: where the median of the rounds lies; what overlaps is no difference",
-        "3 x 20 timed runs of each in turns, inputs and outputs bound; 1.2 s", "device H",
+        "all times in us per run; 95% of it: where the median of the rounds lies; where two of these overlap, neither "
+        "is known to be faster", "3 x 20 timed runs of each in turns, inputs and outputs bound; 1.2 s", "device H",
     ]  # fmt: skip
 
 
@@ -39,6 +40,19 @@ def test_differences_within_the_spread_are_none() -> None:
     """Short times have a digit more."""
     rows = shown(report(block(40, 30, 29.9)))
     assert any("original: CUDA graph 30.0 29.7..30.3" in line and "no difference" in line for line in rows)
+
+
+def test_fewer_runs_than_asked_for_are_explained() -> None:
+    """With the limit that took them; what is undecided then needs more time, else more rounds."""
+    noise = replace(TIMED, rows=(noisy("original", 300), noisy("fused", 200)))
+    limited = replace(PLAIN, blocks=(noise, replace(noise, runs=2)), seconds=70.0)
+    rows = shown(limited)
+    method = "3 x 20 timed runs, 3 x 2 timed runs of each in turns, inputs and outputs bound; 70.0 s"
+    assert f"{method}; 3 x 20 would take longer than --time 60" in rows
+    decide = "to decide it: a machine without other load, or more rounds"
+    assert f"{decide} (--time 240)" in rows
+    assert f"{decide} (--rounds 9)" in shown(replace(PLAIN, blocks=(noise,)))
+    assert not any(decide in line for line in shown(PLAIN))
 
 
 def test_requirements_and_notes_follow_the_verdict() -> None:

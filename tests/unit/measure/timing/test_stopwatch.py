@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from onnxfuse.measure.timing.stopwatch import Timing, interleaved, interval
+from onnxfuse.measure.timing import stopwatch
+from onnxfuse.measure.timing.stopwatch import Timing, interleaved, interval, rounds_within, warm
 
 
 def test_percentiles_are_interpolated_and_in_microseconds() -> None:
@@ -38,3 +39,33 @@ def test_runs_take_turns_and_the_first_of_a_turn_is_not_timed() -> None:
     times = interleaved([lambda: log.append("a"), lambda: log.append("b")], rounds=2, count=2, timer=timer)
     assert "".join(log) == "a|a|a" + "b|b|b" + "b|b|b" + "a|a|a"
     assert times == [[0, 1, 6, 7], [2, 3, 4, 5]]
+
+
+def test_slow_models_are_run_less_often_within_the_limit() -> None:
+    """Runs of a round are given up first, then rounds down to five; an untimed run of each contender leads a round."""
+    fast, slow = [0.001, 0.002], [0.4, 0.1]
+    assert rounds_within(60, fast, 10, 20) == (10, 20)
+    assert rounds_within(60, slow, 10, 20) == (10, 11)
+    rounds, runs = rounds_within(60, [4.0, 1.0], 10, 20)
+    assert (rounds, runs) == (6, 1)
+    assert rounds_within(60, [40.0], 10, 20) == (5, 1)
+    assert rounds_within(60, [40.0], 2, 1) == (2, 1)
+    assert rounds_within(60, [0.0], 10, 20) == (10, 20)
+
+
+def test_a_slow_model_is_warm_after_three_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one compiles, and its time does not count."""
+    clock, log = [0.0], list[str]()
+
+    def run(seconds: float) -> Callable[[], None]:
+        def once() -> None:
+            clock[0] += 100.0 if not log else seconds
+            log.append("run")
+
+        return once
+
+    monkeypatch.setattr(stopwatch, "perf_counter", lambda: clock[0])
+    for seconds, count in ((0.01, 10), (5.0, 3), (0.3, 5)):
+        log.clear()
+        warm([run(seconds)])
+        assert len(log) == count

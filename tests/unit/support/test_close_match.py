@@ -1,0 +1,24 @@
+"""Suggestions for words and files that are not there."""
+
+from pathlib import Path
+
+from onnxfuse.support.close_match import did_you_mean, no_such_file
+
+
+def test_a_word_gets_the_closest_one() -> None:
+    """None if none is close."""
+    assert did_you_mean("bach", ["batch", "sequence"]) == " Did you mean batch?"
+    assert did_you_mean("nosuch", ["batch", "sequence"]) == ""
+
+
+def test_a_missing_file_gets_a_neighbour_or_the_missing_folder(tmp_path: Path) -> None:
+    """What to correct: the name, or the folder before it."""
+    (tmp_path / "bert.onnx").touch()
+    (tmp_path / "other.txt").touch()
+    missing = tmp_path / "bort.onnx"
+    assert no_such_file(missing) == f"{missing}: no such file. Did you mean {tmp_path / 'bert.onnx'}?"
+    assert no_such_file(tmp_path / "zzz") == f"{tmp_path / 'zzz'}: no such file"
+    nowhere = tmp_path / "zoo" / "bert.onnx"
+    assert no_such_file(nowhere, "file or folder") == (
+        f"{nowhere}: no such file or folder: there is no folder {tmp_path / 'zoo'}"
+    )
