@@ -274,17 +274,20 @@ class Graph:
         inside = {o for n in ordered for o in n.outputs}
         return list(dict.fromkeys(v for n in ordered for v in n.reads if v not in inside))
 
-    def outputs_of(self, nodes: Collection[Node]) -> list[str]:
-        """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
-        return list(self._outputs_of(nodes))
+    def outputs_of(self, nodes: Collection[Node], replaced: Collection[Node] = ()) -> list[str]:
+        """Return the values of `nodes` that are read outside, or are graph outputs, in order.
+
+        `replaced` are nodes of the graph in whose place some of `nodes` would stand: they do not count as outside.
+        """
+        return list(self._outputs_of(nodes, replaced))
 
     def has_more_outputs(self, nodes: Collection[Node], most: int) -> bool:
         """Return whether `nodes` have more than `most` outputs; looks at no more than it has to, of a Split of many."""
         return next(itertools.islice(self._outputs_of(nodes), most, None), None) is not None
 
-    def _outputs_of(self, nodes: Collection[Node]) -> Iterator[str]:
-        members = set(nodes)
-        ordered = sorted(members, key=_order)
+    def _outputs_of(self, nodes: Collection[Node], replaced: Collection[Node] = ()) -> Iterator[str]:
+        ordered = sorted(set(nodes), key=_order)
+        members = {*nodes, *replaced}
         return (v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members))
 
     def type(self, value: str) -> ValueType:
@@ -455,6 +458,12 @@ class Graph:
         for order, slot in enumerate(placed, low):
             slot.order = order
 
+    def draft(self, old: Node, new: Sequence[Node]) -> None:
+        """Give new nodes the order of `old` and names as in its place; the graph keeps `old`."""
+        for node in new:
+            self._name(node, old.proto.name)
+            node.order = old.order
+
     def is_reroutable(self, value: str) -> bool:
         """Return whether every reader of `value` can read another value: it is no graph output, and not captured."""
         return not self.is_output(value) and all(value not in r.captures for r in self._readers.get(value, ()))
@@ -541,9 +550,12 @@ class Graph:
 
     # ---- index maintenance
 
-    def _name(self, node: Node) -> None:
-        """Name a node by its output if another node has its name: ONNX Runtime refuses two of one name."""
-        if node.proto.name and self._names[node.proto.name] > 0:
+    def _name(self, node: Node, replaced: str = "") -> None:
+        """Name a node by its output if another node has its name: ONNX Runtime refuses two of one name.
+
+        One node may be called `replaced`: that in whose place it would stand.
+        """
+        if node.proto.name and self._names[node.proto.name] > (node.proto.name == replaced):
             output = next((v for v in node.outputs if v), node.proto.name)
             names = itertools.chain([output], (f"{output}.{n}" for n in itertools.count()))
             node.proto.name = next(n for n in names if self._names[n] <= 0)
