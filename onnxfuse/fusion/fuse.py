@@ -268,9 +268,7 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     made: tuple[FusedOp, Node] | str = ""
     for nodes, of in ways:
         replaced = attempt.given if nodes is own else ()
-        made = proven_op(
-            graph, nodes, attempt.rule, of, start.realization, around.ops, around.made, replaced=replaced
-        )
+        made = proven_op(graph, nodes, attempt.rule, of, start.realization, around.ops, around.made, replaced=replaced)
         if not isinstance(made, str):
             break
     if isinstance(made, str):
