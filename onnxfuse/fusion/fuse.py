@@ -12,7 +12,7 @@ from onnxfuse.fusion.region.make_op import make_op
 from onnxfuse.fusion.region.proof import launches, proven_op, unproven
 from onnxfuse.fusion.region.weight_index import WeightIndex
 from onnxfuse.fusion.steps.concat import join, joins_channels
-from onnxfuse.fusion.steps.growth import grown
+from onnxfuse.fusion.steps.growth import grown, known_outline
 from onnxfuse.fusion.steps.joined_input import is_concatenated
 from onnxfuse.fusion.steps.k_major_weights import store_once
 from onnxfuse.fusion.steps.left_operand import is_computed
@@ -272,8 +272,8 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
         if not isinstance(made, str):
             break
     if isinstance(made, str):
-        if attempt.outline is not None:
-            around.failed[attempt.outline] = made
+        if (outline := known_outline(attempt)) is not None:
+            around.failed[outline] = made
         return attempt.refusal(made, "no kernel")
     if nodes is not own:
         attempt.nodes = attempt.given = nodes

@@ -138,8 +138,6 @@ class Attempt:
     """The nodes of the op's body in order, once growth is complete."""
     given: list[Node] = field(default_factory=list)
     """The nodes of the graph that it replaces: some of the body read weights in another layout."""
-    outline: Hashable | None = None
-    """The rule and the region without names, if the outcome depends on nothing else."""
     extra: tuple[Node, ...] = ()
     """Nodes that join if the kernel can still be made with them."""
 
