@@ -54,7 +54,9 @@ def for_every_graph(model: ModelProto, act: Callable[[Graph], T], last: LastRead
         returned.append(act(graph))
         declared = len(proto.value_info)
         graph.commit()
-        main.is_current = not nested and graph.is_as_read() and len(proto.value_info) == declared
+        if not graph.is_as_read():
+            main.graph = None  # it has read weights, which may take much memory
+        main.is_current = not nested and main.graph is graph and len(proto.value_info) == declared
 
     visit(model.graph, main.types(model), None, None)
     return returned

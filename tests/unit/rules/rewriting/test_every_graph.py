@@ -101,3 +101,18 @@ def test_an_optimized_chain_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(every_graph, "Graph", Counted)
     pipeline.run(parse(CHAIN))
     assert read == [3, 1]
+
+
+def test_a_main_graph_is_read_anew_where_a_body_changed() -> None:
+    """What the branches capture is part of the main graph's nodes."""
+    model, last, read = parse(BRANCH), LastRead(), list[tuple[str, ...]]()
+
+    def rename(graph: Graph) -> None:
+        if graph.parent is None:
+            read.append(graph.nodes[-1].captures)
+        elif read and graph.nodes[0].op == "Relu":
+            graph.replace(graph.nodes, [Node(onnx.helper.make_node("Identity", ["other"], ["a"]))])
+
+    for _ in range(2):
+        for_every_graph(model, rename, last)
+    assert read == [("x",), ("other", "x")]
