@@ -12,7 +12,7 @@ from onnxfuse.fusion.region.make_op import make_op
 from onnxfuse.fusion.region.proof import launches, proven_op, unproven
 from onnxfuse.fusion.region.weight_index import WeightIndex
 from onnxfuse.fusion.steps.concat import join, joins_channels
-from onnxfuse.fusion.steps.growth import grown
+from onnxfuse.fusion.steps.growth import grown, known_outline
 from onnxfuse.fusion.steps.joined_input import is_concatenated
 from onnxfuse.fusion.steps.k_major_weights import store_once
 from onnxfuse.fusion.steps.left_operand import is_computed
@@ -243,15 +243,13 @@ def _fuse_from(
 ) -> tuple[Attempt, Outcome]:
     """Fuse a region grown from `start` by all of the rule's steps but one; `even`: siblings must have equal columns."""
     attempt, refusal = grown(graph, rule.name, how, start, around, without, even=even)
-    given = attempt.given
     outcome = refusal or _made(attempt)
     if isinstance(outcome, Refusal):
-        _give_back(graph, attempt.nodes, attempt.given)
         return attempt, outcome
     op, fused = outcome
     replaced = names([*start.kept, *attempt.given])
-    graph.replace(attempt.nodes, [fused])
-    around.fused((*given, *attempt.given))
+    graph.replace(attempt.given, [fused])
+    around.fused(attempt.given)
     kept = tuple(o for n in start.kept for o in n.outputs if o)
     library = bool(start.fallback) and op.template != start.fallback
     applied = Applied(
@@ -269,18 +267,21 @@ def _made(attempt: Attempt) -> tuple[FusedOp, Node] | Refusal:
     ways += [(own, start.template or template), *([(own, start.fallback)] if start.fallback else [])]
     made: tuple[FusedOp, Node] | str = ""
     for nodes, of in ways:
-        made = proven_op(graph, nodes, attempt.rule, of, start.realization, around.ops, around.made)
+        replaced = attempt.given if nodes is own else ()
+        made = proven_op(graph, nodes, attempt.rule, of, start.realization, around.ops, around.made, replaced=replaced)
         if not isinstance(made, str):
             break
     if isinstance(made, str):
-        if attempt.outline is not None:
-            around.failed[attempt.outline] = made
+        if (outline := known_outline(attempt)) is not None:
+            around.failed[outline] = made
         return attempt.refusal(made, "no kernel")
     if nodes is not own:
         attempt.nodes = attempt.given = nodes
     declined = _declined(around, made)
     if declined is not None and declined.library:
-        through = make_op(graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization, around.ops)
+        through = make_op(
+            graph, attempt.nodes, attempt.rule, THROUGH_LIBRARY, start.realization, around.ops, replaced=attempt.given
+        )
         assert not isinstance(through, str), through  # the kernel is generated from the same form
         made = through
         declined = _declined(around, made)
@@ -294,12 +295,6 @@ def _declined(around: GraphContext, made: tuple[FusedOp, Node]) -> Declined | No
     """Return what the measurements say against an op at its location, None if nothing."""
     op, fused = made
     return None if around.choices is None else around.choices.declined.get((op.name, fused.outputs))
-
-
-def _give_back(graph: Graph, nodes: Sequence[Node], given: Sequence[Node]) -> None:
-    """Restore the nodes that were rewritten for a kernel that is not made."""
-    if (old := [n for n in nodes if n not in given]) and (new := [n for n in given if n not in nodes]):
-        graph.replace(old, new)
 
 
 def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphContext) -> Outcome | None:

@@ -257,19 +257,20 @@ def redundant_expand_elimination(graph: Graph) -> None:
 
 def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _: True) -> bool:
     """Merge nodes that compute the same from equal operands into the first one, where `among` holds."""
-    first: dict[tuple[object, ...], dict[object, Node]] = {}
+    first: dict[tuple[object, ...], dict[object, tuple[Node, Sequence[str]]]] = {}
     merged: dict[str, str] = {}
     for node in graph.nodes:
         if node.op == ops.Constant or not (node.domain == DOMAIN or is_repeatable(node)) or not among(node):
             continue
         said = node.domain, node.op, tuple(map(bool, node.outputs))
-        alike = first.setdefault((*said, *[value_key(graph, merged.get(v, v)) for v in node.inputs]), {})
-        if not alike:  # few nodes share all operands: attributes are compared of those alone
-            alike[None] = node
+        reads = [merged.get(v, v) for v in node.inputs]
+        alike = first.setdefault((*said, *[_size_key(graph, v) for v in reads]), {})
+        if not alike:  # few nodes share all operands: constants and attributes are compared of those alone
+            alike[None] = node, reads
             continue
         if (alone := alike.pop(None, None)) is not None:
-            alike[_attributes_key(graph, alone)] = alone
-        known = alike.setdefault(_attributes_key(graph, node), node)
+            alike[_whole_key(graph, *alone)] = alone
+        known, _ = alike.setdefault(_whole_key(graph, node, reads), (node, reads))
         if known is not node:
             twins = zip(node.outputs, known.outputs, strict=True)
             merged.update((v, s) for v, s in twins if v and graph.is_read(v) and graph.is_reroutable(v))
@@ -277,8 +278,9 @@ def common_subexpressions(graph: Graph, among: Callable[[Node], bool] = lambda _
     return bool(merged)
 
 
-def _attributes_key(graph: Graph, node: Node) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, _plain(value)) for name, value in graph.attributes(node).items()))
+def _whole_key(graph: Graph, node: Node, reads: Sequence[str]) -> object:
+    attributes = tuple(sorted((name, _plain(value)) for name, value in graph.attributes(node).items()))
+    return tuple([value_key(graph, v) for v in reads]), attributes
 
 
 def is_repeatable(node: Node) -> bool:
@@ -290,6 +292,12 @@ def is_repeatable(node: Node) -> bool:
 
 def _plain(value: AttributeValue) -> str:
     return value.SerializeToString(deterministic=True).hex() if isinstance(value, Message) else repr(value)
+
+
+def _size_key(graph: Graph, value: str) -> object:
+    """Return what is equal for any two values of one `value_key`, without reading data: a small constant's size."""
+    count = graph.element_count(value) or 0
+    return count if 0 < count <= FEW else value
 
 
 def value_key(graph: Graph, value: str) -> object:

@@ -68,8 +68,8 @@ class Node:
     """One node: a read-only view of its message, its order key, and the values that its subgraphs capture."""
 
     __slots__ = (
-        "_attributes", "_data", "_signature", "_written", "captures", "domain", "entry", "inputs", "op", "order",
-        "outputs", "proto", "reads", "repeatable",
+        "_attributes", "_called", "_data", "_signature", "_written", "captures", "domain", "entry", "inputs", "op",
+        "order", "outputs", "proto", "reads", "repeatable",
     )  # fmt: skip
 
     def __init__(self, proto: NodeProto) -> None:
@@ -86,6 +86,7 @@ class Node:
         self.order = -1
         self.repeatable: bool | None = None
         """What `constant_folding.is_repeatable` has found of it."""
+        self._called: str | None = None
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
         self._data: dict[int, str] | None = None
@@ -143,8 +144,15 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The node's name, or if empty its first output."""
-        return self.proto.name or next(filter(None, self.outputs), self.op)
+        """The node's name, or if empty its first output; read once, as each of many refusals has it."""
+        if self._called is None:
+            self._called = self.proto.name or next(filter(None, self.outputs), self.op)
+        return self._called
+
+    def call(self, name: str) -> None:
+        """Give the node another name."""
+        self.proto.name = name
+        self._called = None
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.name}>"
@@ -210,6 +218,9 @@ class Graph:
         self.record()
         self.reserved: set[str] = set()
         """Names of values that a rewriter is about to define."""
+        self._read = len(self.types), [*self.initializers.values()]
+        self._committed: int | None = None
+        """The version that the message holds, once it was written."""
         self._check_order()
 
     # ---- queries
@@ -274,17 +285,20 @@ class Graph:
         inside = {o for n in ordered for o in n.outputs}
         return list(dict.fromkeys(v for n in ordered for v in n.reads if v not in inside))
 
-    def outputs_of(self, nodes: Collection[Node]) -> list[str]:
-        """Return the values of `nodes` that are read outside, or are graph outputs, in order."""
-        return list(self._outputs_of(nodes))
+    def outputs_of(self, nodes: Collection[Node], replaced: Collection[Node] = ()) -> list[str]:
+        """Return the values of `nodes` that are read outside, or are graph outputs, in order.
+
+        `replaced` are nodes of the graph in whose place some of `nodes` would stand: they do not count as outside.
+        """
+        return list(self._outputs_of(nodes, replaced))
 
     def has_more_outputs(self, nodes: Collection[Node], most: int) -> bool:
         """Return whether `nodes` have more than `most` outputs; looks at no more than it has to, of a Split of many."""
         return next(itertools.islice(self._outputs_of(nodes), most, None), None) is not None
 
-    def _outputs_of(self, nodes: Collection[Node]) -> Iterator[str]:
-        members = set(nodes)
-        ordered = sorted(members, key=_order)
+    def _outputs_of(self, nodes: Collection[Node], replaced: Collection[Node] = ()) -> Iterator[str]:
+        ordered = sorted(set(nodes), key=_order)
+        members = {*nodes, *replaced}
         return (v for n in ordered for v in n.outputs if v and self.is_read_outside(v, members))
 
     def type(self, value: str) -> ValueType:
@@ -455,6 +469,12 @@ class Graph:
         for order, slot in enumerate(placed, low):
             slot.order = order
 
+    def draft(self, old: Node, new: Sequence[Node]) -> None:
+        """Give new nodes the order of `old` and names as in its place; the graph keeps `old`."""
+        for node in new:
+            self._name(node, old.proto.name)
+            node.order = old.order
+
     def is_reroutable(self, value: str) -> bool:
         """Return whether every reader of `value` can read another value: it is no graph output, and not captured."""
         return not self.is_output(value) and all(value not in r.captures for r in self._readers.get(value, ()))
@@ -479,8 +499,18 @@ class Graph:
             proto.input.extend(sources.get(v, v) for v in reader.inputs)
             self.replace([reader], [Node(proto)])
 
+    def is_as_read(self) -> bool:
+        """Return whether it is what its message holds, and no name was chosen: reading that again gives the same."""
+        count, weights = self._read
+        if self.version or self._counts or len(self.types) != count or len(self.proto.initializer) != len(weights):
+            return False
+        return all(a is b for a, b in zip(self.proto.initializer, weights, strict=True))
+
     def commit(self) -> None:
         """Write nodes and weights back into the message; weights without readers are dropped."""
+        if self._committed == self.version:
+            return
+        self._committed = self.version
         if self.version:
             protos = [n.proto for n in self.nodes]
             del self.proto.node[:]
@@ -503,6 +533,7 @@ class Graph:
         infos.update({v: value_info(v, self.types[v]) for v in self._undeclared() if v not in infos})
         del self.proto.value_info[:]
         self.proto.value_info.extend(infos.values())
+        vars(self).pop("_declarations", None)
         if self.parent is not None:
             self._declare_outputs()
 
@@ -525,6 +556,7 @@ class Graph:
         twin = copy(self)
         twin.types, twin.initializers = dict(self.types), dict(self.initializers)
         twin._slots, twin._lent = [copy(n) for n in self.nodes], False
+        twin._gaps = 0  # `nodes` has closed them
         twin.producers, twin._readers, twin._names = {}, {}, Counter()
         twin.redefined, twin.rerouted = dict(self.redefined), dict(self.rerouted)
         for node in twin.nodes:
@@ -541,12 +573,15 @@ class Graph:
 
     # ---- index maintenance
 
-    def _name(self, node: Node) -> None:
-        """Name a node by its output if another node has its name: ONNX Runtime refuses two of one name."""
-        if node.proto.name and self._names[node.proto.name] > 0:
+    def _name(self, node: Node, replaced: str = "") -> None:
+        """Name a node by its output if another node has its name: ONNX Runtime refuses two of one name.
+
+        One node may be called `replaced`: that in whose place it would stand.
+        """
+        if node.proto.name and self._names[node.proto.name] > (node.proto.name == replaced):
             output = next((v for v in node.outputs if v), node.proto.name)
             names = itertools.chain([output], (f"{output}.{n}" for n in itertools.count()))
-            node.proto.name = next(n for n in names if self._names[n] <= 0)
+            node.call(next(n for n in names if self._names[n] <= 0))
 
     def _index(self, node: Node) -> None:
         self._names[node.proto.name] += 1

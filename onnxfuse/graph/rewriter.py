@@ -143,6 +143,16 @@ class Rewriter:
         self._release(set(self._names))
         return new
 
+    def draft(self) -> list[Node]:
+        """Return the new nodes as they would stand in place of the old one, which the graph keeps.
+
+        Their values must have types: those keep their names from others.
+        """
+        new = [Node(proto) for proto in self.nodes]
+        self.graph.draft(self.old[0], new)
+        self._release(set(self._names))
+        return new
+
     def drop(self) -> None:
         """Give up what was written; the graph keeps its nodes."""
         self._release(set(self._names))

@@ -4,7 +4,7 @@ ONNX Runtime accepts more than the checker: its own operators without an opset i
 domain version, declarations that contradict the operators.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,6 +44,8 @@ class Refused:
         return "ONNX Runtime rejects it: fix the export."
 
 
+NO_SHAPES: Mapping[str, onnx.TypeProto] = {}
+
 Opens = Callable[[ModelProto], Refused | None]
 """Returns why ONNX Runtime does not load a model, None if it does."""
 
@@ -69,26 +71,12 @@ class Judge:
 
     def wrong(self, made: ModelProto) -> str | None:
         """Return what is wrong with a derived model, None if nothing is."""
-        found = unreadable(made) or (complaint(self._declared(made)) if self.said is None else None)
+        found = unreadable(made) or (complaint(made, self._shapes) if self.said is None else None)
         if found is not None or self.opens is None:
             return found
         refused = self.opens(made)
         self.neither = refused is not None and self.unopened is not None
         return None if refused is None or self.neither else refused.why
-
-    def _declared(self, made: ModelProto) -> ModelProto:
-        """Return a model, without its weights, with shapes for outputs that the file does not declare.
-
-        ONNX's checker requires them. Inference may know an operator's shape but not that of the function that replaced
-        it; the checker then checks what inference does determine.
-        """
-        if all(o.type.tensor_type.HasField("shape") for o in made.graph.output):
-            return made
-        light = shell(made)
-        for output in light.graph.output:
-            if output.name in self._shapes and not output.type.tensor_type.HasField("shape"):
-                output.type.CopyFrom(self._shapes[output.name])
-        return light
 
     def notes(self) -> list[str]:
         """Return notes about the model for the user."""
@@ -123,15 +111,20 @@ def unreadable(model: ModelProto) -> str | None:
     return None
 
 
-def complaint(model: ModelProto) -> str | None:
+def complaint(model: ModelProto, shapes: Mapping[str, onnx.TypeProto] = NO_SHAPES) -> str | None:
     """Return the message of `onnx.checker` with its full check on `model`, without loading its weights.
 
-    Operators that ONNX's own inference fails on are not checked: for a MeanVarianceNormalization next to a model-local
-    function it reports a Constant without a value.
+    Outputs that the file declares without a shape have those of `shapes`: the checker requires them, and inference may
+    know an operator's shape but not that of the function that replaced it. Operators that ONNX's own inference fails on
+    are not checked: for a MeanVarianceNormalization next to a model-local function it reports a Constant without a
+    value.
     """
     try:
         checked = ModelProto()
         checked.CopyFrom(inferred(model))
+        for declared, output in zip(model.graph.output, checked.graph.output, strict=True):
+            if not declared.type.tensor_type.HasField("shape") and output.name in shapes:
+                output.type.CopyFrom(shapes[output.name])
         StandIns(checked.graph, opset_of(checked), of_onnx=True)
         insert_in_functions(checked)
         onnx.checker.check_model(checked, full_check=True)

@@ -16,7 +16,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.passes.definitions.expand import Originals
 from onnxfuse.rules.language.rule_file import Rule
 from onnxfuse.rules.match.report import OptimizeReport
-from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.rules.rewriting.every_graph import LastRead, for_every_graph
 from onnxfuse.rules.rewriting.rewrite import settle
 
 
@@ -36,6 +36,8 @@ class State:
     written: Originals = field(default_factory=dict)
     """Nodes that were written as what their operators are defined by, by graph, operator
     and first output."""
+    last: LastRead = field(default_factory=LastRead)
+    """The main graph, which phases that change nothing hand on."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,12 @@ class Phase:
         for one in self.passes:
             if isinstance(one, ModelPass):
                 one.run(model, state)
+                state.last.is_current = False
         simplify = [_bound(p, state) for p in self.passes if not isinstance(p, ModelPass)]
         if self.settles:
-            settle(model, simplify, state.rules, state.report, [_bound(p, state) for p in self.last])
+            settle(model, simplify, state.rules, state.report, [_bound(p, state) for p in self.last], state.last)
         elif simplify:
-            for_every_graph(model, lambda graph: [run(graph) for run in simplify])
+            for_every_graph(model, lambda graph: [run(graph) for run in simplify], state.last)
 
     def listed(self) -> Iterator[tuple[GraphPass | ModelPass, str]]:
         """Yield its passes, each with "first" or "last" if it does not run with the others."""

@@ -23,6 +23,7 @@ from onnxfuse.passes.phases import PIPELINE
 from onnxfuse.rules.language import pack, strict_float32
 from onnxfuse.rules.language.rule_file import Rule, by_default, replacing, shipped
 from onnxfuse.rules.match.report import OptimizeReport, names
+from onnxfuse.rules.rewriting.every_graph import LastRead
 from onnxfuse.rules.rewriting.rewrite import MAX_ROUNDS, endless
 from onnxfuse.shapes.inference import shell
 from onnxfuse.support.collector import collecting_rarely
@@ -112,9 +113,9 @@ def _optimize(
     """
     ops: dict[str, FusedOp] = {}
     nodes = {node.name: line for node in map(Node, nodes_of(model.graph)) for line in names([node])}
-    before = shell(model)
+    before, last = shell(model), LastRead()
     for turn in range(MAX_ROUNDS):
-        state = State(rules, OptimizeReport(seconds=report.seconds), choices, ops, nodes)
+        state = State(rules, OptimizeReport(seconds=report.seconds), choices, ops, nodes, last=last)
         for phase in PIPELINE:
             with _phase(state.report, phase.name, silent if turn else progress):
                 phase.run(model, state)

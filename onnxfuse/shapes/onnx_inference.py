@@ -147,12 +147,16 @@ def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
     for node in nodes:
         if node.op_type == ops.Constant:
             continue
+        if not _may_propagate(node.op_type):
+            for value in node.output:
+                sizes.pop(value, None)
+            continue
         sizes_in = [sizes.get(v, 0) for v in node.input]
         if node.op_type == ops.Shape:
             size = 64  # no more axes than that
         elif node.op_type == ops.Concat:
             size = sum(sizes_in)
-        elif not _propagates(node.op_type) or (node.op_type in _BROADCASTING and not all(sizes_in)):
+        elif node.op_type in _BROADCASTING and not all(sizes_in):
             size = 0
         else:
             size = max(sizes_in, default=0)
@@ -164,13 +168,16 @@ def _grows(nodes: "list[NodeProto]", sizes: dict[str, int]) -> bool:
 def _may_be_large(nodes: "list[NodeProto]", numbers: Mapping[str, int]) -> bool:
     """Return whether a propagated value may have a large extent: a large integer in the graph, or a computed one."""
     computed: set[str] = set()
+    large = {value for value, most in numbers.items() if most > LARGE}
     for node in nodes:
-        read = node.input[:1] if node.op_type == ops.Slice else node.input  # the bounds of a Slice only shorten
-        if any(numbers.get(v, 0) > LARGE for v in read):
+        if large:
+            read = node.input[:1] if node.op_type == ops.Slice else node.input  # the bounds of a Slice only shorten
+            if not large.isdisjoint(read):
+                return True
+        if computed and _propagates(node.op_type) and not computed.isdisjoint(node.input):
             return True
-        if _propagates(node.op_type) and computed.intersection(node.input):
-            return True
-        if any(v not in numbers for v in _sizes_read(node)):
+        sizes = _sizes_read(node.op_type, node.domain, len(node.input))
+        if sizes and any(node.input[i] and node.input[i] not in numbers for i in sizes):
             computed.update(node.output)
     return False
 
@@ -186,14 +193,20 @@ def _propagates(op: str) -> bool:
     return not reads_shape and onnx.defs.has(op) and onnx.defs.get_schema(op).has_data_propagation_function
 
 
-def _sizes_read(node: NodeProto) -> Iterator[str]:
-    """Yield the inputs that say how large the result is, not bounded by the size of another one."""
-    entry = ops.operator(node.op_type, node.domain)
-    if entry is not None and Trait.HAS_BODY not in entry.traits:
-        for position, value in enumerate(node.input):
-            role = entry.role(position)
-            if value and isinstance(role, SIZES) and not isinstance(role, TargetShape):
-                yield value
+@cache
+def _may_propagate(op: str) -> bool:
+    """Return whether the result of an operator may be integers that ONNX's inference follows."""
+    return op in (ops.Shape, ops.Concat) or _propagates(op)
+
+
+@lru_cache(1 << 12)
+def _sizes_read(op: str, domain: str, count: int) -> tuple[int, ...]:
+    """Return which of `count` inputs of an operator say how large the result is, not bounded by the size of another."""
+    entry = ops.operator(op, domain)
+    if entry is None or Trait.HAS_BODY in entry.traits:
+        return ()
+    roles = [entry.role(i) for i in range(count)]
+    return tuple(i for i, r in enumerate(roles) if isinstance(r, SIZES) and not isinstance(r, TargetShape))
 
 
 def _largest(tensor: onnx.TensorProto) -> int:

@@ -231,8 +231,8 @@ def test_equal_regions_without_a_kernel_are_proven_once(monkeypatch: pytest.Monk
     """Products that fit no kernel together are tried again from the next one, but not proven again."""
     failed: list[Any] = []
 
-    def proven(graph: Graph, nodes: list[Node], *given: Any) -> tuple[FusedOp, Node] | str:
-        made = proof.proven_op(graph, nodes, *given)
+    def proven(graph: Graph, nodes: list[Node], *given: Any, **named: Any) -> tuple[FusedOp, Node] | str:
+        made = proof.proven_op(graph, nodes, *given, **named)
         failed.extend([make_op.outline(graph, nodes)] if isinstance(made, str) else [])
         return made
 

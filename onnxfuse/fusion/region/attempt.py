@@ -135,11 +135,9 @@ class Attempt:
     even: bool
     """Whether sibling anchors must have equal columns."""
     nodes: list[Node] = field(default_factory=list)
-    """The op's nodes in order, once growth is complete."""
+    """The nodes of the op's body in order, once growth is complete."""
     given: list[Node] = field(default_factory=list)
-    """The original nodes that it replaces."""
-    outline: Hashable | None = None
-    """The rule and the region without names, if the outcome depends on nothing else."""
+    """The nodes of the graph that it replaces: some of the body read weights in another layout."""
     extra: tuple[Node, ...] = ()
     """Nodes that join if the kernel can still be made with them."""
 

@@ -74,13 +74,16 @@ def make_op(
     realization: Realization | None = None,
     known: Collection[str] = (),
     made: Made | None = None,
+    *,
+    replaced: Collection[Node] = (),
 ) -> tuple[FusedOp, Node] | str:
     """Return the fused op for `nodes` (a convex region, in topological order) and the node that replaces them.
 
     Values read outside become outputs, so none is lost; an op equal to one of `known` shares its name. Return the
-    reason if no kernel can be generated. What an equal region became is looked up in `made`, and added to it.
+    reason if no kernel can be generated. What an equal region became is looked up in `made`, and added to it. Where
+    some of `nodes` do not stand in the graph, `replaced` are those of it that they do the work of.
     """
-    region = _Region(graph, nodes)
+    region = _Region(graph, nodes, replaced)
     key = None if made is None else _key(region, rule, template, realization)
     op = None if made is None or key is None else made.get(key)
     # The first op of a digest names all others: it is known, or the name is chosen anew.
@@ -94,10 +97,10 @@ def make_op(
 class _Region:
     """Nodes that become an op, and the values that they read and compute."""
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
+    def __init__(self, graph: Graph, nodes: Sequence[Node], replaced: Collection[Node] = ()) -> None:
         self.graph = graph
         self.nodes = nodes
-        read, self.outputs = graph.inputs_of(nodes), graph.outputs_of(nodes)
+        read, self.outputs = graph.inputs_of(nodes), graph.outputs_of(nodes, replaced)
         self.literals = [v for v in read if _is_literal(graph, v, nodes)]
         self.inputs = [v for v in read if v not in self.literals]
         self.inner = [o for n in nodes for o in n.outputs if o and o not in self.outputs]

@@ -44,9 +44,11 @@ def proven_op(
     realization: Realization | None = None,
     known: Collection[str] = (),
     made: Made | None = None,
+    *,
+    replaced: Collection[Node] = (),
 ) -> tuple[FusedOp, Node] | str:
     """Return the result of `make_op` if the op has a plan, else the reason; `known`: ops of other locations."""
-    here = make_op(graph, nodes, rule, template, realization, known, made)
+    here = make_op(graph, nodes, rule, template, realization, known, made, replaced=replaced)
     return here if isinstance(here, str) else unproven(graph, *here, known) or here
 
 

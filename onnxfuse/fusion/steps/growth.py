@@ -3,7 +3,7 @@
 A template declares which steps its ops support, and a rule which it enables; their order is defined here.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
@@ -59,15 +59,23 @@ def enough(attempt: Attempt) -> Refusal | None:
 
 def refuse_known_failure(attempt: Attempt) -> Refusal | None:
     """Refuse sibling anchors if an equal region had no kernel, where the outcome depends on the region alone."""
+    failed = attempt.around.failed
+    reason = failed.get(known_outline(attempt)) if failed else None
+    return None if reason is None else attempt.refusal(reason, "no kernel")
+
+
+def known_outline(attempt: Attempt) -> Hashable | None:
+    """Return the rule and the region of sibling anchors without names; None if the outcome depends on more than them.
+
+    The nodes of the attempt are those of the graph: no step has exchanged a weight yet, or none is left to come.
+    """
     graph, around = attempt.graph, attempt.around
     if not attempt.region.siblings or attempt.start.realization is not None or any(map(attempt.how.wants, NEIGHBOURS)):
         return None
-    if not all(depends_on_itself(graph, n, around) for n in attempt.nodes if is_product(n)):
+    if not all(depends_on_itself(graph, n, around) for n in attempt.given if is_product(n)):
         return None
-    found = outline(graph, attempt.nodes)
-    attempt.outline = None if found is None else (attempt.rule, found)
-    reason = around.failed.get(attempt.outline)
-    return None if reason is None else attempt.refusal(reason, "no kernel")
+    found = outline(graph, attempt.given)
+    return None if found is None else (attempt.rule, found)
 
 
 def stands_between(graph: Graph, nodes: Collection[Node], ops: Mapping[str, FusedOp], *, given: bool) -> bool:

@@ -26,8 +26,8 @@ from onnxfuse.shapes.types import ValueType
 def store_k_major(attempt: Attempt) -> None:
     """Give the products of float32, 8-bit integers or few rows weights [n, k], where they are constants [k, n].
 
-    Weights read through a Transpose, of any type, are read as stored. The new nodes replace the products in the graph;
-    `graph.replace` with both lists reverts it.
+    Weights read through a Transpose, of any type, are read as stored. The new nodes are those of the op's body alone:
+    the graph keeps the products.
     """
     graph, transposes = attempt.graph, attempt.around.transposes
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w transposed.
@@ -39,7 +39,7 @@ def store_k_major(attempt: Attempt) -> None:
             _read_stored(node, transpose, to)
         elif _wants(graph, node):
             _store_transposed(node, to, attempt.around.weights)
-        found.extend(to.finish() if to.nodes else [node])
+        found.extend(to.draft() if to.nodes else [node])
     attempt.nodes = found
 
 

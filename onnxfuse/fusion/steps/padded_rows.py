@@ -30,7 +30,7 @@ SINCE = 10
 def pad_rows(attempt: Attempt) -> None:
     """Pad the rows of constant left factors [m, k] of products where k is misaligned.
 
-    The new nodes replace the products in the graph; `graph.replace` with both lists reverts it.
+    The new nodes are those of the op's body alone: the graph keeps the products.
     """
     graph = attempt.graph
     # MatMul(w, x) -> MatMul(Slice(v, 0, k, axis -1), x): v is w with zero-padded rows.
@@ -57,7 +57,7 @@ def _pad(graph: Graph, node: Node, weight: np.ndarray) -> list[Node]:
     type_, name = ValueType(graph.type(stored).dtype, (rows, terms)), node.proto.name and f"{node.proto.name}/cut"
     cut = to.add(ops.Slice, stored, starts=[0], ends=[terms], axes=[-1], hint=f"{stored}.cut", type_=type_, name=name)
     to.copy(node, {0: cut})
-    return to.finish()
+    return to.draft()
 
 
 def restore_rows(model: ModelProto) -> None:

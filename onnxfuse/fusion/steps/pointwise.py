@@ -95,10 +95,11 @@ def _is_operand_alone(graph: Graph, region: Region, node: Node) -> bool:
 def _leave_dequantized(attempt: Attempt) -> None:
     """Leave values that are dequantized for others to their readers: a quarter of the bytes is written, and read."""
     graph, region = attempt.graph, attempt.region
-    for node in sorted(region.nodes, key=lambda n: n.order, reverse=True):
+    dequantized = [n for n in region.nodes if n.op == ops.DequantizeLinear and n not in attempt.start.seeds]
+    for node in sorted(dequantized, key=lambda n: n.order, reverse=True):
         value = node.outputs[0]
         others = [r for r in graph.readers(value) if r not in region.nodes]
-        if node.op != ops.DequantizeLinear or node in attempt.start.seeds or graph.is_output(value) or not others:
+        if graph.is_output(value) or not others:
             continue
         inside = len(others) < len(graph.readers(value))
         if not inside and all(not r.domain and not r.has(Trait.CONTRACTION) for r in others):

@@ -22,7 +22,7 @@ from onnxfuse.rules.match.report import Applied, Near, OptimizeReport, label, na
 from onnxfuse.rules.pattern.pattern import Pattern
 from onnxfuse.rules.rewriting import type_mismatch
 from onnxfuse.rules.rewriting.attempts import Attempts
-from onnxfuse.rules.rewriting.every_graph import for_every_graph
+from onnxfuse.rules.rewriting.every_graph import LastRead, for_every_graph
 from onnxfuse.support.errors import RuleError
 from onnxfuse.support.plurals import plural
 
@@ -53,12 +53,14 @@ def settle(
     rules: Sequence[Rule],
     report: OptimizeReport,
     last: Sequence[Simplify] = (),
+    read: LastRead | None = None,
 ) -> None:
     """Rewrite to a fixed point; types of new values are inferred between rounds.
 
     `simplify` runs before the rules, as a folded shape can determine further types. Folding terminates: each fold
     removes a node. `last` runs once the rules make no more changes with all types known, and the rules continue if it
-    changed anything; it must terminate, too. Raises RuleError for rules that do not converge.
+    changed anything; it must terminate, too. `read` is the main graph of an earlier phase. Raises RuleError for rules
+    that do not converge.
     """
     rounds, of_main = 0, Attempts()
 
@@ -72,7 +74,7 @@ def settle(
     while rounds < MAX_ROUNDS:
         before = len(report.applied)
         report.forget()
-        if not any(for_every_graph(model, act)):
+        if not any(for_every_graph(model, act, read)):
             return
         rounds += len(report.applied) > before
     raise endless(report.applied[before:], f"the graph still changes after {MAX_ROUNDS} rounds")

@@ -230,3 +230,33 @@ def test_a_string_is_a_constant_without_numbers() -> None:
     g = graph('g (float[2] x) => (float[2] y) { k = Constant <value_string = "a"> () y = Neg (x) }')
     assert g.constant("k") is None
     assert g.element_count("k") is None
+
+
+def test_a_snapshot_has_the_nodes_and_not_the_gaps_of_those_that_went() -> None:
+    """The size of a snapshot is that of the graph, also where nodes went since the list of nodes was last read."""
+    g = graph(CHAIN)
+    old = [n for n in g.nodes if n.op in ("Add", "Relu")]
+    g.replace(old, [Node(onnx.helper.make_node("Fused", ["x", "w"], ["b"]))])
+    assert g.snapshot().size == g.size == 4
+
+
+def test_a_drafted_node_changes_nothing_in_the_graph() -> None:
+    """It has the order and the name that it would have in place of the old one, which stays."""
+    g = graph(CHAIN)
+    relu, version = g.nodes[1], g.version
+    g.draft(relu, [Node(onnx.helper.make_node("Relu", ["a"], ["b"], name=""))])
+    assert (g.version, g.producer("b"), g.readers("a")) == (version, relu, [relu])
+    relu.call("same")
+    named = graph('g (float[4] x) => (float[4] y) { ["same"] a = Relu (x) ["other"] y = Exp (a) }')
+    new = [Node(onnx.helper.make_node("Relu", ["x"], ["a"], name=name)) for name in ("same", "other")]
+    named.draft(named.nodes[0], new)
+    assert [n.name for n in new] == ["same", "a"]
+    assert {n.order for n in new} == {named.nodes[0].order}
+
+
+def test_a_name_is_that_of_the_message_after_it_was_changed() -> None:
+    """A name is read once, and anew where a node gets another one."""
+    node = Node(onnx.helper.make_node("Relu", ["a"], ["b"]))
+    assert node.name == "b"
+    node.call("relu")
+    assert (node.name, node.proto.name) == ("relu", "relu")

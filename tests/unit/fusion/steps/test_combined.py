@@ -52,9 +52,9 @@ def test_products_that_are_summed_are_not_grown_together(monkeypatch: pytest.Mon
     """Of more products than a body has only those without a sum are tried, and the report says what combines two."""
     tried = list[list[str]]()
 
-    def noted(graph: Graph, nodes: list[Node], *given: Any) -> Any:
+    def noted(graph: Graph, nodes: list[Node], *given: Any, **named: Any) -> Any:
         tried.append([n.op for n in nodes])
-        return proven_op(graph, nodes, *given)
+        return proven_op(graph, nodes, *given, **named)
 
     monkeypatch.setattr(fuse, "proven_op", noted)
     text = summed(MOST_TOGETHER + 2)
