@@ -100,7 +100,8 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
 def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
     optimized, verified, benched = (model.get(key) or {} for key in ("optimize", "verify", "bench"))
     nodes = optimized.get("nodes")
-    slowest = min(benched.get("blocks", ()), key=lambda block: float(block["speedup"]), default={})
+    blocks: list[dict[str, Any]] = benched.get("blocks", [])
+    slowest: dict[str, Any] = min(blocks, key=lambda block: float(block["speedup"]), default={})
     return (
         model["name"],
         f"{nodes['before']} -> {nodes['after']}" if nodes else "",

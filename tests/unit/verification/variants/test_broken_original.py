@@ -115,8 +115,8 @@ def test_what_parts_decide_is_shown_as_both_models_run(monkeypatch: pytest.Monke
     assert judged.outputs == (furthest,)
     (line,) = judged.original_broken
     assert line.endswith("the fused model is off as well, and judged by its parts")
-    (row,) = (r.split() for r in f"{judged}".splitlines() if r.startswith("y "))
-    assert (row[2:6], row[-3:]) == (["-", "by", "parts", "-"], ["ok", "by", "parts"])
+    (cells,) = (r.split() for r in f"{judged}".splitlines() if r.startswith("y "))
+    assert (cells[2:6], cells[-3:]) == (["-", "by", "parts", "-"], ["ok", "by", "parts"])
     assert f"in 1 of {len(report.cases)} cases" in " ".join(f"{judged}".split())
     parts = replace(parts, faults=("y: wrong",))
     assert quantized.judged_by_parts(original, fused, report).rows == report.rows
