@@ -196,7 +196,7 @@ def _propagates(op: str) -> bool:
 @cache
 def _may_propagate(op: str) -> bool:
     """Return whether the result of an operator may be integers that ONNX's inference follows."""
-    return op in (ops.Shape, ops.Concat) or _propagates(op)
+    return op == ops.Shape or _propagates(op)
 
 
 @lru_cache(1 << 12)

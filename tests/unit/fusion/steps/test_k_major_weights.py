@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxfuse
 from onnxfuse.cuda.costs import library
+from onnxfuse.fusion import fuse
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.fusion.region.weight_index import SUFFIX
 from onnxfuse.fusion.steps import k_major_weights
@@ -46,6 +47,23 @@ def test_only_weights_of_kernels_are_turned() -> None:
     np.testing.assert_array_equal(weights["w.terms_last"], was["w"].T)
     onnx.checker.check_model(model, full_check=True)
     assert_same_numbers(before, model)
+
+
+def test_products_without_a_kernel_stay_where_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of an attempt's products are exchanged in the body of the op alone, which is not made here."""
+    monkeypatch.setattr(fuse, "proven_op", lambda *given, **named: "no kernel")
+    text = """<ir_version: 8, opset_import: ["" : 20]>
+    g (float[N,8] x) => (float[N,8] y, float[N,8] z, float[N,8] e) <float[8,8] w = {WEIGHT}> {
+      m = MatMul (x, w)
+      e = Exp (x)
+      y = Relu (m)
+      v = Neg (w)
+      n = MatMul (x, v)
+      z = Relu (n)
+    }""".replace("WEIGHT", ",".join(str(i % 13 - 6) for i in range(64)))
+    pipeline.run(model := parse(text))
+    assert ops(model) == ["MatMul", "Exp", "Relu", "MatMul", "Relu"]
+    assert not any(t.name.endswith(".terms_last") for t in model.graph.initializer)
 
 
 def test_optimizing_again_changes_nothing() -> None:
