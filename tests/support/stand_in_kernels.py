@@ -49,6 +49,8 @@ class StandInKernels:
     scratch_bytes: int = 0
     counter_bytes: int = 0
     """Of that memory, those which are zeros before and after a launch."""
+    smaller: int = 0
+    """Bytes of scratch memory that another plan needs; 0: there is none."""
     unplanned: bool = False
     """Whether only the general kernel takes the shapes."""
     launches: int = 1
@@ -97,6 +99,13 @@ class StandInKernels:
         for number in range(1, 1 + self.others):
             yield self._planned(op, shapes, aligned, number)
 
+    def plan_within(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, scratch_bytes: int) -> Any:
+        if not 0 < self.smaller <= scratch_bytes:
+            return None
+        plan = self._planned(op, shapes, aligned)
+        plan.scratch_bytes = plan.all_scratch_bytes = plan.kernel.scratch_bytes = self.smaller
+        return plan
+
     def is_compiled(self, kernel: Any, device: int) -> bool:
         return self.compiled(kernel)
 
@@ -111,7 +120,15 @@ class StandInKernels:
         outputs = tuple(y.shape for y in _evaluate(op, zeros))
         blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
         one = SimpleNamespace(
-            kernel=_Kernel(op=op, inputs=shapes, outputs=outputs, aligned=aligned, number=number, text=""),
+            kernel=_Kernel(
+                op=op,
+                inputs=shapes,
+                outputs=outputs,
+                aligned=aligned,
+                number=number,
+                text="",
+                scratch_bytes=self.scratch_bytes,
+            ),
             grid=(blocks, 1, 1),
             block=self.block,
             shared_bytes=self.shared_bytes,
@@ -120,6 +137,7 @@ class StandInKernels:
             tensor_maps=self.tensor_maps,
             scratch_bytes=self.scratch_bytes,
             counter_bytes=self.counter_bytes,
+            all_scratch_bytes=self.scratch_bytes,
             then=(),
         )
         return SimpleNamespace(**{**vars(one), "then": (one,) * (self.launches - 1)})
@@ -140,12 +158,12 @@ class StandInKernels:
             results = _evaluate(op, [a.copy() for a in arrays[:count]])
             for array, result in zip(arrays[count:], results, strict=True):
                 array[...] = result
-            scratch = bool(self.scratch_bytes)
+            scratch = bool(kernel.scratch_bytes)
             room = ctypes.c_void_p.from_address(arguments[len(pointers)]).value if scratch else None
             if room is not None:
                 counters = ctypes.string_at(room, self.counter_bytes)
                 assert not any(counters), "counters that are not zeros"
-                ctypes.memset(room + self.counter_bytes, 0xFF, self.scratch_bytes - self.counter_bytes)
+                ctypes.memset(room + self.counter_bytes, 0xFF, kernel.scratch_bytes - self.counter_bytes)
             first = len(pointers) + scratch
             by_value = arguments[first : first + 1 + bool(self.tensor_maps)]
             parameters = ctypes.string_at(by_value[-1], len(PARAMETERS))

@@ -72,10 +72,17 @@ class Session(Screen, InferenceSession):  # type: ignore[misc]  # ONNX Runtime h
         run = super().run_with_iobinding
         self._watched(run_options, dict[str, Any], lambda o: run(iobinding, o))
 
-    def run_bound(self, iobinding: Any, run_options: Any, inputs: Mapping[str, Any]) -> None:
-        """Run with an I/O binding that has these inputs."""
+    def run_bound(self, iobinding: Any, inputs: Mapping[str, Any], config: Mapping[str, str]) -> None:
+        """Run with an I/O binding that has these inputs, by run options with these config entries."""
         run = super().run_with_iobinding
-        self._watched(run_options, lambda: inputs, lambda o: run(iobinding, o))
+
+        def work(options: Any) -> None:
+            options = onnxruntime.RunOptions() if options is None else options
+            for key, value in config.items():
+                options.add_run_config_entry(key, value)
+            run(iobinding, options)
+
+        self._watched(None, lambda: inputs, work)
 
     def memory(self, graphs: int = 0) -> MemoryUse:
         """Return what the session uses of the GPU's memory, and `graphs`, the bytes of the CUDA graphs that its caller

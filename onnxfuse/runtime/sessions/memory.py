@@ -210,7 +210,7 @@ class ArenaKeeper:
     def run(
         self, options: onnxruntime.RunOptions | None, shapes: Callable[[], Shapes], work: Callable[[Any], Any]
     ) -> Any:
-        """Return what a run returns, `work(options)`.
+        """Return what a run returns, `work(options)`. A run with options of the caller never consolidates the arena.
 
         Where it meets the session's limit it runs again, after the arena has returned what is free in pieces.
         """
@@ -219,7 +219,7 @@ class ArenaKeeper:
         try:
             return self._run(options, shapes, work)
         except ORT_ERRORS as error:
-            if not ARENA_FAULT.search(f"{error}") or not self.consolidates:
+            if not ARENA_FAULT.search(f"{error}") or not self.consolidates or options is not None:
                 with self.limit.named_faults(self._largest()):
                     raise
         self._pending = True
@@ -234,20 +234,17 @@ class ArenaKeeper:
     def _run(
         self, options: onnxruntime.RunOptions | None, shapes: Callable[[], Shapes], work: Callable[[Any], Any]
     ) -> Any:
-        result = self._shrinking_run(options, work) if self._pending else work(options)
+        result = self._shrinking_run(work) if self._pending and options is None else work(options)
         if bridge().new_shapes(self.ops) != self._new_shapes:
             self._look(shapes)
         return result
 
-    def _shrinking_run(self, options: onnxruntime.RunOptions | None, work: Callable[[Any], Any]) -> Any:
+    def _shrinking_run(self, work: Callable[[Any], Any]) -> Any:
         """Return what a run returns at whose end the arena returns its free regions and gets one."""
         self._pending = False
-        options = onnxruntime.RunOptions() if options is None else options
+        options = onnxruntime.RunOptions()
         options.add_run_config_entry(SHRINK, f"gpu:{self.device}")
-        try:
-            result = work(options)
-        finally:
-            options.add_run_config_entry(SHRINK, "")
+        result = work(options)
         self._consolidate()
         return result
 

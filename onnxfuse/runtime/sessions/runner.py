@@ -315,7 +315,7 @@ class Runner:
         for name in self._outputs:
             on_host = name in self._on_host or device == "cpu"
             binding.bind_output(name, "cpu" if on_host else device, 0 if on_host else self._device)
-        opened.run_bound(binding, _options(-1), values)
+        opened.run_bound(binding, values, {GRAPH_ID: "-1"})
         return dict(zip(self._outputs, binding.get_outputs(), strict=True))
 
 
