@@ -45,6 +45,9 @@ ARENA_FAULT = re.compile(r"Available memory of (\d+) is smaller than requested b
 SCRATCH_FAULT = re.compile(r"(onnxfuse\.\S+ with inputs.* memory_limit leaves .*?) (memory_limit=\d+ is enough.*)")
 """A planner's message (runtime/kernels/loader.py)."""
 
+WATCHED = 3
+"""Runs that are looked at after one of new shapes: where ONNX Runtime plans memory for a set of shapes (mem_pattern),
+the second run allocates it all in one piece besides what the first one had."""
 STEPS = 64
 """Runs that made memory grow which are remembered, the latest."""
 
@@ -177,7 +180,7 @@ class ArenaKeeper:
         self.steps: list[MemoryStep] = []
         self._lock = threading.Lock()
         self._new_shapes = bridge().new_shapes(ops)
-        self._pending = False
+        self._pending, self._watched = False, 0
         self._peak = self._reported = self.now().peak
         self._margin, self._consolidated = 0, 0
 
@@ -194,6 +197,12 @@ class ArenaKeeper:
                 self.weights, peak - self.weights, now.allocated, now.scratch, cuda.loaded_bytes(), graphs,
                 tuple(self.steps),
             )  # fmt: skip
+
+    def settle(self, run: Callable[[], object]) -> None:
+        """Run, as often as it takes to consolidate the arena, while regions may still be returned."""
+        for _ in MARGINS:
+            if self._pending and self.consolidates:
+                run()
 
     def before_capture(self) -> SessionMemory:
         """Return the memory as it is, in front of the capture of a CUDA graph: from now on all addresses stay."""
@@ -235,7 +244,7 @@ class ArenaKeeper:
         self, options: onnxruntime.RunOptions | None, shapes: Callable[[], Shapes], work: Callable[[Any], Any]
     ) -> Any:
         result = self._shrinking_run(work) if self._pending and options is None else work(options)
-        if bridge().new_shapes(self.ops) != self._new_shapes:
+        if self._watched or bridge().new_shapes(self.ops) != self._new_shapes:
             self._look(shapes)
         return result
 
@@ -250,7 +259,9 @@ class ArenaKeeper:
 
     def _look(self, shapes: Callable[[], Shapes]) -> None:
         with self._lock:
-            self._new_shapes, now = bridge().new_shapes(self.ops), self.now()
+            seen, now = bridge().new_shapes(self.ops), self.now()
+            self._watched = self._watched - 1 if seen == self._new_shapes else WATCHED
+            self._new_shapes = seen
             if now.peak > self._reported:
                 self._peak = self._reported = now.peak
             last = self.steps[-1] if self.steps else None
@@ -263,6 +274,7 @@ class ArenaKeeper:
                 self._margin, self._consolidated, self._pending = 0, self._peak, True
             elif self._margin + 1 < len(MARGINS):
                 self._margin, self._pending = self._margin + 1, True
+            self._watched = WATCHED if self._pending else self._watched
 
     def _consolidate(self) -> None:
         """Give the arena one region for all that is in use at the most, besides what is in use now."""
@@ -275,4 +287,5 @@ class ArenaKeeper:
                 LOG.info("the arena has not been given one region: %s", why)
             now = self.now()
             self._reported = max(self._reported, now.peak)  # the region was in use for a moment, too
-            self.steps.append(MemoryStep(self.steps[-1].shapes, now.allocated, self._peak, now.scratch))
+            shapes = self.steps[-1].shapes if self.steps else {}
+            self.steps.append(MemoryStep(shapes, now.allocated, self._peak, now.scratch))

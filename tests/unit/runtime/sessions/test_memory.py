@@ -82,6 +82,27 @@ def test_a_stream_of_changing_shapes_takes_a_fifth_more_than_its_largest_at_most
     assert left["arena"] > 1.2 * kept["arena"]
 
 
+def of_one_shape() -> Any:
+    stand_in_kernels.install()
+    model = pages()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = rows_of(8)
+    opened = runtime.session(model, CUDA)
+    sizes = []
+    for _ in range(8):
+        run(opened, 8)
+        sizes.append(opened.memory().arena)
+    return {"arena": sizes, "peak": opened.memory().activations}
+
+
+def test_memory_that_is_planned_for_a_shape_replaces_that_of_its_first_run(on_fake_cuda: FakeCuda) -> None:
+    """The second run of a model of fixed shapes allocates all values in one piece, besides what the first one left."""
+    facts = on_fake_cuda(of_one_shape)
+    assert facts["arena"][1] > 1.5 * facts["arena"][0]
+    assert facts["arena"][-1] <= 1.2 * facts["peak"]
+    assert facts["arena"][-1] == facts["arena"][-2]
+
+
 def use_of_a_session() -> Any:
     kernels = stand_in_kernels.install(scratch_bytes=10_000, counter_bytes=16)
     opened = session()
