@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 
 from onnxfuse import runtime
+from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.sessions import memory
 from onnxfuse.support.errors import DeviceError, MemoryLimitError, UsageError
 from tests.support import fused_models as models
@@ -152,8 +153,9 @@ def scratch_within_a_limit() -> Any:
     kernels = stand_in_kernels.install(scratch_bytes=100_000)
     kernels.smaller = 50_000
     opened = runtime.session(models.chain(), CUDA, memory_limit=8 * 60_000_000)
+    assert opened.keeper is not None
     opened.keeper.limit = memory.MemoryLimit(8 * 60_000)  # of scratch memory alone
-    memory.bridge().limit_scratch(opened.keeper.ops, 60_000)
+    bridge().limit_scratch(opened.keeper.ops, 60_000)
     errors = [chain_error(opened, rows) for rows in (3, 4)]
     taken = opened.memory().workspaces
     kernels.smaller = 0
