@@ -77,9 +77,7 @@ const char* onnxfuse_open(const char* path, const onnxfuse_ops** ops) {
 }
 
 const char* onnxfuse_register(const onnxfuse_ops* ops, OrtSessionOptions* options, const OrtApiBase* base) {
-  return words_of([&] {
-    expect(as_ort(base)->get_api(1), add_domain(as_ort(options), as_ort(base), *ops));
-  });
+  return words_of([&] { expect(as_ort(base)->get_api(1), add_domain(as_ort(options), as_ort(base), *ops)); });
 }
 
 void onnxfuse_stage(const onnxfuse_ops* ops) { stage(ops); }

@@ -74,7 +74,7 @@ struct Launch {
   std::string parameters;
   std::vector<Shape> output_shapes;
   std::vector<TensorMap> tensor_maps;
-  size_t scratch_bytes = 0;                // counters, then data; see scratch.h
+  size_t scratch_bytes = 0;  // counters, then data; see scratch.h
   size_t counter_bytes = 0;
   bool interim = false;                    // for one run alone
   Held owner;                              // of the host's answer; none by a program

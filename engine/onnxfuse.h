@@ -160,8 +160,8 @@ ONNXFUSE_EXPORT struct OrtStatus* RegisterCustomOps(struct OrtSessionOptions*, c
 
 /* ---- Memory on the GPU, in bytes ---- */
 
-/* The arena is the one that ONNX Runtime allocates all values of a session from, of the newest session of the ops; zeros
- * where there is none. */
+/* The arena is the one that ONNX Runtime allocates all values of a session from, of the newest session of the ops;
+ * zeros where there is none. */
 typedef struct onnxfuse_memory {
   size_t size;
   uint64_t scratch;   /* of the streams that kernels of all sessions launched on */

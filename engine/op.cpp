@@ -7,7 +7,8 @@
 
 namespace engine {
 
-// ---- A node of a session ------------------------------------------------------------------------------------------------
+// ---- A node of a session
+// ------------------------------------------------------------------------------------------------
 
 struct Kernel {
   Op& op;
@@ -213,8 +214,12 @@ SharedLaunch ask_host(const Kernel& kernel, const Key& key, std::vector<tape::Re
   for (const Shape& shape : shapes) numbers.push_back({shape.data(), shape.size()});
   const std::vector<uint8_t> varies = extents_of(kernel.varied(key), key);
   const bool aligned = key[kAlignedWord] != 0;
-  const onnxfuse_question question{sizeof question, numbers.data(),   numbers.size(),
-                                   aligned,         device,           op.scratch_limit,
+  const onnxfuse_question question{sizeof question,
+                                   numbers.data(),
+                                   numbers.size(),
+                                   aligned,
+                                   device,
+                                   op.scratch_limit,
                                    varies.empty() ? nullptr : varies.data()};
   onnxfuse_reply reply(op.host);
   reply.context = key[0];

@@ -56,9 +56,9 @@ struct Op : ort::CustomOp {
   void forget_planner();
 
   mutable std::mutex life_;
-  Held planner_;            // guarded by `life_`, as the rest
+  Held planner_;                        // guarded by `life_`, as the rest
   std::vector<const Kernel*> kernels_;  // of living sessions, the newest last
-  bool registered_ = true;  // in options that are still there
+  bool registered_ = true;              // in options that are still there
 };
 
 }  // namespace engine

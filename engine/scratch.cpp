@@ -80,7 +80,8 @@ void ScratchPool::grow(const ScratchNeed& need, bool capturing) {
   auto memory = std::make_unique<DeviceMemory>(wanted.bytes());
   if (wanted.counters) {
     check(cuda::driver().set(memory->address, 0, wanted.counters), "cuMemsetD8");
-    check(cuda::driver().wait(nullptr), "cuStreamSynchronize");  // the stream of the launches does not wait for this one
+    check(cuda::driver().wait(nullptr),
+          "cuStreamSynchronize");  // the stream of the launches does not wait for this one
   }
   std::lock_guard<std::mutex> lock(sizes_);
   current_ = {std::move(memory), wanted};

@@ -1,10 +1,11 @@
 // Scratch memory of launches: one pool for each stream, which all ops of all sessions that launch on it share.
 //
 // Contents. A launch's scratch memory is counters, then data. Counters are zeros before and after each launch: the
-// kernels count up to a number that brings them back to zero. Data holds nothing from one plan to the next; the launches
-// of one plan hand it on to each other. So the pool is two areas that meet at a boundary, zeros before it and anything
-// behind it, and a launch with so many bytes of counters gets the address so many bytes before the boundary. That holds
-// for launches of any op and of any shapes, whatever the sizes of their areas: no launch's counters lie in data.
+// kernels count up to a number that brings them back to zero. Data holds nothing from one plan to the next; the
+// launches of one plan hand it on to each other. So the pool is two areas that meet at a boundary, zeros before it and
+// anything behind it, and a launch with so many bytes of counters gets the address so many bytes before the boundary.
+// That holds for launches of any op and of any shapes, whatever the sizes of their areas: no launch's counters lie in
+// data.
 //
 // Size. At a time one plan of a stream runs, so the pool is as large as the largest plan needs, not the sum of them.
 //
@@ -97,8 +98,8 @@ class ScratchPool {
   std::vector<Buffer> in_graphs_;  // that the pool has grown out of
 };
 
-// The bytes that are allocated for so many: steps of an eighth of a power of two, so that a need that grows a little with
-// each run is met by a few allocations, with at most an eighth too much.
+// The bytes that are allocated for so many: steps of an eighth of a power of two, so that a need that grows a little
+// with each run is met by a few allocations, with at most an eighth too much.
 size_t rounded(size_t bytes);
 
 }  // namespace engine
