@@ -102,9 +102,9 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     block = facts["blocks"][1]
     assert set(block) == {
         "dimensions", "shapes", "items", "speedup", "differs", "verdict", "measured", "best_setting", "fused_setting",
-        "rows", "refused", "work",
+        "rows", "refused", "work", "memory",
     }  # fmt: skip
-    assert block["shapes"] == {"x": [8, 2], "r": [8, 3]}
+    assert (block["shapes"], block["memory"]) == ({"x": [8, 2], "r": [8, 3]}, None)
     assert (block["best_setting"], block["fused_setting"], block["items"]) == ("1 thread", "1 thread", 8)
     row = block["rows"][0]
     assert set(row) == {"model", "setting", "p50", "p90", "p99", "min", "low", "high", "items_per_second",
