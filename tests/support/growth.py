@@ -20,7 +20,7 @@ import onnxruntime
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-CUDA = [("CUDAExecutionProvider", {"arena_extend_strategy": "kNextPowerOfTwo"}), "CPUExecutionProvider"]
+CUDA: list[Any] = [("CUDAExecutionProvider", {"arena_extend_strategy": "kNextPowerOfTwo"}), "CPUExecutionProvider"]
 """With an arena that grows in few steps: the stand-in's device memory is the host's, which is measured."""
 
 
