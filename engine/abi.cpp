@@ -33,6 +33,20 @@ void answer(onnxfuse_reply& reply, Work work) noexcept {
 ort::SessionOptions* as_ort(OrtSessionOptions* options) { return reinterpret_cast<ort::SessionOptions*>(options); }
 const ort::ApiBase* as_ort(const OrtApiBase* base) { return reinterpret_cast<const ort::ApiBase*>(base); }
 
+// Throws ONNX Runtime's words.
+void expect(ort::Api api, ort::Status* failed) {
+  if (!failed) return;
+  const std::string message = ort::StatusMessage::in(api)(failed);
+  ort::ReleaseStatus::in(api)(failed);
+  throw std::runtime_error(message);
+}
+
+// Calls with the allocator of the newest session of the ops, where there is one.
+void with_allocator(const onnxfuse_ops& ops, const std::function<void(ort::Api, ort::Allocator*)>& work) {
+  for (const Op* op : ops.all)
+    if (op->with_allocator(work)) return;
+}
+
 }  // namespace
 
 extern "C" {
@@ -50,13 +64,6 @@ void onnxfuse_reply_program(onnxfuse_reply* reply, const onnxfuse_program* progr
   });
 }
 
-void onnxfuse_reply_scratch(onnxfuse_reply* reply, void* address, void* owner) {
-  answer(*reply, [&] {
-    reply->memory = held(reply->host, owner);
-    reply->address = address;
-  });
-}
-
 void onnxfuse_reply_error(onnxfuse_reply* reply, const char* words) {
   answer(*reply, [&] { throw std::runtime_error(*words ? words : "an error without words"); });
 }
@@ -70,14 +77,7 @@ const char* onnxfuse_open(const char* path, const onnxfuse_ops** ops) {
 }
 
 const char* onnxfuse_register(const onnxfuse_ops* ops, OrtSessionOptions* options, const OrtApiBase* base) {
-  return words_of([&] {
-    ort::Status* const failed = add_domain(as_ort(options), as_ort(base), *ops);
-    if (!failed) return;
-    ort::Api api = as_ort(base)->get_api(1);
-    const std::string message = ort::StatusMessage::in(api)(failed);
-    ort::ReleaseStatus::in(api)(failed);
-    throw std::runtime_error(message);
-  });
+  return words_of([&] { expect(as_ort(base)->get_api(1), add_domain(as_ort(options), as_ort(base), *ops)); });
 }
 
 void onnxfuse_stage(const onnxfuse_ops* ops) { stage(ops); }
@@ -89,6 +89,50 @@ void onnxfuse_close(onnxfuse_ops* ops) {
 
 OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
   return reinterpret_cast<OrtStatus*>(add_what_is_there(as_ort(options), as_ort(base)));
+}
+
+const char* onnxfuse_memory_of(const onnxfuse_ops* ops, onnxfuse_memory* memory) {
+  return words_of([&] {
+    check_size(*memory, "memory");
+    *memory = {sizeof *memory, 0, 0, 0, 0, 0};
+    size_t free = 0, total = 0;
+    if (cuda::driver().memory(&free, &total) == cuda::kSuccess) memory->free = free;
+    std::set<std::shared_ptr<ScratchPool>> pools;
+    for (const Op* op : ops->all) op->add_pools(pools);
+    for (const auto& pool : pools) memory->scratch += pool->bytes();
+    with_allocator(*ops, [&](ort::Api api, ort::Allocator* allocator) {
+      ort::KeyValues* stats = nullptr;
+      expect(api, ort::AllocatorStats::in(api)(allocator, &stats));
+      const auto number = [&](const char* key) {
+        const char* text = ort::KeyValue::in(api)(stats, key);
+        return text ? std::strtoull(text, nullptr, 10) : 0;
+      };
+      memory->allocated = number("TotalAllocated");
+      memory->in_use = number("InUse");
+      memory->peak = number("MaxInUse");
+      ort::ReleaseKeyValues::in(api)(stats);
+    });
+  });
+}
+
+const char* onnxfuse_extend_arena(const onnxfuse_ops* ops, size_t bytes) {
+  return words_of([&] {
+    with_allocator(*ops, [&](ort::Api api, ort::Allocator* allocator) {
+      void* memory = nullptr;
+      expect(api, ort::AllocatorAlloc::in(api)(allocator, bytes, &memory));
+      expect(api, ort::AllocatorFree::in(api)(allocator, memory));
+    });
+  });
+}
+
+void onnxfuse_limit_scratch(const onnxfuse_ops* ops, size_t bytes) {
+  for (Op* op : ops->all) op->scratch_limit = bytes;
+}
+
+uint64_t onnxfuse_new_shapes(const onnxfuse_ops* ops) {
+  uint64_t all = 0;
+  for (const Op* op : ops->all) all += op->new_shapes.load(std::memory_order_relaxed);
+  return all;
 }
 
 size_t onnxfuse_count(onnxfuse_counts* counts, size_t room) {

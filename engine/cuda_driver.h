@@ -64,8 +64,10 @@ struct Driver {
   int (*function)(Function*, Module, const char* name);
   int (*allocate)(Address*, size_t bytes);
   int (*free)(Address);
+  int (*memory)(size_t* free, size_t* total);
   int (*set)(Address, unsigned char value, size_t bytes);
   int (*wait)(Stream);
+  int (*is_capturing)(Stream, int* status);
   int (*exchange_capture_mode)(int*);
   int (*error_name)(int code, const char**);
   int (*error_string)(int code, const char**);
@@ -108,8 +110,10 @@ inline const Driver& driver() {
     find(library, "cuModuleGetFunction", d.function);
     find(library, "cuMemAlloc_v2", d.allocate);
     find(library, "cuMemFree_v2", d.free);
+    find(library, "cuMemGetInfo_v2", d.memory);
     find(library, "cuMemsetD8_v2", d.set);
     find(library, "cuStreamSynchronize", d.wait);
+    find(library, "cuStreamIsCapturing", d.is_capturing);
     find(library, "cuThreadExchangeStreamCaptureMode", d.exchange_capture_mode);
     find(library, "cuGetErrorName", d.error_name);
     find(library, "cuGetErrorString", d.error_string);

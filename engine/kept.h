@@ -73,11 +73,11 @@ class Kept {
     std::unique_lock<std::shared_mutex> lock(mutex_);
     const auto [at, fresh] = launches_.try_emplace(key, std::move(launch));
     if (!fresh) return at->second.launch;
-    Launches::value_type** const place = launches_.size() > kMostLaunches ? unmet() : nullptr;
-    if (place) {
-      gone = std::move((*place)->second.launch);
-      launches_.erase(launches_.find((*place)->first));
-      *place = &*at;
+    if (launches_.size() > kMostLaunches) {
+      Launches::value_type*& place = unmet();
+      gone = std::move(place->second.launch);
+      launches_.erase(launches_.find(place->first));
+      place = &*at;
     } else {
       ring_.push_back(&*at);
     }
@@ -124,15 +124,13 @@ class Kept {
 
  private:
   // The place in the ring of a launch that was not met again since the hand came by, behind which the hand then is: a
-  // few steps, however many there are. None where all have scratch memory.
-  Launches::value_type** unmet() {
-    for (size_t left = 2 * ring_.size(); left > 0; --left) {
+  // few steps, however many there are.
+  Launches::value_type*& unmet() {
+    while (true) {
       Launches::value_type*& one = ring_[hand_];
       hand_ = (hand_ + 1) % ring_.size();
-      One& kept = one->second;
-      if (!kept.launch->has_scratch() && !kept.met.exchange(false, std::memory_order_relaxed)) return &one;
+      if (!one->second.met.exchange(false, std::memory_order_relaxed)) return one;
     }
-    return nullptr;
   }
 
   std::shared_mutex mutex_;

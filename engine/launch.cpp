@@ -119,7 +119,6 @@ std::vector<std::shared_ptr<const Loaded>> loaded(const SharedHost& host, const 
 
 Program::Program(const SharedHost& host, const onnxfuse_program& program, int64_t context, bool aligned)
     : kernels(loaded(host, program)),
-      rooms(held(host, program.rooms)),
       tape(std::string(static_cast<const char*>(program.tape), program.tape_bytes)),
       family(program.family),
       context(context),
@@ -145,6 +144,12 @@ void take(const SharedHost& host, const onnxfuse_launch& launch, std::vector<Hel
   for (size_t i = 0; i < launch.then_count; ++i) take(host, launch.then[i], owners);
 }
 
+void expect_counters(const Launch& launch) {
+  if (launch.counter_bytes > launch.scratch_bytes)
+    throw std::runtime_error(std::to_string(launch.counter_bytes) + " bytes of counters in " +
+                             std::to_string(launch.scratch_bytes) + " bytes of scratch memory");
+}
+
 }  // namespace
 
 std::unique_ptr<const Launch> Launch::of(const SharedHost& host, const onnxfuse_launch& launch) {
@@ -161,13 +166,14 @@ Launch::Launch(const onnxfuse_launch& answer, const std::vector<Held>& owners, s
       parameters(static_cast<const char*>(answer.parameters), answer.parameter_bytes),
       tensor_maps(answer.tensor_maps, answer.tensor_maps + answer.tensor_map_count),
       scratch_bytes(answer.scratch_bytes),
-      passing(answer.passing != 0),
+      counter_bytes(answer.counter_bytes),
       interim(answer.interim != 0),
       owner(owners[next++]) {
   std::copy(answer.grid, answer.grid + 3, grid.begin());
   std::copy(answer.block, answer.block + 3, block.begin());
   for (size_t i = 0; i < answer.output_count; ++i)
     output_shapes.emplace_back(answer.output_shapes[i].at, answer.output_shapes[i].at + answer.output_shapes[i].count);
+  expect_counters(*this);
   for (size_t i = 0; i < answer.then_count; ++i)
     then.push_back(std::make_unique<const Launch>(answer.then[i], owners, next));
 }
@@ -191,7 +197,8 @@ Launch::Launch(std::shared_ptr<const Program> by, const tape::Register* held, si
   for (unsigned& n : block) n = small();
   shared_bytes = small();
   scratch_bytes = static_cast<size_t>(number());
-  passing = words[at++] != 0;
+  counter_bytes = static_cast<size_t>(number());
+  expect_counters(*this);
   const size_t width = words[at++] / 8, count = words[at++];
   parameters.resize(width * count);
   for (size_t i = 0; i < count; ++i) {
@@ -227,34 +234,13 @@ bool Launch::is_loaded() const {
   return function && std::all_of(then.begin(), then.end(), [](const auto& next) { return next->is_loaded(); });
 }
 
-bool Launch::has_scratch() const {
-  return (scratch_bytes > 0 && !passing) ||
-         std::any_of(then.begin(), then.end(), [](const auto& next) { return next->has_scratch(); });
-}
-
-bool Launch::passes() const {
-  return (scratch_bytes > 0 && passing) ||
-         std::any_of(then.begin(), then.end(), [](const auto& next) { return next->passes(); });
-}
-
-void* Launch::scratch_of(const SharedHost& host, void* stream) const {
-  {
-    std::lock_guard<std::mutex> lock(scratch_mutex_);
-    if (auto found = scratch_.find(stream); found != scratch_.end()) return found->second;
+ScratchNeed Launch::scratch_need() const {
+  ScratchNeed need{counter_bytes, scratch_bytes - counter_bytes};
+  for (const auto& next : then) {
+    const ScratchNeed after = next->scratch_need();
+    need = {std::max(need.counters, after.counters), std::max(need.data, after.data)};
   }
-  Room room = new_room(host);
-  std::lock_guard<std::mutex> lock(scratch_mutex_);
-  const auto [at, fresh] = scratch_.emplace(stream, room.memory);
-  if (fresh) rooms_.push_back(std::move(room));
-  return at->second;
-}
-
-Room Launch::new_room(const SharedHost& host) const {
-  host->expect("no scratch memory can be allocated");
-  onnxfuse_reply reply(host);
-  host->scratch(program ? program->rooms.get() : owner.get(), scratch_bytes, &reply);
-  reply.expect("scratch memory");
-  return {reply.address, scratch_bytes, std::move(reply.memory)};
+  return need;
 }
 
 namespace {
@@ -311,7 +297,7 @@ struct Shown {
     launch.output_shapes = outputs.data();
     launch.output_count = outputs.size();
     launch.scratch_bytes = of.scratch_bytes;
-    launch.passing = of.passing;
+    launch.counter_bytes = of.counter_bytes;
     launch.interim = of.interim;
     launch.owner = of.owner.get();
     launch.then = then.data();

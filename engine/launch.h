@@ -3,13 +3,12 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "cuda_driver.h"
 #include "host.h"
+#include "scratch.h"
 #include "tape.h"
 
 namespace engine {
@@ -56,7 +55,6 @@ struct Loaded {
 // What answers for the shapes of a family on one device, by pointers of one kind.
 struct Program {
   std::vector<std::shared_ptr<const Loaded>> kernels;
-  Held rooms;  // gives the scratch memory of its launches
   tape::Tape tape;
   int64_t family;  // the number by which a program takes the place of the one before
   int64_t context;
@@ -68,13 +66,6 @@ struct Program {
   bool plans_itself(const int64_t* begin, const int64_t* end) const;
 };
 
-// Scratch memory.
-struct Room {
-  void* memory;
-  size_t bytes;
-  Held owner;
-};
-
 struct Launch {
   cuda::Function function = nullptr;
   Dim3 grid{}, block{};
@@ -83,8 +74,8 @@ struct Launch {
   std::string parameters;
   std::vector<Shape> output_shapes;
   std::vector<TensorMap> tensor_maps;
-  size_t scratch_bytes = 0;
-  bool passing = false;                    // the scratch memory is the op's, for all of its shapes
+  size_t scratch_bytes = 0;  // counters, then data; see scratch.h
+  size_t counter_bytes = 0;
   bool interim = false;                    // for one run alone
   Held owner;                              // of the host's answer; none by a program
   std::shared_ptr<const Program> program;  // by which it was made, and its kernel
@@ -99,17 +90,7 @@ struct Launch {
 
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
   bool is_loaded() const;
-  bool has_scratch() const;
-  bool passes() const;  // whether it, or one after it, takes the op's room
-
-  // The scratch memory of a stream: asked for once, in one of the runs before a CUDA graph is captured.
-  void* scratch_of(const SharedHost&, void* stream) const;
-  Room new_room(const SharedHost&) const;
-
- private:
-  mutable std::mutex scratch_mutex_;
-  mutable std::unordered_map<void*, void*> scratch_;  // by stream, on which launches run one after the other
-  mutable std::vector<Room> rooms_;
+  ScratchNeed scratch_need() const;  // of it and those after it
 };
 
 // Of a launch and those after it: lets each function use as much dynamic shared memory as this launch takes. What
@@ -137,8 +118,6 @@ struct onnxfuse_reply {
   std::string error;
   std::shared_ptr<const engine::Launch> launch;  // none: the program has it
   std::shared_ptr<const engine::Program> program;
-  void* address = nullptr;
-  engine::Held memory;
 
   explicit onnxfuse_reply(const engine::SharedHost& host) : host(host) {}
   // Throws the host's words where it has not done what it was asked for.

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define ONNXFUSE_ABI 4
+#define ONNXFUSE_ABI 5
 #define ONNXFUSE_EXPORT __attribute__((visibility("default")))
 
 struct OrtSessionOptions;
@@ -63,11 +63,11 @@ typedef struct onnxfuse_launch {
   size_t tensor_map_count;
   const onnxfuse_numbers* output_shapes;
   size_t output_count;
-  size_t scratch_bytes; /* zeros at first, which launches on one stream hand on; its pointer is behind the outputs' */
-  uint32_t passing;     /* the scratch memory holds nothing from one run to the next: it is the op's, for all shapes */
-  uint32_t interim;     /* for this run alone: the planner is asked again for the next one. Has no scratch memory but
-                           passing one */
-  void* owner;          /* the host's: keeps the function loaded, gives scratch memory; NULL: none */
+  size_t scratch_bytes; /* the stream's, its pointer is behind the outputs'; 0: none, and no pointer */
+  size_t counter_bytes; /* of them, at the beginning: zeros, which the launch leaves as zeros. The rest is anything, but
+                           for what a launch before it in this plan wrote, if that has as many counters */
+  uint32_t interim;     /* for this run alone: the planner is asked again for the next one */
+  void* owner;          /* the host's: keeps the function loaded; NULL: none */
   const struct onnxfuse_launch* then; /* on the same pointers */
   size_t then_count;
 } onnxfuse_launch;
@@ -88,7 +88,6 @@ typedef struct onnxfuse_program {
   size_t kernel_count;
   const onnxfuse_numbers* apart; /* shapes that the planner plans itself: rank and extents of each input in turn */
   size_t apart_count;
-  void* rooms; /* the host's: gives the scratch memory of its launches; NULL: none has any */
 } onnxfuse_program;
 
 /* ---- The host ---- */
@@ -99,18 +98,16 @@ typedef struct onnxfuse_question {
   size_t shape_count;
   int32_t aligned; /* all pointers are multiples of 16 */
   int32_t device;
+  size_t scratch_limit;  /* bytes of scratch memory that the launches may have; 0: any */
   const uint8_t* varies; /* of each extent of each input in turn whether it was another one in some run of the same
                             node; NULL where none was */
 } onnxfuse_question;
 
-/* Called from any thread. Each of the first two has to answer by one onnxfuse_reply_... before it returns. */
+/* Called from any thread. */
 typedef struct onnxfuse_host {
   size_t size;
-  /* One thread at a time for each op. */
+  /* One thread at a time for each op. Has to answer by one onnxfuse_reply_... before it returns. */
   void (*plan)(void* planner, const onnxfuse_question*, onnxfuse_reply*);
-  /* `owner`: of the launch, or the rooms of the program that it is from. Once for each stream, where it is passing once
-   * for all shapes that need no more. */
-  void (*scratch)(void* owner, size_t bytes, onnxfuse_reply*);
   void (*release)(void* object);
   /* Nothing else of the host is called where it is not there, or leaving. NULL: it always stays. */
   int (*is_there)(void);
@@ -124,8 +121,6 @@ ONNXFUSE_EXPORT void onnxfuse_reply_launch(onnxfuse_reply*, const onnxfuse_launc
                                            const onnxfuse_program* /* or NULL */);
 /* A program that has the launch. */
 ONNXFUSE_EXPORT void onnxfuse_reply_program(onnxfuse_reply*, const onnxfuse_program*);
-/* The memory lives until `owner` is released. */
-ONNXFUSE_EXPORT void onnxfuse_reply_scratch(onnxfuse_reply*, void* address, void* owner);
 ONNXFUSE_EXPORT void onnxfuse_reply_error(onnxfuse_reply*, const char* words);
 
 /* ---- Ops ---- */
@@ -162,6 +157,29 @@ ONNXFUSE_EXPORT void onnxfuse_close(onnxfuse_ops*);
  * registers the ops of the kernel pack that the options name in their config entry "onnxfuse.pack", else of the one
  * (*.kernels) that lies beside this library. */
 ONNXFUSE_EXPORT struct OrtStatus* RegisterCustomOps(struct OrtSessionOptions*, const struct OrtApiBase*);
+
+/* ---- Memory on the GPU, in bytes ---- */
+
+/* The arena is the one that ONNX Runtime allocates all values of a session from, of the newest session of the ops;
+ * zeros where there is none. */
+typedef struct onnxfuse_memory {
+  size_t size;
+  uint64_t scratch;   /* of the streams that kernels of all sessions launched on */
+  uint64_t allocated; /* by the arena */
+  uint64_t in_use;    /* of it, now */
+  uint64_t peak;      /* of it, the most at a time */
+  uint64_t free;      /* on the GPU of this thread's context; 0 without one */
+} onnxfuse_memory;
+
+ONNXFUSE_EXPORT const char* onnxfuse_memory_of(const onnxfuse_ops*, onnxfuse_memory*);
+/* Lets the arena allocate so many bytes in one piece, for later values. */
+ONNXFUSE_EXPORT const char* onnxfuse_extend_arena(const onnxfuse_ops*, size_t bytes);
+/* How often ops were called with shapes, or pointers of an alignment, that they keep no launch for. */
+ONNXFUSE_EXPORT uint64_t onnxfuse_new_shapes(const onnxfuse_ops*);
+
+/* Launches of these ops get no scratch memory beyond so many bytes: planners are asked for others, and a launch that
+ * needs more is an error. 0: any. */
+ONNXFUSE_EXPORT void onnxfuse_limit_scratch(const onnxfuse_ops*, size_t bytes);
 
 /* ---- Counts, since the start or the last reset, by op name for the whole process ---- */
 

@@ -3,8 +3,60 @@
 #include <algorithm>
 #include <array>
 #include <climits>
+#include <map>
 
 namespace engine {
+
+// ---- A node of a session
+// ------------------------------------------------------------------------------------------------
+
+struct Kernel {
+  Op& op;
+  ort::Api api;
+  mutable std::mutex mutex;
+  mutable std::vector<int64_t> first;   // rank and extents of each input in its first run; guarded by `mutex`
+  mutable std::vector<uint8_t> varies;  // which of them have been others since; guarded by `mutex`
+  // By context and stream: what it launched with scratch memory on; guarded by `mutex`.
+  mutable std::map<std::pair<cuda::Context, cuda::Stream>, std::shared_ptr<ScratchPool>> pools;
+
+  ort::Allocator* allocator = nullptr;  // of the session's values
+
+  Kernel(Op& op, ort::Api api, const ort::KernelInfo* info) : op(op), api(api) {
+    if (ort::Status* failed = ort::InfoAllocator::in(api)(info, ort::kDeviceMemory, &allocator)) {
+      ort::ReleaseStatus::in(api)(failed);  // its memory is not counted
+      allocator = nullptr;
+    }
+  }
+  ~Kernel() {
+    if (allocator) ort::ReleaseAllocator::in(api)(allocator);
+  }
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  // Which words of the shapes have varied in this node's runs, with this one; none where none has.
+  std::vector<uint8_t> varied(const Key& key) const {
+    std::lock_guard<std::mutex> lock(mutex);
+    const size_t count = key.size() - kShapesBegin;
+    if (first.size() != count) {
+      first.assign(key.begin() + kShapesBegin, key.end());
+      varies.assign(count, 0);
+    }
+    bool any = false;
+    for (size_t i = 0; i < count; ++i) {
+      varies[i] |= first[i] != key[kShapesBegin + i];
+      any |= varies[i] != 0;
+    }
+    return any ? varies : std::vector<uint8_t>();
+  }
+
+  ScratchPool& pool_of(cuda::Context context, cuda::Stream stream) const {
+    std::lock_guard<std::mutex> lock(mutex);
+    std::shared_ptr<ScratchPool>& pool = pools[{context, stream}];
+    if (!pool) pool = ScratchPool::of(context, stream);
+    return *pool;
+  }
+};
+
 namespace {
 
 constexpr const char* kProvider = "CUDAExecutionProvider";
@@ -37,33 +89,6 @@ constexpr auto inplace_table(std::index_sequence<kMasks...>) {
 constexpr auto kMayInplace = inplace_table(std::make_index_sequence<1 << kInplaceInputs>());
 
 // ---- One call ------------------------------------------------------------------------------------------------------
-
-// Of one node.
-struct Kernel {
-  Op& op;
-  ort::Api api;
-  mutable std::mutex mutex;
-  mutable std::vector<int64_t> first;   // rank and extents of each input in its first run; guarded by `mutex`
-  mutable std::vector<uint8_t> varies;  // which of them have been others since; guarded by `mutex`
-
-  Kernel(Op& op, ort::Api api) : op(op), api(api) {}
-
-  // Which words of the shapes have varied in this node's runs, with this one; none where none has.
-  std::vector<uint8_t> varied(const Key& key) const {
-    std::lock_guard<std::mutex> lock(mutex);
-    const size_t count = key.size() - kShapesBegin;
-    if (first.size() != count) {
-      first.assign(key.begin() + kShapesBegin, key.end());
-      varies.assign(count, 0);
-    }
-    bool any = false;
-    for (size_t i = 0; i < count; ++i) {
-      varies[i] |= first[i] != key[kShapesBegin + i];
-      any |= varies[i] != 0;
-    }
-    return any ? varies : std::vector<uint8_t>();
-  }
-};
 
 // What one call works with.
 struct Call {
@@ -189,8 +214,13 @@ SharedLaunch ask_host(const Kernel& kernel, const Key& key, std::vector<tape::Re
   for (const Shape& shape : shapes) numbers.push_back({shape.data(), shape.size()});
   const std::vector<uint8_t> varies = extents_of(kernel.varied(key), key);
   const bool aligned = key[kAlignedWord] != 0;
-  const onnxfuse_question question{sizeof question, numbers.data(), numbers.size(),
-                                   aligned,         device,         varies.empty() ? nullptr : varies.data()};
+  const onnxfuse_question question{sizeof question,
+                                   numbers.data(),
+                                   numbers.size(),
+                                   aligned,
+                                   device,
+                                   op.scratch_limit,
+                                   varies.empty() ? nullptr : varies.data()};
   onnxfuse_reply reply(op.host);
   reply.context = key[0];
   reply.aligned = aligned;
@@ -207,8 +237,9 @@ SharedLaunch ask_host(const Kernel& kernel, const Key& key, std::vector<tape::Re
   if (launch->output_shapes.size() != op.outputs.size())
     throw std::runtime_error("the plan has " + std::to_string(launch->output_shapes.size()) +
                              " output shapes, the op " + std::to_string(op.outputs.size()) + " outputs");
-  // Its memory would go with it while the GPU still works on it.
-  if (launch->interim && launch->has_scratch()) throw std::runtime_error("an interim launch with scratch memory");
+  if (const ScratchNeed need = launch->scratch_need(); !op.allows(need))
+    throw std::runtime_error("it needs " + std::to_string(need.bytes()) + " bytes of scratch memory, " +
+                             std::to_string(op.scratch_limit) + " are allowed");
   ask_for_shared_memory(*launch);
   return launch;
 }
@@ -225,7 +256,8 @@ SharedLaunch plan(const Kernel& kernel, const Key& key, std::vector<tape::Regist
 SharedLaunch launch_for(const Kernel& kernel, Call& call) {
   Op& op = kernel.op;
   if (SharedLaunch launch = op.kept.find(call.key)) return launch;
-  if (SharedLaunch launch = op.kept.by_program(call.key, call.held)) {
+  op.new_shapes.fetch_add(1, std::memory_order_relaxed);
+  if (SharedLaunch launch = op.kept.by_program(call.key, call.held); launch && op.allows(launch->scratch_need())) {
     ask_for_shared_memory(*launch);
     op.counts.answers.fetch_add(1, std::memory_order_relaxed);
     return op.kept.keep(call.key, std::move(launch));
@@ -233,10 +265,8 @@ SharedLaunch launch_for(const Kernel& kernel, Call& call) {
   return plan(kernel, call.key, call.held);
 }
 
-void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
-  if (launch.scratch_bytes)
-    call.pointers.push_back(launch.passing ? kernel.op.room_of(launch, stream)
-                                           : launch.scratch_of(kernel.op.host, stream));
+void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, const ScratchPool* pool, Call& call) {
+  if (launch.scratch_bytes) call.pointers.push_back(pool->address(launch.counter_bytes));
   call.arguments.clear();
   for (void*& pointer : call.pointers) call.arguments.push_back(&pointer);
   encode(launch.tensor_maps, call.pointers, call.tensor_maps);
@@ -253,11 +283,11 @@ void launch_kernel(const Kernel& kernel, void* stream, const Launch& launch, Cal
   kernel.op.counts.launches.fetch_add(1, std::memory_order_relaxed);
 }
 
-void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, Call& call) {
+void launch_kernels(const Kernel& kernel, void* stream, const Launch& launch, const ScratchPool* pool, Call& call) {
   const size_t tensors = call.pointers.size();
-  if (!launch.empty()) launch_kernel(kernel, stream, launch, call);
+  if (!launch.empty()) launch_kernel(kernel, stream, launch, pool, call);
   call.pointers.resize(tensors);  // without the scratch memory
-  for (const auto& next : launch.then) launch_kernels(kernel, stream, *next, call);
+  for (const auto& next : launch.then) launch_kernels(kernel, stream, *next, pool, call);
 }
 
 void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
@@ -276,9 +306,14 @@ void run(const Kernel& kernel, ort::KernelContext* context, Call& call) {
   }
   void* stream = nullptr;
   check(ort::ContextStream::in(kernel.api)(context, &stream));
+  const ScratchNeed need = launch->scratch_need();
+  ScratchPool* const pool = need.bytes() ? &kernel.pool_of(current, stream) : nullptr;
   std::unique_lock<std::mutex> launching;
-  if (launch->passes()) launching = std::unique_lock<std::mutex>(kernel.op.launching);
-  launch_kernels(kernel, stream, *launch, call);
+  if (pool) {
+    launching = std::unique_lock<std::mutex>(pool->launching);
+    pool->reserve(need);
+  }
+  launch_kernels(kernel, stream, *launch, pool, call);
   kernel.op.counts.calls.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -300,21 +335,22 @@ void expect_device(const Op& op) {
   if (!reply.error.empty()) throw std::runtime_error(reply.error);
 }
 
-ort::Status* create_kernel(const ort::CustomOp* op, ort::Api api, const ort::KernelInfo*, void** kernel) {
+ort::Status* create_kernel(const ort::CustomOp* op, ort::Api api, const ort::KernelInfo* info, void** kernel) {
   auto& mine = const_cast<Op&>(of(op));
   try {
     expect_device(mine);
-    *kernel = new Kernel(mine, api);
+    auto made = std::make_unique<Kernel>(mine, api, info);
+    mine.begins(made.get());
+    *kernel = made.release();
+    return nullptr;
   } catch (const std::exception& error) {
     return status(api, std::string(kDomain) + "." + mine.op_name + ": " + error.what());
   }
-  mine.session_begins();
-  return nullptr;
 }
 
 void destroy_kernel(void* raw) {
-  std::unique_ptr<Kernel> kernel(static_cast<Kernel*>(raw));
-  kernel->op.session_ends();
+  const std::unique_ptr<Kernel> kernel(static_cast<Kernel*>(raw));
+  kernel->op.ends(kernel.get());
 }
 
 ort::Status* compute(void* raw, ort::KernelContext* context) {
@@ -360,31 +396,21 @@ Op::Op(SharedHost host, const onnxfuse_op& row, Held planner)
   destroy_kernel = engine::destroy_kernel;
 }
 
-void Op::session_begins() {
+void Op::begins(const Kernel* kernel) {
   std::lock_guard<std::mutex> lock(life_);
-  ++kernels_;
+  kernels_.push_back(kernel);
 }
 
 // What goes is freed without a lock, which runs the host's code; but it goes before the next session can begin.
-void Op::session_ends() {
+void Op::ends(const Kernel* kernel) {
   Kept::All kept_gone;
-  Rooms rooms_gone;
   {
     std::lock_guard<std::mutex> lock(life_);
-    if (--kernels_ > 0) return;
+    kernels_.erase(std::find(kernels_.begin(), kernels_.end(), kernel));
+    if (!kernels_.empty()) return;
     kept_gone = kept.taken();
-    std::lock_guard<std::mutex> none(launching);
-    rooms_gone.swap(rooms_);
   }
   forget_planner();
-}
-
-void* Op::room_of(const Launch& launch, void* stream) {
-  std::vector<Room>& rooms = rooms_[stream];
-  for (const Room& room : rooms)
-    if (room.bytes >= launch.scratch_bytes) return room.memory;
-  rooms.push_back(launch.new_room(host));
-  return rooms.back().memory;
 }
 
 void Op::options_gone() {
@@ -393,6 +419,21 @@ void Op::options_gone() {
     registered_ = false;
   }
   forget_planner();
+}
+
+void Op::add_pools(std::set<std::shared_ptr<ScratchPool>>& all) const {
+  std::lock_guard<std::mutex> lock(life_);
+  for (const Kernel* kernel : kernels_) {
+    std::lock_guard<std::mutex> of_kernel(kernel->mutex);
+    for (const auto& [stream, pool] : kernel->pools) all.insert(pool);
+  }
+}
+
+bool Op::with_allocator(const std::function<void(ort::Api, ort::Allocator*)>& work) const {
+  std::lock_guard<std::mutex> lock(life_);
+  if (kernels_.empty() || !kernels_.back()->allocator) return false;
+  work(kernels_.back()->api, kernels_.back()->allocator);
+  return true;
 }
 
 Held Op::planner() const {
@@ -404,7 +445,7 @@ Held Op::planner() const {
 void Op::forget_planner() {
   Held gone;  // freed outside the lock: that runs the host's code
   std::lock_guard<std::mutex> lock(life_);
-  if (kernels_ == 0 && !registered_) gone.swap(planner_);
+  if (kernels_.empty() && !registered_) gone.swap(planner_);
 }
 
 }  // namespace engine

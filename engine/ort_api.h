@@ -22,6 +22,8 @@ struct KernelInfo;
 struct KernelContext;
 struct ShapeInferContext;
 struct Value;
+struct Allocator;
+struct KeyValues;
 struct CustomOp;
 
 enum ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
@@ -58,13 +60,20 @@ using AddDomain = Slot<28, Status*(SessionOptions*, CustomOpDomain*)>;
 using TensorData = Slot<51, Status*(Value*, void**)>;
 using ContextInput = Slot<90, Status*(const KernelContext*, size_t index, const Value**)>;
 using ContextOutput = Slot<91, Status*(KernelContext*, size_t index, const int64_t* dims, size_t rank, Value**)>;
+using AllocatorAlloc = Slot<75, Status*(Allocator*, size_t bytes, void**)>;
+using AllocatorFree = Slot<76, Status*(Allocator*, void*)>;
 using ContextStream = Slot<193, Status*(const KernelContext*, void** stream)>;
+using ReleaseAllocator = Slot<132, void(Allocator*)>;
 using HasConfig = Slot<237, Status*(const SessionOptions*, const char* key, int* there)>;
 using Config = Slot<238, Status*(const SessionOptions*, const char* key, char* value, size_t* size)>;
 using ReleaseEnv = Slot<92, void(Env*)>;
 using ReleaseStatus = Slot<93, void(Status*)>;
 using ReleaseSession = Slot<95, void(Session*)>;
 using ReleaseOptions = Slot<100, void(SessionOptions*)>;
+using InfoAllocator = Slot<278, Status*(const KernelInfo*, MemoryType, Allocator**)>;
+using KeyValue = Slot<297, const char*(const KeyValues*, const char* key)>;
+using ReleaseKeyValues = Slot<300, void(KeyValues*)>;
+using AllocatorStats = Slot<319, Status*(const Allocator*, KeyValues**)>;
 using TensorShape = Slot<414, Status*(const Value*, ElementType*, const int64_t** dims, size_t* rank)>;
 
 // What a custom op tells ONNX Runtime. `version` says up to which member the struct is valid.

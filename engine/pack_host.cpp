@@ -18,42 +18,6 @@ struct Object {
   virtual ~Object() = default;
 };
 
-// What this thread loads and allocates does not end the capture of a CUDA graph in another one.
-class BesideCaptures {
- public:
-  BesideCaptures() { check(cuda::driver().exchange_capture_mode(&mode_), "cuThreadExchangeStreamCaptureMode"); }
-  ~BesideCaptures() { cuda::driver().exchange_capture_mode(&mode_); }
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
-
- private:
-  int mode_ = cuda::kRelaxedCapture;
-};
-
-// Zeros on a GPU.
-struct Memory : Object {
-  cuda::Context context = nullptr;
-  cuda::Address address = 0;
-
-  explicit Memory(size_t bytes) {
-    const BesideCaptures beside;
-    check(cuda::driver().context(&context), "cuCtxGetCurrent");
-    check(cuda::driver().allocate(&address, bytes), "cuMemAlloc");
-    int result = cuda::driver().set(address, 0, bytes);
-    // The kernels that use it run on streams that do not wait for this one.
-    if (result == cuda::kSuccess) result = cuda::driver().wait(nullptr);
-    if (result == cuda::kSuccess) return;
-    cuda::driver().free(address);
-    fail(result, "setting " + std::to_string(bytes) + " bytes to zero");
-  }
-  ~Memory() override {
-    cuda::Context popped;  // where the context is gone, so is its memory
-    if (cuda::driver().push(context) != cuda::kSuccess) return;
-    cuda::driver().free(address);
-    cuda::driver().pop(&popped);
-  }
-};
-
 pack::Gpu gpu_of(int device) {
   const auto attribute = [&](int which) {
     int value = 0;
@@ -80,7 +44,7 @@ struct Stored {
     std::vector<onnxfuse_kernel> kernels;
     for (size_t n = 1; n <= program.kernels.size(); ++n) kernels.push_back({reinterpret_cast<void*>(n), 0, nullptr});
     try {
-      numbered = std::make_shared<const Program>(host, described(kernels, nullptr), 0, program.aligned);
+      numbered = std::make_shared<const Program>(host, described(kernels), 0, program.aligned);
       if (numbered->tape.outputs != op.outputs.size()) throw std::runtime_error("a launch program of other outputs");
     } catch (const std::exception& error) {
       throw std::runtime_error("the kernel pack " + pack.path + " is damaged: " + op.name + " has " + error.what() +
@@ -88,10 +52,10 @@ struct Stored {
     }
   }
 
-  onnxfuse_program described(const std::vector<onnxfuse_kernel>& kernels, Object* rooms) const {
+  onnxfuse_program described(const std::vector<onnxfuse_kernel>& kernels) const {
     // clang-format off
     return {sizeof(onnxfuse_program), family, program->tape.data(), program->tape.size(), kernels.data(),
-            kernels.size(), nullptr, 0, rooms};
+            kernels.size(), nullptr, 0};
     // clang-format on
   }
 
@@ -182,7 +146,7 @@ class PackHost {
       for (size_t n = 0; n < stored->program->kernels.size(); ++n)
         kernels.push_back(
             {loaded(stored->program->kernels[n], wanted.count(n) > 0), pack_->targets[target].early, nullptr});
-      const onnxfuse_program program = stored->described(kernels, new Object);
+      const onnxfuse_program program = stored->described(kernels);
       if (!stored->program->general) return onnxfuse_reply_program(&reply, &program);
       // For these shapes alone: kept as a program it would answer for all, also where a better one is loaded later.
       const auto made = std::make_shared<const Program>(host_, program, reply.context, reply.aligned);
@@ -219,12 +183,6 @@ class PackHost {
       answered(reply, [&] {
         auto& mine = *static_cast<Planner*>(static_cast<Object*>(planner));
         mine.host.plan(mine, *asked, *reply);
-      });
-    };
-    host.scratch = [](void*, size_t bytes, onnxfuse_reply* reply) {
-      answered(reply, [&] {
-        auto* memory = new Memory(bytes);
-        onnxfuse_reply_scratch(reply, reinterpret_cast<void*>(memory->address), static_cast<Object*>(memory));
       });
     };
     host.begins = [](void* planner, int32_t device, onnxfuse_reply* reply) {

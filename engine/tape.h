@@ -12,7 +12,7 @@
 
 namespace tape {
 
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr uint32_t kMostRegisters = 1u << 16, kMostInstructions = 1u << 20, kMostWords = 1u << 22;
 constexpr uint32_t kMostRank = 64, kMostThen = 64;
 
@@ -171,8 +171,7 @@ class Tape {
   void check_answer(Reader& reader, uint32_t depth) const {
     if (depth > kMostThen) throw std::runtime_error("a launch program of too many launches");
     reader.below(kernels, "a kernel");
-    for (int i = 0; i < 8; ++i) reader.below(registers, "a register");
-    reader.below(2, "a flag");
+    for (int i = 0; i < 9; ++i) reader.below(registers, "a register");
     const uint32_t bits = reader.one();
     if (bits != 32 && bits != 64) throw std::runtime_error("a launch program with parameters of no known width");
     several(reader, 1024);

@@ -35,9 +35,9 @@ def session(
 ) -> Session:
     """Return an `onnxruntime.InferenceSession` in which the fused ops of `model` run as kernels on CUDA.
 
-    Its attribute `fused` says for each op whether it runs as a kernel or through its body, and why. `providers` and
-    `session_options` are ONNX Runtime's own; without `providers`, CUDA is taken where it works and the CPU elsewhere.
-    Raises DeviceError where CUDA is asked for and does not work, UsageError.
+    Its attribute `fused` says for each op whether it runs as a kernel or through its body, and why; `memory()` is what
+    it uses of the GPU's. `providers` and `session_options` are ONNX Runtime's own; without `providers`, CUDA is taken
+    where it works and the CPU elsewhere. Raises DeviceError where CUDA is asked for and does not work, UsageError.
     """
     from onnxfuse.runtime import session as open_session
 
@@ -54,7 +54,7 @@ def runner(model: onnx.ModelProto | bytes | str | Path, **given: Unpack[function
 
     Arrays are NumPy's, CuPy's, torch's, or speak DLPack; outputs are of the kind of the first input. Shapes that come
     again get a CUDA graph. What cannot be captured runs plainly, and `.why_not` says why; `.bind(inputs)` is a graph
-    with its memory, which copies nothing.
+    with its memory, which copies nothing; `.memory()` is what it uses of the GPU's.
     """
     from onnxfuse.runtime.sessions.runner import Runner
 

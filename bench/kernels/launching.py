@@ -21,7 +21,8 @@ def launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool = False) ->
     `early`: as sessions do, before the kernel ahead has ended.
     """
     parts = (plan, *plan.then)
-    room = [cuda.zeros(max(p.scratch_bytes for p in parts if p.passing), 0)] if any(p.passing for p in parts) else []
+    most = max(p.scratch_bytes for p in parts)
+    room = [cuda.zeros(most, 0)] if most else []
     works = [_launcher(p, addresses, early, room) for p in parts if p.grid[0]]
     return works[0] if len(works) == 1 else lambda: [work() for work in works]
 
@@ -30,8 +31,7 @@ def _launcher(plan: LaunchPlan, addresses: Sequence[int], early: bool, room: lis
     function = cuda.load(plan.kernel, 0)
     if plan.shared_bytes > function.max_dynamic_shared_size_bytes:  # of all launches of the function: it only grows
         function.max_dynamic_shared_size_bytes = plan.shared_bytes
-    own = [cuda.zeros(plan.scratch_bytes, 0)] if plan.scratch_bytes else []
-    scratch = room if plan.passing else own
+    scratch = room if plan.scratch_bytes else []
     pointers = [*addresses, *(s.ptr for s in scratch)]
     blobs = [bridge().encoded_tensor_maps(plan.tensor_maps, pointers)] if plan.tensor_maps else []
     if early and cuda.arch_of(0).isa.starts_early:

@@ -10,7 +10,16 @@ from onnxfuse.codegen.operators.pointwise_ops import POINTWISE
 from onnxfuse.codegen.operators.reduction_ops import REDUCTIONS
 from onnxfuse.codegen.program.window import CENTRES
 from onnxfuse.cuda.build.gpu import arch_of
-from onnxfuse.cuda.build.nvrtc import compile, compiles_for, is_compiled, load, load_image, portable, zeros
+from onnxfuse.cuda.build.nvrtc import (
+    compile,
+    compiles_for,
+    is_compiled,
+    load,
+    load_image,
+    loaded_bytes,
+    portable,
+    zeros,
+)
 from onnxfuse.cuda.dispatch.cost import launch_bytes
 from onnxfuse.cuda.dispatch.dispatch import (
     TEMPLATES,
@@ -28,6 +37,7 @@ from onnxfuse.cuda.dispatch.dispatch import (
     multiplies_integers,
     output_shapes,
     plan,
+    plan_within,
     reads_library_form,
     stand_ins,
     supports,
@@ -112,9 +122,11 @@ __all__ = [
     "launch_bytes",
     "load",
     "load_image",
+    "loaded_bytes",
     "multiplies_integers",
     "output_shapes",
     "plan",
+    "plan_within",
     "pointwise_ops",
     "portable",
     "reads_library_form",

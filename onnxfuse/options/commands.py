@@ -141,6 +141,8 @@ class BenchCommand(BenchRun, CustomOps, Reports, Common, total=False):
 
     original: Model
     fused: OptionalModel
+    memory: Annotated[Flag, Option(False, "Show what the fused model uses of the GPU's memory, and for what, beside "
+        "the original's.", "--memory", group="Reports")]
     min_speedup: Annotated[OptionalFactor, Option(None, "Exit 4 if the speed-up is below X at any shape.",
         "--min-speedup", "X")]
 

@@ -148,6 +148,8 @@ class OpenSession(RunsKernels, CustomOps, total=False):
     wait_for_kernels: Annotated[Flag, Option(False, "Let a run of a new shape wait until its kernels are compiled; by "
         "default another kernel that gives the same bits serves until then, where there is one (never with the "
         "provider's `enable_cuda_graph`).")]
+    memory_limit: Annotated[OptionalCount, Option(None, "Bytes of one GPU's memory for weights, values and kernels' "
+        "scratch memory together; what cannot fit raises MemoryLimitError, which says how much would do.")]
     dump: Annotated[OptionalPath, Option(None, "Folder for every fused op's body, kernel and launch plan.")]
     provider_options: Annotated[Sequence[Mapping[str, Any]] | None, OPTION_DICTS, Option(None,
         "ONNX Runtime's own, one for each provider.")]
@@ -159,6 +161,7 @@ class Runner(RunsKernels, total=False):
 
     graphs: Annotated[AtLeastZero, Option(8, "Largest number of CUDA graphs that are kept.")]
     providers: Annotated[Sequence[Provider] | None, PROVIDERS, Option(None, "As for `session`.")]
+    memory_limit: Annotated[OptionalCount, Option(None, "As for `session`; CUDA graphs come on top.")]
 
 
 class Register(RunsKernels, total=False):

@@ -54,6 +54,10 @@ class DeviceLostError(DeviceError):
     """A kernel corrupted the GPU's context: every later CUDA call of this process fails."""
 
 
+class MemoryLimitError(DeviceError):
+    """A session needs more of the GPU's memory than its `memory_limit`: says how much would do."""
+
+
 class CrashError(OnnxfuseError):
     """A model crashes the process that runs it, or its GPU context: names the op."""
 

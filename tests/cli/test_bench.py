@@ -102,10 +102,10 @@ def test_json_holds_every_fact(onnxfuse_command: Command) -> None:
     block = facts["blocks"][1]
     assert set(block) == {
         "dimensions", "shapes", "items", "speedup", "differs", "verdict", "measured", "best_setting", "fused_setting",
-        "rows", "refused", "work", "faster", "runs", "rounds",
+        "rows", "refused", "work", "faster", "runs", "rounds", "memory",
     }  # fmt: skip
     assert (block["faster"], block["runs"], block["rounds"], facts["limit"]) == ("1.50x", 1, 1, 60)
-    assert block["shapes"] == {"x": [8, 2], "r": [8, 3]}
+    assert (block["shapes"], block["memory"]) == ({"x": [8, 2], "r": [8, 3]}, None)
     assert (block["best_setting"], block["fused_setting"], block["items"]) == ("1 thread", "1 thread", 8)
     row = block["rows"][0]
     assert set(row) == {"model", "setting", "p50", "p90", "p99", "min", "low", "high", "items_per_second",

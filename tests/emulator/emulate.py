@@ -140,13 +140,12 @@ def run(
     over: int | None = None,
     caches: Mapping[int, int] = {},
     written_there: int = 0,
-    counters: int = 0,
 ) -> list[np.ndarray]:
     """Return the outputs of a launch, which must write each element once and read nothing beside its buffers.
 
     `over`: the first output lies over this input, as in an in-place run. `caches`: outputs that lie over inputs, of
-    which the launch writes `written_there` elements in all, and leaves the others. `counters`: words at the beginning
-    of scratch memory that are zeros before and after each launch, which all shapes share besides.
+    which the launch writes `written_there` elements in all, and leaves the others. Scratch memory holds anything at
+    first, but for the counters, which are zeros before and after each launch.
     """
     sources = [Buffer(x.shape, x.dtype, aligned, x) for x in inputs]
     results = [Buffer(s, np.dtype(t), aligned) for s, t in zip(plan.output_shapes, output_types, strict=True)]
@@ -154,14 +153,15 @@ def run(
         results[0] = sources[over]
     for output, position in caches.items():
         results[output] = sources[position]
-    left = np.array(POISON if any(p.passing for p in (plan, *plan.then)) else 0, np.uint8)
     most = max(p.scratch_bytes for p in (plan, *plan.then))
-    room = [Buffer((most,), np.dtype(np.uint8), True, left)] if most else []
+    room = [Buffer((most,), np.dtype(np.uint8), True, np.array(POISON, np.uint8))] if most else []
+    counters = {p.counter_bytes for p in (plan, *plan.then) if p.scratch_bytes} or {0}
+    assert len(counters) == 1, "launches that hand on scratch memory have it at other addresses"
+    (counter_bytes,) = counters
     for memory in room:
-        memory.array[: 4 * counters] = 0
+        memory.array[:counter_bytes] = 0
     written = 0
     for part in (p for p in (plan, *plan.then) if p.grid[0]):
-        assert part is plan or part.passing or not part.scratch_bytes, "scratch memory of a part"
         scratch = room if part.scratch_bytes else []
         buffers = [*sources, *results, *scratch]
         pointers = (ctypes.c_void_p * len(buffers))(*(b.address for b in buffers))
@@ -178,7 +178,7 @@ def run(
                 result.array.reshape(-1).view(np.uint8)[...] = POISON
             compiled.launch(part.grid[0], part.block[0], pointers, sizes, maps, part.parameters)
         assert compiled.bytes_strayed() == 0, "read beside the buffers"
-        assert not any(memory.array[: 4 * counters].any() for memory in room), "counters that are not zeros"
+        assert not any(memory.array[:counter_bytes].any() for memory in room), "counters that are not zeros"
         written += compiled.bytes_written()
     # With right values everywhere: each element was written just once.
     whole = sum(r.array.nbytes for n, r in enumerate(results) if n not in caches)

@@ -14,13 +14,12 @@ static uint64_t word(void) {
 static void plan(void* planner, const onnxfuse_question* question, onnxfuse_reply* reply) {
   (void)planner, (void)question, (void)reply;
 }
-static void scratch(void* owner, size_t bytes, onnxfuse_reply* reply) { (void)owner, (void)bytes, (void)reply; }
 static void release(void* object) { (void)object; }
 
 static void see(void* user, const onnxfuse_launch* l) {
-  printf("%zu grid %u %u %u block %u %u %u shared %u early %u scratch %zu passing %u parameters ", (size_t)l->function,
+  printf("%zu grid %u %u %u block %u %u %u shared %u early %u scratch %zu counters %zu parameters ", (size_t)l->function,
          l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared_bytes, l->early,
-         l->scratch_bytes, l->passing);
+         l->scratch_bytes, l->counter_bytes);
   for (size_t i = 0; i < l->parameter_bytes; ++i) printf("%02x", ((const unsigned char*)l->parameters)[i]);
   for (size_t i = 0; i < l->output_count; ++i) {
     printf(" output");

@@ -95,10 +95,10 @@ class FakeCuda:
         assert code == 0, self.stderr
         return json.loads(output.read_text())
 
-    def trace(self, call: str) -> list[dict[str, Any]]:
-        """Return the calls of that name that the libraries saw, in order."""
+    def trace(self, *calls: str) -> list[dict[str, Any]]:
+        """Return the calls of these names that the libraries saw, in order."""
         lines = self._trace.read_text().splitlines() if self._trace.exists() else []
-        return [entry for entry in map(json.loads, lines) if entry["call"] == call]
+        return [entry for entry in map(json.loads, lines) if entry["call"] in calls]
 
     @property
     def _trace(self) -> Path:

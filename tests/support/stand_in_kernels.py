@@ -47,8 +47,10 @@ class StandInKernels:
     shared_bytes: int = 0
     tensor_maps: tuple[TensorMapSpec, ...] = ()
     scratch_bytes: int = 0
-    passing: bool = False
-    """Whether that memory is the op's, for all of its shapes."""
+    counter_bytes: int = 0
+    """Of that memory, those which are zeros before and after a launch."""
+    smaller: int = 0
+    """Bytes of scratch memory that another plan needs; 0: there is none."""
     unplanned: bool = False
     """Whether only the general kernel takes the shapes."""
     launches: int = 1
@@ -57,8 +59,6 @@ class StandInKernels:
     """Whether the kernel of a plan is there."""
     others: int = 0
     """Variants that give the same bits."""
-    rooms: list[Any] = field(default_factory=list)
-    """The scratch memory that was asked for."""
     on_plan: Callable[[str], None] = lambda name: None
     """Called with the op's name at the start of each plan; may raise."""
     tunings: list[Variant | None] = field(default_factory=list)
@@ -99,6 +99,13 @@ class StandInKernels:
         for number in range(1, 1 + self.others):
             yield self._planned(op, shapes, aligned, number)
 
+    def plan_within(self, op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, scratch_bytes: int) -> Any:
+        if not 0 < self.smaller <= scratch_bytes:
+            return None
+        plan = self._planned(op, shapes, aligned)
+        plan.scratch_bytes = plan.all_scratch_bytes = plan.kernel.scratch_bytes = self.smaller
+        return plan
+
     def is_compiled(self, kernel: Any, device: int) -> bool:
         return self.compiled(kernel)
 
@@ -113,7 +120,15 @@ class StandInKernels:
         outputs = tuple(y.shape for y in _evaluate(op, zeros))
         blocks = max(-(-math.prod(s) // self.block[0]) for s in outputs)
         one = SimpleNamespace(
-            kernel=_Kernel(op=op, inputs=shapes, outputs=outputs, aligned=aligned, number=number, text=""),
+            kernel=_Kernel(
+                op=op,
+                inputs=shapes,
+                outputs=outputs,
+                aligned=aligned,
+                number=number,
+                text="",
+                scratch_bytes=self.scratch_bytes,
+            ),
             grid=(blocks, 1, 1),
             block=self.block,
             shared_bytes=self.shared_bytes,
@@ -121,18 +136,14 @@ class StandInKernels:
             output_shapes=outputs,
             tensor_maps=self.tensor_maps,
             scratch_bytes=self.scratch_bytes,
-            passing=self.passing,
+            counter_bytes=self.counter_bytes,
+            all_scratch_bytes=self.scratch_bytes,
             then=(),
         )
         return SimpleNamespace(**{**vars(one), "then": (one,) * (self.launches - 1)})
 
     def cached_family(self, op: FusedOp, key: Key, aligned: bool, arch: Arch) -> Any:
         return SimpleNamespace(learn=_learn)
-
-    def zeros(self, size: int, device: int) -> Any:
-        memory = (ctypes.c_char * size)()
-        self.rooms.append(memory)
-        return SimpleNamespace(ptr=ctypes.addressof(memory), memory=memory)
 
     def load(self, kernel: Any, device: int) -> Any:
         """Return what stands for a CuPy function; the driver calls `run` when it is launched."""
@@ -147,7 +158,12 @@ class StandInKernels:
             results = _evaluate(op, [a.copy() for a in arrays[:count]])
             for array, result in zip(arrays[count:], results, strict=True):
                 array[...] = result
-            scratch = bool(self.scratch_bytes)
+            scratch = bool(kernel.scratch_bytes)
+            room = ctypes.c_void_p.from_address(arguments[len(pointers)]).value if scratch else None
+            if room is not None:
+                counters = ctypes.string_at(room, self.counter_bytes)
+                assert not any(counters), "counters that are not zeros"
+                ctypes.memset(room + self.counter_bytes, 0xFF, kernel.scratch_bytes - self.counter_bytes)
             first = len(pointers) + scratch
             by_value = arguments[first : first + 1 + bool(self.tensor_maps)]
             parameters = ctypes.string_at(by_value[-1], len(PARAMETERS))
@@ -159,7 +175,7 @@ class StandInKernels:
                     aligned=kernel.aligned,
                     number=kernel.number,
                     parameters=parameters,
-                    scratch=ctypes.c_void_p.from_address(arguments[len(pointers)]).value if scratch else None,
+                    scratch=room,
                     tensor_maps=ctypes.string_at(by_value[0], MAP_BYTES * len(self.tensor_maps)),
                 )
             )

@@ -28,6 +28,6 @@ def command(outputs: Outputs, **given: Unpack[BenchCommand]) -> int:
         facts["plot"] = None if plot is None else str(plot)
         outputs.write("bench", facts, {"before": original, "after": timed.fused})
         plotted = [] if plot is None else [Line(f"plot: {escape(str(plot))}", "dim")]
-        screen = (*report.screen(not_met), *plotted)
+        screen = (*report.screen(not_met, memory=given["memory"]), *plotted)
         tell(lambda: print_result("bench", facts, screen, as_json=given["as_json"]))
     return EXPECTATION_NOT_MET if missed else 0

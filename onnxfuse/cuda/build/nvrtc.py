@@ -21,6 +21,7 @@ _compiling: dict[str, threading.Lock] = {}
 """Locks by disk key, so that threads do not compile the same kernel concurrently."""
 _loaded: dict[tuple[KernelSource, int], Any] = {}
 _images: dict[tuple[bytes, str, int], Any] = {}
+_cubin_bytes: list[int] = []
 """Loaded functions by the SHA-256 of the image, its entry and the device."""
 
 
@@ -110,10 +111,16 @@ def load(kernel: KernelSource, device: int) -> Any:
         return _loaded[key]
 
 
+def loaded_bytes() -> int:
+    """Return the bytes of the cubins that this process has loaded."""
+    return sum(_cubin_bytes)
+
+
 def _function(cubin: bytes, entry: str) -> Any:
     """Return CuPy's function of a cubin, through a temporary file, because CuPy loads modules from files only."""
     import cupy
 
+    _cubin_bytes.append(len(cubin))
     with tempfile.NamedTemporaryFile(prefix="onnxfuse-", suffix=".cubin") as file:
         file.write(cubin)
         file.flush()

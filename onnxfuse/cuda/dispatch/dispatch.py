@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import lru_cache
+from itertools import chain
 from typing import Any, TypeVar
 
 from onnxfuse.codegen.operators import read
@@ -204,6 +205,22 @@ def stand_ins(op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch:
     for tuning in _guarded(op, input_shapes, lambda: planner_of(op).stand_ins(op, input_shapes, aligned, arch)):
         with suppress(UnsupportedError):
             yield _launchable(op, input_shapes, aligned, arch, tuning)
+
+
+def plan_within(
+    op: FusedOp, input_shapes: tuple[Shape, ...], aligned: bool, arch: Arch, scratch_bytes: int
+) -> LaunchPlan | None:
+    """Return a plan that needs at most so much scratch memory: of a variant, else the general kernel's; None if none
+    does."""
+    mine = _guarded(op, input_shapes, lambda: planner_of(op))
+    variants = chain(mine.stand_ins(op, input_shapes, aligned, arch), mine.candidates(op, input_shapes, arch))
+    for tuning in _guarded(op, input_shapes, lambda: tuple(variants)):
+        with suppress(UnsupportedError):
+            made = _launchable(op, input_shapes, aligned, arch, tuning)
+            if made.all_scratch_bytes <= scratch_bytes:
+                return made
+    last = general(op, input_shapes, arch)
+    return last if last.all_scratch_bytes <= scratch_bytes else None
 
 
 def variant_of(facts: JsonObject) -> Variant | None:

@@ -43,12 +43,12 @@ class Leaf:
     output_shapes: tuple[Expressions, ...]
     tensor_maps: tuple[Map, ...]
     scratch_bytes: Expression
-    passing: bool
+    counter_bytes: Expression
     then: tuple[Leaf, ...]
 
     def expressions(self) -> list[Expression]:
         """Return all expressions that the launch needs."""
-        results = [*self.grid, *self.block, self.shared_bytes, *self.parameters, self.scratch_bytes]
+        results = [*self.grid, *self.block, self.shared_bytes, *self.parameters, self.scratch_bytes, self.counter_bytes]
         results += [e for s in self.output_shapes for e in s]
         for m in self.tensor_maps:
             results += [*m.extents, *m.strides, *m.box, m.offset, *(e for part in m.window or () for e in part)]
@@ -89,7 +89,7 @@ def of(plan: LaunchPlan, number: Callable[[KernelSource], int]) -> Leaf:
         tuple(several(s) for s in plan.output_shapes),
         tuple(map(tensor_map, plan.tensor_maps)),
         expression(plan.scratch_bytes),
-        plan.passing,
+        expression(plan.counter_bytes),
         tuple(of(after, number) for after in plan.then),
     )
 
@@ -114,6 +114,7 @@ def mapped(leaf: Leaf, to: Callable[[Any], Any]) -> Leaf:
         output_shapes=tuple(map(several, leaf.output_shapes)),
         tensor_maps=tuple(map(tensor_map, leaf.tensor_maps)),
         scratch_bytes=to(leaf.scratch_bytes),
+        counter_bytes=to(leaf.counter_bytes),
         then=tuple(mapped(after, to) for after in leaf.then),
     )
 
@@ -137,6 +138,6 @@ def launch(leaf: Leaf, kernels: Sequence[KernelSource], value: Callable[[Any], A
         plain.output_shapes,
         tuple(maps),
         plain.scratch_bytes,
-        leaf.passing,
+        plain.counter_bytes,
         then=tuple(launch(after, kernels, value) for after in leaf.then),
     )

@@ -180,7 +180,7 @@ def _leaf(fields: dict[str, Any]) -> Leaf:
     return Leaf(
         fields["kernel"], tuple(fields["grid"]), tuple(fields["block"]), fields["shared_bytes"], fields["bits"],
         tuple(fields["parameters"]), tuple(tuple(s) for s in fields["output_shapes"]), tuple(Map(**m) for m in maps),
-        fields["scratch_bytes"], fields["passing"], tuple(_leaf(after) for after in fields["then"]),
+        fields["scratch_bytes"], fields["counter_bytes"], tuple(_leaf(after) for after in fields["then"]),
     )  # fmt: skip
 
 

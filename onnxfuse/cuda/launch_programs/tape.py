@@ -18,7 +18,7 @@ from onnxfuse.symbolic.expressions import Expression, constant
 from onnxfuse.symbolic.operations import OPERATIONS, Value, composed
 from onnxfuse.symbolic.recording import DecisionNode, extents_of
 
-MAGIC, VERSION = b"OFLP", 2
+MAGIC, VERSION = b"OFLP", 3
 HEADER = struct.Struct("<4sI8I")
 """Magic, version; ranks, extents, constants, registers, instructions, words of answers, kernels, outputs."""
 JUMP, ANSWER, MISS = range(3)
@@ -143,11 +143,10 @@ class _TapeWriter:
         return [len(values), *map(self.register, values)]
 
     def leaf(self, at: Leaf) -> None:
-        fixed = (*at.grid, *at.block, at.shared_bytes, at.scratch_bytes)
+        fixed = (*at.grid, *at.block, at.shared_bytes, at.scratch_bytes, at.counter_bytes)
         self.words += [
             at.kernel,
             *map(self.register, fixed),
-            int(at.passing),
             at.bits,
             *self.several(at.parameters),
         ]

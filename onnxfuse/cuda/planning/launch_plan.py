@@ -127,19 +127,25 @@ class LaunchPlan:
     tensor_maps: tuple[TensorMapSpec, ...] = ()
     """Passed by value, together, between the pointers and the parameters."""
     scratch_bytes: int = 0
-    """Scratch memory shared by the launches on one stream, its pointer after those of the outputs; 0 = none, and no
-    pointer.
+    """Scratch memory, its pointer after those of the outputs; 0 = none, and no pointer.
 
-    Zeros before the first launch; a launch may rely on what its predecessor wrote there.
+    All plans that run on a stream share it (engine/scratch.h), so it holds anything at first, but for the counters. The
+    launches of a plan that have equally many counters hand on the rest to each other.
     """
-    passing: bool = False
-    """Whether the scratch memory carries no state between plans: one allocation serves all shapes of the op, and is
-    shared by all launches of a plan."""
+    counter_bytes: int = 0
+    """Bytes at the beginning of the scratch memory that are zeros before and after each launch."""
     extremes: int | None = None
     """Parts in which the launch leaves the smallest and the largest element of an output in its scratch memory, where
     the op asks for it (`FusedOp.extremes_of`); None: it does not."""
     then: tuple[LaunchPlan, ...] = ()
     """Subsequent launches on the same pointers."""
+
+    @property
+    def all_scratch_bytes(self) -> int:
+        """Scratch memory that all launches need: as much as the one with most counters, and the one with most data."""
+        launches = (self, *self.then)
+        most = max(p.counter_bytes for p in launches), max(p.scratch_bytes - p.counter_bytes for p in launches)
+        return sum(most)
 
     @property
     def configuration(self) -> tuple[object, ...]:

@@ -236,6 +236,8 @@ def _run(
         on_round=lambda n: at(ready[n][0].name, ready[n][0].setting),
     )  # fmt: skip
     launches = [_launches(one, bound) if race.counted else None for one, bound, _ in ready]
+    sessions_of_fused = (bound.session for c, bound, _ in ready if c.name == "fused")
+    watched = next((s for s in sessions_of_fused if s.keeper is not None), None)
     return ReportBlock(
         dimensions={name: case.shapes[s.name][axis] for s in specs for name, axis in dynamic(s)},
         shapes=case.shapes,
@@ -248,6 +250,7 @@ def _run(
         runs=runs,
         rounds=rounds,
         work={name: WorkPerRun(one.bytes, one.flops, race.ceilings.floor(one)) for name, one in traffic.items()},
+        memory=None if watched is None else watched.memory(),
     )
 
 

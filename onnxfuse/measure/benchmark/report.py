@@ -8,6 +8,7 @@ from onnxfuse.measure.benchmark.screen import screen
 from onnxfuse.measure.timing.settings import ModelName, RefusedRun
 from onnxfuse.measure.timing.stopwatch import Timing
 from onnxfuse.options.functions import BENCHED
+from onnxfuse.runtime.sessions.memory import MemoryUse
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Screen
 from onnxfuse.support.units import Factor, digits
@@ -60,6 +61,9 @@ class ReportBlock:
     runs: int = 1
     rounds: int = 1
     """Timed runs per round, and rounds, that were made here."""
+    memory: MemoryUse | None = None
+    """What the fused model's session used of the GPU's memory after warming up; None where none of its ops runs as a
+    kernel."""
 
     @property
     def name(self) -> str:
@@ -133,6 +137,7 @@ class ReportBlock:
             "work": {
                 model: {"bytes": w.bytes, "flops": w.flops, "floor_us": w.floor} for model, w in self.work.items()
             },
+            "memory": None if self.memory is None else self.memory.as_dict(),
         }
 
 
@@ -216,10 +221,10 @@ class BenchmarkReport(Screen):
             return ""
         return "no kernel runs on the CPU, so this times the portable form, the bodies of the fused ops"
 
-    def screen(self, not_met: Sequence[str] = ()) -> Blocks:
+    def screen(self, not_met: Sequence[str] = (), *, memory: bool = False) -> Blocks:
         """Return the times of each setting, in microseconds per run, and how they were measured; `not_met`:
-        requirements that were missed."""
-        return screen(self, not_met)
+        requirements that were missed. `memory`: what the fused model uses of the GPU's memory as well."""
+        return screen(self, not_met, memory=memory)
 
     def missed(self, required: float) -> tuple[ReportBlock, ...]:
         """Return the shapes whose speed-up is below `required`."""

@@ -20,7 +20,7 @@ BENEATH = ("min", "p99", "p90", "items/s", "roofline", "launches", "memory", "95
 """Columns moved below a setting's row on a narrow terminal; its median and speed-up stay in it."""
 
 
-def screen(report: "BenchmarkReport", not_met: Sequence[str] = ()) -> Blocks:
+def screen(report: "BenchmarkReport", not_met: Sequence[str] = (), *, memory: bool = False) -> Blocks:
     """Yield the verdict, a block of rows per set of shapes, and the measurement conditions."""
     color = "" if not any(b.differs for b in report.blocks) else " green" if report.speedup >= 1 else " red"
     yield Line(f"[bold{color}]{escape(report.summary)}[/]", fold=True)
@@ -39,6 +39,8 @@ def screen(report: "BenchmarkReport", not_met: Sequence[str] = ()) -> Blocks:
         bars += [0, *(row.timing.p50 for row in block.rows), *[0] * len(block.refused)]
     yield Rows(table, BENEATH, bars=bars)
     yield Line()
+    if memory:
+        yield from _memory(report)
     yield from _legend(report, on_cuda)
 
 
@@ -67,6 +69,25 @@ def _add_rows(table: Table, block: "ReportBlock", *, on_cuda: bool) -> None:
         table.add_row(escape(f"  {row.model}: {row.setting}"), *facts, style="green" if row in best else None)
     for refused in block.refused:
         table.add_row(escape(f"  {refused.model}: {refused.setting}"), LEFT_OUT[refused.kind])
+
+
+def _memory(report: "BenchmarkReport") -> Blocks:
+    """Yield, for each set of shapes, how much the card's use grew with each model, and what the fused one's is for."""
+    uses = ("weights", "activations", "arena", "workspaces", "kernels", "graphs")
+    table = plain_table("memory", "original", "fused", *uses, right=("original", "fused", *uses))
+    for block in report.blocks:
+        grown = [next(r.memory for r in block.rows if r.model == name) for name in ("original", "fused")]
+        known = ["?" if size is None else size_text(size) for size in grown]
+        used = ["?" if block.memory is None else size_text(getattr(block.memory, use)) for use in uses]
+        table.add_row(escape(block.name), *known, *used)
+    yield Rows(table)
+    yield _fact(
+        "original, fused: by how much the card's use grew; arena: what ONNX Runtime holds for weights and activations, "
+        "which are the most in use at a time; workspaces: scratch memory of kernels; kernels: their code"
+    )
+    if not any(block.memory for block in report.blocks):
+        yield _fact("what the fused model uses it for is known on CUDA, where fused ops run as kernels")
+    yield Line()
 
 
 def _percent(share: float | None) -> str:

@@ -17,7 +17,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any, TypeVar
 
-VERSION = 4
+VERSION = 5
 """`ONNXFUSE_ABI`."""
 
 Sized_ = TypeVar("Sized_", bound=Structure)
@@ -43,7 +43,7 @@ Launch._fields_ = (
     ("size", c_size_t), ("function", c_void_p), ("grid", c_uint32 * 3), ("block", c_uint32 * 3),
     ("shared_bytes", c_uint32), ("early", c_uint32), ("parameters", c_void_p), ("parameter_bytes", c_size_t),
     ("tensor_maps", POINTER(TensorMap)), ("tensor_map_count", c_size_t), ("output_shapes", POINTER(Numbers)),
-    ("output_count", c_size_t), ("scratch_bytes", c_size_t), ("passing", c_uint32), ("interim", c_uint32),
+    ("output_count", c_size_t), ("scratch_bytes", c_size_t), ("counter_bytes", c_size_t), ("interim", c_uint32),
     ("owner", c_void_p), ("then", POINTER(Launch)), ("then_count", c_size_t),
 )  # fmt: skip
 
@@ -56,26 +56,25 @@ class Program(Structure):
     _fields_ = (
         ("size", c_size_t), ("family", c_int64), ("tape", c_char_p), ("tape_bytes", c_size_t),
         ("kernels", POINTER(Kernel)), ("kernel_count", c_size_t), ("apart", POINTER(Numbers)),
-        ("apart_count", c_size_t), ("rooms", c_void_p),
+        ("apart_count", c_size_t),
     )  # fmt: skip
 
 
 class Question(Structure):
     _fields_ = (
         ("size", c_size_t), ("shapes", POINTER(Numbers)), ("shape_count", c_size_t), ("aligned", c_int32),
-        ("device", c_int32), ("varies", POINTER(c_uint8)),
+        ("device", c_int32), ("scratch_limit", c_size_t), ("varies", POINTER(c_uint8)),
     )  # fmt: skip
 
 
 Plan = CFUNCTYPE(None, c_void_p, POINTER(Question), c_void_p)
-Scratch = CFUNCTYPE(None, c_void_p, c_size_t, c_void_p)
 Release = CFUNCTYPE(None, c_void_p)
 See = CFUNCTYPE(None, c_void_p, POINTER(Launch))
 
 
 class Host(Structure):
     _fields_ = (
-        ("size", c_size_t), ("plan", Plan), ("scratch", Scratch),  ("release", Release),
+        ("size", c_size_t), ("plan", Plan), ("release", Release),
         ("is_there", c_void_p), ("is_leaving", c_void_p), ("name", c_char_p), ("begins", c_void_p),
     )  # fmt: skip
 
@@ -92,15 +91,25 @@ class Counts(Structure):
     _fields_ = (("name", c_char_p), ("calls", c_uint64), ("launches", c_uint64), ("answers", c_uint64))
 
 
+class Memory(Structure):
+    _fields_ = (
+        ("size", c_size_t), ("scratch", c_uint64), ("allocated", c_uint64), ("in_use", c_uint64), ("peak", c_uint64),
+        ("free", c_uint64),
+    )  # fmt: skip
+
+
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "onnxfuse_abi": (c_uint32, ()),
     "onnxfuse_reply_launch": (None, (c_void_p, POINTER(Launch), POINTER(Program))),
     "onnxfuse_reply_program": (None, (c_void_p, POINTER(Program))),
-    "onnxfuse_reply_scratch": (None, (c_void_p, c_void_p, c_void_p)),
     "onnxfuse_reply_error": (None, (c_void_p, c_char_p)),
     "onnxfuse_create": (c_char_p, (POINTER(Host), POINTER(Op), c_size_t, POINTER(c_void_p))),
     "onnxfuse_stage": (None, (c_void_p,)),
     "onnxfuse_close": (None, (c_void_p,)),
+    "onnxfuse_memory_of": (c_char_p, (c_void_p, POINTER(Memory))),
+    "onnxfuse_extend_arena": (c_char_p, (c_void_p, c_size_t)),
+    "onnxfuse_limit_scratch": (None, (c_void_p, c_size_t)),
+    "onnxfuse_new_shapes": (c_uint64, (c_void_p,)),
     "onnxfuse_count": (c_size_t, (POINTER(Counts), c_size_t)),
     "onnxfuse_reset_counts": (None, ()),
     "onnxfuse_encode": (c_char_p, (POINTER(TensorMap), c_size_t, POINTER(c_void_p), c_size_t, c_char_p)),

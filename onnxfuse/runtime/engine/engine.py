@@ -5,6 +5,7 @@ import ctypes
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,22 @@ class Objects:
         return handle
 
 
+@dataclass(frozen=True)
+class SessionMemory:
+    """Memory on the GPU, in bytes; zeros where ONNX Runtime has no arena."""
+
+    scratch: int
+    """Scratch memory of the streams that the sessions' kernels launched on."""
+    allocated: int
+    """By ONNX Runtime's arena, of the newest session."""
+    in_use: int
+    """Of the arena, now."""
+    peak: int
+    """Of the arena, the most at a time."""
+    free: int
+    """On the GPU that this thread uses; 0 without one."""
+
+
 class Engine:
     """A loaded engine library."""
 
@@ -43,7 +60,6 @@ class Engine:
         self.host = abi.sized(
             abi.Host,
             plan=abi.Plan(self._plan),
-            scratch=abi.Scratch(self._scratch),
             release=abi.Release(self._release),
             is_there=abi.is_initialized(),
             is_leaving=abi.is_finalizing(),
@@ -80,6 +96,28 @@ class Engine:
         encode = self.library.onnxfuse_encode
         self._check(encode(_array(abi.TensorMap, structs), len(structs), pointers, len(addresses), out))
         return out.raw
+
+    def memory(self, ops: int) -> SessionMemory:
+        """Return the memory on the GPU of the sessions of `ops`, which `stage` returned."""
+        now = abi.sized(abi.Memory)
+        self._check(self.library.onnxfuse_memory_of(ops, ctypes.byref(now)))
+        return SessionMemory(now.scratch, now.allocated, now.in_use, now.peak, now.free)
+
+    def extend_arena(self, ops: int, size: int) -> None:
+        """Let the arena of the newest session of `ops` allocate a region of `size` bytes for later values.
+
+        Raises RuntimeError with ONNX Runtime's message.
+        """
+        if size > 0:
+            self._check(self.library.onnxfuse_extend_arena(ops, size))
+
+    def limit_scratch(self, ops: int, size: int) -> None:
+        """Allow launches of `ops` so many bytes of scratch memory."""
+        self.library.onnxfuse_limit_scratch(ops, size)
+
+    def new_shapes(self, ops: int) -> int:
+        """Return how often `ops` were called with shapes that they had no launch for."""
+        return int(self.library.onnxfuse_new_shapes(ops))
 
     def calls(self) -> dict[str, int]:
         """Return the number of completed calls of each registered op since the start or the last reset."""
@@ -129,20 +167,13 @@ class Engine:
             request = question.contents
             shapes = tuple(tuple(s.at[: s.count]) for s in request.shapes[: request.shape_count])
             plan: Planner = self.objects.held[planner]
-            launch = plan(shapes, bool(request.aligned), request.device, _varied(request, shapes))
+            varied = _varied(request, shapes)
+            launch = plan(shapes, bool(request.aligned), request.device, varied, request.scratch_limit or None)
             if isinstance(launch, LaunchProgram):
                 self.library.onnxfuse_reply_program(reply, self._program(launch))
                 return
             program = None if launch.program is None else self._program(launch.program)
             self.library.onnxfuse_reply_launch(reply, self._launch(launch), program)
-
-        self._answered(reply, answer)
-
-    def _scratch(self, owner: int, size: int, reply: int) -> None:
-        def answer() -> None:
-            arguments = self.objects.held[owner]
-            address = arguments if isinstance(arguments, LaunchArguments) else arguments(size)
-            self.library.onnxfuse_reply_scratch(reply, address.scratch(), self.objects.hand_over(address))
 
         self._answered(reply, answer)
 
@@ -186,7 +217,7 @@ class Engine:
             output_shapes=_array(abi.Numbers, [_numbers(s) for s in launch.output_shapes]),
             output_count=len(launch.output_shapes),
             scratch_bytes=launch.scratch_bytes,
-            passing=launch.passing,
+            counter_bytes=launch.counter_bytes,
             interim=launch.interim,
             owner=self.objects.hand_over(launch),
             then=_array(abi.Launch, [self._launch(after) for after in launch.then]),
@@ -207,7 +238,6 @@ class Engine:
             kernel_count=len(kernels),
             apart=_array(abi.Numbers, [_numbers(words) for words in program.apart]),
             apart_count=len(program.apart),
-            rooms=self.objects.hand_over(program.rooms),
         )
 
     def _counts(self) -> Sequence[abi.Counts]:
@@ -278,6 +308,6 @@ def _facts(launch: abi.Launch) -> dict[str, Any]:
         "shared_bytes": launch.shared_bytes,
         "parameters": ctypes.string_at(launch.parameters, launch.parameter_bytes),
         "output_shapes": [s.at[: s.count] for s in launch.output_shapes[: launch.output_count]],
-        "tensor_maps": maps, "scratch_bytes": launch.scratch_bytes, "passing": bool(launch.passing),
+        "tensor_maps": maps, "scratch_bytes": launch.scratch_bytes, "counter_bytes": launch.counter_bytes,
         "then": [_facts(after) for after in launch.then[: launch.then_count]],
     }  # fmt: skip

@@ -32,18 +32,13 @@ class LaunchArguments:
     tensor_maps: tuple[TensorMapSpec, ...]
     """Tensor maps, encoded for every launch and passed by value together between the pointers and the parameters."""
     scratch_bytes: int
-    """Bytes of scratch memory shared by successive launches on a stream, its pointer after the outputs; 0 = none, no
-    pointer."""
-    scratch: Callable[[], int]
-    """Allocate zero-initialized scratch memory and return its address; called once per stream. Lives as long as this
-    object."""
+    """Bytes of scratch memory, from the stream's pool, its pointer after the outputs; 0 = none, no pointer."""
     module: object
     """Keeps the module of `function` loaded."""
-    passing: bool = False
-    """Whether the scratch memory carries no state between plans, so that one allocation serves all shapes of the op."""
+    counter_bytes: int = 0
+    """Bytes at the beginning of the scratch memory that are zeros before and after the launch."""
     interim: bool = False
-    """Use this fallback launch for one run only and ask the planner again for the next. Requires no stateful scratch
-    memory."""
+    """Use this fallback launch for one run only and ask the planner again for the next."""
     then: tuple[LaunchArguments, ...] = ()
     """Subsequent launches on the same pointers."""
     program: LaunchProgram | None = None
@@ -63,14 +58,6 @@ class LoadedKernel:
 
 
 @dataclass(frozen=True)
-class Rooms:
-    """Scratch memory of launches that a program computes."""
-
-    scratch: Callable[[], int]
-    """See `LaunchArguments.scratch`."""
-
-
-@dataclass(frozen=True)
 class LaunchProgram:
     """A launch program: computes launches for a family of shapes, on one device and for one pointer alignment."""
 
@@ -82,8 +69,6 @@ class LaunchProgram:
     """Kernels by their index in the tape."""
     apart: tuple[tuple[int, ...], ...]
     """Shapes that are left to the planner, each in the encoding of `words_of`."""
-    rooms: Callable[[int], Rooms]
-    """Allocator from a size in bytes to scratch memory."""
 
 
 def words_of(shapes: Sequence[Shape]) -> tuple[int, ...]:
@@ -94,9 +79,9 @@ def words_of(shapes: Sequence[Shape]) -> tuple[int, ...]:
 Varied = tuple[tuple[bool, ...], ...]
 """Per input and axis, whether the extent has varied between runs of the same node."""
 
-Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None], LaunchArguments | LaunchProgram]
-"""(input shapes, all pointers 16-byte aligned?, device, varying extents; None for a node's first shapes) -> a launch,
-or a program that computes it.
+Planner = Callable[[tuple[Shape, ...], bool, int, Varied | None, int | None], LaunchArguments | LaunchProgram]
+"""(input shapes, all pointers 16-byte aligned?, device, varying extents or None for a node's first shapes, bytes of
+scratch memory that launches may have or None for any) -> a launch, or a program that computes it.
 
 Called once per shape; the engine caches the result unless it is a fallback launch.
 """

@@ -37,8 +37,7 @@ class FallbackKernels:
         if _is_there(plan, device) or (compiled is not None and compiled.done()):
             return None
         for other in cuda.stand_ins(self.op, shapes, aligned, cuda.arch_of(device)):
-            # A fallback launch is discarded after one run, and its stateful scratch memory would be lost with it.
-            if _is_there(other, device) and not any(p.scratch_bytes and not p.passing for p in (other, *other.then)):
+            if _is_there(other, device):
                 launch = replace(load(other, device), interim=True)
                 if compiled is None:
                     compiled = self.ahead.compiled(self.op, shapes, aligned, device, tuning)

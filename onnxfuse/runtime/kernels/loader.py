@@ -9,6 +9,7 @@ from onnx import NodeProto
 from onnxfuse import cuda, ops
 from onnxfuse.cuda.dispatch.measurements import extents, key, variant_name
 from onnxfuse.cuda.planning.arch import Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.model.fused import FusedOp
@@ -21,6 +22,11 @@ from onnxfuse.runtime.kernels.packs import LoadedPack
 from onnxfuse.runtime.kernels.programs import Programs, now
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.support.errors import KernelError, NoCompilerError, NoPlanError
+from onnxfuse.support.units import size_text
+
+LIMIT_SHARE = 8
+"""Of a session's `memory_limit`, one part in so many is for scratch memory, the others for ONNX Runtime's arena: fused
+models of the zoo need less than a tenth of their activations."""
 
 
 def no_kernel(op: FusedOp, arch: Arch | None = None) -> str | None:
@@ -83,7 +89,11 @@ def planner(
     interim = None if waits or ahead_of_time is None else FallbackKernels(op, ahead_of_time)
 
     def launch(
-        input_shapes: tuple[Shape, ...], aligned: bool, device: int, varied: Varied | None = None
+        input_shapes: tuple[Shape, ...],
+        aligned: bool,
+        device: int,
+        varied: Varied | None = None,
+        scratch_limit: int | None = None,
     ) -> LaunchArguments | LaunchProgram:
         request = (input_shapes, aligned, device)
         if interim is not None and (serving := interim.known(request)) is not None:
@@ -110,6 +120,8 @@ def planner(
                 plan = ahead_of_time.plan(op, input_shapes, aligned, device, tuning)
         except NoPlanError as why:
             return general(op, input_shapes, device, packed, why)
+        if scratch_limit is not None and plan.all_scratch_bytes > scratch_limit:
+            return load(_smaller(op, input_shapes, aligned, arch, plan, scratch_limit), device)
         if interim is not None and (serving := interim.instead(plan, request, tuning)) is not None:
             return serving
         try:
@@ -125,6 +137,20 @@ def planner(
         return replace(loaded, program=program)
 
     return launch
+
+
+def _smaller(
+    op: FusedOp, shapes: tuple[Shape, ...], aligned: bool, arch: Arch, plan: LaunchPlan, limit: int
+) -> LaunchPlan:
+    """Return a plan that needs at most so much scratch memory; raise KernelError if none does."""
+    found = cuda.plan_within(op, shapes, aligned, arch, limit)
+    if found is None:
+        raise KernelError(
+            f"{op.name} needs {size_text(plan.all_scratch_bytes)} of scratch memory for inputs of {extents(shapes)}; "
+            f"memory_limit leaves {size_text(limit)}",
+            f"memory_limit={plan.all_scratch_bytes * LIMIT_SHARE} is enough for it, or smaller inputs.",
+        )
+    return found
 
 
 def _no_variant(op: FusedOp, input_shapes: tuple[Shape, ...], tuning: Variant) -> str:

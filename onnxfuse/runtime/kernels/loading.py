@@ -6,7 +6,6 @@ from typing import Any
 from onnxfuse import cuda
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.runtime.engine.launch import LaunchArguments
-from onnxfuse.runtime.kernels.programs import rooms
 
 
 def load(plan: LaunchPlan, device: int, functions: Iterator[Any] | None = None) -> LaunchArguments:
@@ -22,8 +21,7 @@ def load(plan: LaunchPlan, device: int, functions: Iterator[Any] | None = None) 
         output_shapes=plan.output_shapes,
         tensor_maps=plan.tensor_maps,
         scratch_bytes=plan.scratch_bytes,
-        scratch=rooms(plan.scratch_bytes, device).scratch,
         module=function,
-        passing=plan.passing,
+        counter_bytes=plan.counter_bytes,
         then=tuple(load(after, device, functions) for after in plan.then),
     )

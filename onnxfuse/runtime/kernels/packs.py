@@ -20,7 +20,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.runtime.engine.cuda_provider import outside_captures
 from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel, Shape, words_of
-from onnxfuse.runtime.kernels.programs import next_number, rooms
+from onnxfuse.runtime.kernels.programs import next_number
 from onnxfuse.support.errors import KernelError, ModelError
 from onnxfuse.support.log import LOG
 from onnxfuse.support.plurals import plural
@@ -132,7 +132,7 @@ class LoadedPack:
                 return None
             words = () if variant else tuple(map(words_of, tuned_shapes))
             kernels = tuple(_kernel(device_state.loaded.get(k), device_state.early) for k in one.kernels)
-            return LaunchProgram(index, one.tape, kernels, words, partial(rooms, device=device))
+            return LaunchProgram(index, one.tape, kernels, words)
         return None
 
     def has(self, ops: Collection[str], device: int) -> bool:
@@ -254,7 +254,7 @@ def _launches(one: StoredProgram, shapes: tuple[Shape, ...]) -> list[int] | None
     """Return the same, for each launch in turn."""
     numbered = tuple(LoadedKernel(n + 1, False, None) for n in range(len(one.kernels)))
     try:
-        answers = bridge().evaluated(LaunchProgram(0, one.tape, numbered, (), partial(rooms, device=0)), shapes)
+        answers = bridge().evaluated(LaunchProgram(0, one.tape, numbered, ()), shapes)
     except RuntimeError as fault:  # the engine checks every word of a program on receipt
         raise PackError(f"is damaged: {fault}") from None
     return None if answers is None else _functions(answers)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
 
 from onnxfuse import cuda
 from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.launch_programs.tape import written
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
-from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel, Rooms, Shape, Varied, words_of
+from onnxfuse.runtime.engine.launch import LaunchProgram, LoadedKernel, Shape, Varied, words_of
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic.operations import UnansweredError
 
@@ -99,7 +98,6 @@ class Programs:
             tape,
             tuple(self._kernel(k, device) for k in kernels),
             tuple(map(words_of, tuned_shapes)),
-            partial(rooms, device=device),
         )
 
     def _record(self, mine: _Learned, shapes: tuple[Shape, ...], aligned: bool, device: int, plan: LaunchPlan) -> None:
@@ -135,14 +133,3 @@ class Programs:
             return LoadedKernel(0, early, None)
         function = cuda.load(source, device)
         return LoadedKernel(function.kernel.ptr, early, function)
-
-
-def rooms(size: int, device: int) -> Rooms:
-    """Return an allocator of scratch memory of this size, which lives as long as this object."""
-    buffers: list[Any] = []
-
-    def scratch() -> int:
-        buffers.append(cuda.zeros(size, device))
-        return int(buffers[-1].ptr)
-
-    return Rooms(scratch)

@@ -1,7 +1,8 @@
 """ONNX Runtime sessions in which fused ops run as CUDA kernels."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,16 @@ from onnxfuse.model.overridable import required_inputs
 from onnxfuse.model.tf32 import is_strict_fp32
 from onnxfuse.runtime.engine.bridge import bridge_missing
 from onnxfuse.runtime.engine.cuda_provider import PROVIDER, cuda_unusable, device_count
+from onnxfuse.runtime.kernels.loader import LIMIT_SHARE
 from onnxfuse.runtime.kernels.packs import Kernels
 from onnxfuse.runtime.kernels.packs import require as require_pack
+from onnxfuse.runtime.sessions.memory import ArenaKeeper, MemoryLimit, MemoryUse, shapes_of
 from onnxfuse.runtime.sessions.opening import ORT_ERRORS, UNREGISTERED, load_custom_ops
 from onnxfuse.runtime.sessions.ort_ops import with_library_ops
 from onnxfuse.runtime.sessions.placement import Model, Placement, node_counts, path_of, read
-from onnxfuse.runtime.sessions.registration import as_functions, register_kernels
+from onnxfuse.runtime.sessions.registration import as_functions, ops_of, register_kernels
 from onnxfuse.support.error_text import first_line
-from onnxfuse.support.errors import DeviceError, ModelError
+from onnxfuse.support.errors import DeviceError, ModelError, UsageError
 from onnxfuse.support.log import LOG
 from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
@@ -47,6 +50,55 @@ class Session(Screen, InferenceSession):  # type: ignore[misc]  # ONNX Runtime h
 
     fused: tuple[Placement, ...] = ()
     """One placement per distinct fused op, with the number of its nodes: kernel or function, and why."""
+    keeper: ArenaKeeper | None = None
+    """Watches its memory on the GPU; None where no fused op runs as a kernel."""
+    limit: MemoryLimit | None = None
+
+    def run(self, output_names: Any, input_feed: Mapping[str, Any], run_options: Any = None) -> Any:
+        """As `onnxruntime.InferenceSession.run`."""
+        run = super().run
+        return self._watched(run_options, lambda: input_feed, lambda o: run(output_names, input_feed, o))
+
+    def run_with_ort_values(
+        self, output_names: Any, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> Any:
+        """As `onnxruntime.InferenceSession.run_with_ort_values`."""
+        run = super().run_with_ort_values
+        values = input_dict_ort_values
+        return self._watched(run_options, lambda: values, lambda o: run(output_names, values, o))
+
+    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
+        """As `onnxruntime.InferenceSession.run_with_iobinding`."""
+        run = super().run_with_iobinding
+        self._watched(run_options, dict[str, Any], lambda o: run(iobinding, o))
+
+    def run_bound(self, iobinding: Any, inputs: Mapping[str, Any], config: Mapping[str, str]) -> None:
+        """Run with an I/O binding that has these inputs, by run options with these config entries."""
+        run = super().run_with_iobinding
+
+        def work(options: Any) -> None:
+            options = onnxruntime.RunOptions() if options is None else options
+            for key, value in config.items():
+                options.add_run_config_entry(key, value)
+            run(iobinding, options)
+
+        self._watched(None, lambda: inputs, work)
+
+    def memory(self, graphs: int = 0) -> MemoryUse:
+        """Return what the session uses of the GPU's memory, and `graphs`, the bytes of the CUDA graphs that its caller
+        captured. Raises UsageError where no fused op runs as a kernel."""
+        if self.keeper is None:
+            raise UsageError(
+                "the memory of this session is not known: no fused op of it runs as a kernel",
+                "Read the card's: nvidia-smi, or cupy.cuda.runtime.memGetInfo().",
+            )
+        return self.keeper.use(graphs)
+
+    def _watched(self, options: Any, inputs: Callable[[], Mapping[str, Any]], work: Callable[[Any], Any]) -> Any:
+        if self.keeper is not None:
+            return self.keeper.run(options, lambda: shapes_of(inputs()), work)
+        with nullcontext() if self.limit is None else self.limit.named_faults(None):
+            return work(options)
 
     @property
     def verdict(self) -> str:
@@ -80,6 +132,7 @@ def session(
     kernels: Kernels = None,
     custom_ops: Sequence[str | Path] = (),
     wait_for_kernels: bool = False,
+    memory_limit: int | None = None,
     **kwargs: Any,
 ) -> Session:
     """Return a session for `model` in which each fused op that has a kernel runs as that kernel, if the session uses
@@ -99,6 +152,11 @@ def session(
     CUDA: otherwise ONNX Runtime plans and caches a memory layout for every new shape. Next to other providers, such as
     TensorRT, a fused op that one of them is assigned raises DeviceError: its kernel runs on CUDA alone.
 
+    ONNX Runtime's arena asks the driver for what it needs (`arena_extend_strategy` kSameAsRequested, unless given), and
+    is consolidated after runs of new shapes, except with CUDA graphs. `memory_limit` bounds weights, values and scratch
+    memory together, in bytes of one GPU: kernels that need less are taken, and what cannot fit raises MemoryLimitError,
+    which says how much would do.
+
     >>> onnxfuse.session("fused.onnx", providers=["CUDAExecutionProvider"]).fused
     (Placement(op='Linear_1f0c', rule='linear', nodes=24, runs_as='kernel', reason=''), ...)
     """
@@ -113,9 +171,18 @@ def session(
             options.enable_mem_pattern = False
         cuda = _cuda_options(chosen, kwargs.get("provider_options"))
         _require_cuda(_device(cuda))
-        if is_strict_fp32(facts) and "use_tf32" not in cuda:
-            cuda = {**cuda, "use_tf32": "0"}
-            _set_cuda_options(chosen, kwargs, cuda)
+        defaults = {"arena_extend_strategy": "kSameAsRequested"}
+        if is_strict_fp32(facts):
+            defaults["use_tf32"] = "0"
+        if memory_limit is not None:
+            if "gpu_mem_limit" in cuda:
+                raise UsageError(
+                    "memory_limit and the provider option gpu_mem_limit are both given",
+                    "Leave one out: memory_limit is for weights, values and the kernels' scratch memory together.",
+                )
+            defaults["gpu_mem_limit"] = str(memory_limit - memory_limit // LIMIT_SHARE)
+        cuda = {**defaults, **cuda}
+        _set_cuda_options(chosen, kwargs, cuda)
         tf32 = _is_on(cuda, "use_tf32", 1)
         engine_fault = bridge_missing()
         if engine_fault is not None and providers is None:  # an error if CUDA was requested by name
@@ -134,13 +201,18 @@ def session(
     others = [name for name in map(_name, chosen) if name not in (PROVIDER, CPU)]
     if others:
         options.add_session_config_entry(RECORD_ASSIGNMENT, "1")
-    with _named_faults(others):
+    limit = None if memory_limit is None or not on_cuda else MemoryLimit(memory_limit)
+    with _named_faults(others), nullcontext() if limit is None else limit.named_faults(None):
         opened = Session(_source(model), options, providers=chosen, **{"enable_fallback": 0, **kwargs})
     if on_cuda and PROVIDER not in opened.get_providers():
         raise _no_cuda("ONNX Runtime left the CUDA provider out; its log on stderr says why")
     if others:
         _require_on_cuda(opened)
     opened.fused = fused
+    ops = ops_of(options) if on_cuda else None
+    if ops is not None:
+        opened.keeper = ArenaKeeper(ops, _device(cuda), limit, consolidates=not _is_on(cuda, "enable_cuda_graph", 0))
+    opened.limit = limit
     LOG.info("%s", opened.verdict)
     for one in fused:
         LOG.debug("%s runs as %s%s", one.op, one.runs_as, f": {one.reason}" if one.reason else "")

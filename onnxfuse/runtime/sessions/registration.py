@@ -27,6 +27,14 @@ from onnxfuse.support.errors import ModelError, UsageError
 MARK = "onnxfuse.registered"
 """Session config entry that marks options in which kernels were registered; ONNX Runtime ignores it."""
 
+_ops = weakref.WeakKeyDictionary[SessionOptions, int]()
+"""The engine's handle of the ops registered in session options."""
+
+
+def ops_of(session_options: SessionOptions) -> int | None:
+    """Return the engine's handle of the ops that are registered in these options; None without any."""
+    return _ops.get(session_options)
+
 
 def register(
     session_options: SessionOptions,
@@ -189,7 +197,8 @@ def _register(session_options: SessionOptions, rows: list[Row]) -> None:
         )
     native = bridge()
     # A session keeps its options alive; when both are gone, nobody requests a plan any more.
-    weakref.finalize(session_options, native.forget, native.stage(rows)).atexit = False
+    _ops[session_options] = ops = native.stage(rows)
+    weakref.finalize(session_options, native.forget, ops).atexit = False
     try:
         session_options.register_custom_ops_library(str(native.path))
     finally:

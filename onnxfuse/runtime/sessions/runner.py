@@ -22,6 +22,7 @@ from onnxfuse.runtime.engine.cuda_provider import PROVIDER, device_fault
 from onnxfuse.runtime.kernels.packs import Kernels
 from onnxfuse.runtime.sessions.capture import WAITS, host_inputs
 from onnxfuse.runtime.sessions.inference import CPU, Provider, Session, session
+from onnxfuse.runtime.sessions.memory import MemoryUse
 from onnxfuse.runtime.sessions.opening import ORT_ERRORS, SILENT, ort_value, reason
 from onnxfuse.runtime.sessions.placement import Model, Placement, read
 from onnxfuse.support.errors import DeviceLostError, UsageError
@@ -104,6 +105,7 @@ class Runner:
         providers: Sequence[Provider] | None = None,
         rules: Sequence[str | Path] = (),
         kernels: Kernels = None,
+        memory_limit: int | None = None,
     ) -> None:
         if graphs < 0:
             raise UsageError(f"graphs is {graphs}: it is how many CUDA graphs are kept, 0 for none")
@@ -113,11 +115,13 @@ class Runner:
         self.captured = self.replayed = self.plain = 0
         """Counts: captured graphs; runs that replayed one; runs that did not."""
         self._graphs = graphs
+        self._graph_bytes = 0
+        """Of the captured graphs themselves, which ONNX Runtime keeps as long as the session."""
         self._lock = threading.Lock()
         self._seen: OrderedDict[Key, None] = OrderedDict()
         self._bound: OrderedDict[Key, BoundIO] = OrderedDict()
         self._model, self._rules, self._kernels = model, rules, kernels
-        self._providers = providers
+        self._providers, self._memory_limit = providers, memory_limit
         self._session: Session | None = self._opened()
         self._inputs = {i.name: i.type for i in self._session.get_inputs()}
         strange = [v for v in (*self._session.get_inputs(), *self._session.get_outputs()) if v.type[:7] != "tensor("]
@@ -163,6 +167,14 @@ class Runner:
                 "Call the runner itself: it runs plainly then. onnxfuse explain --graph names what blocks a graph.",
             )
         return bound
+
+    def memory(self) -> MemoryUse:
+        """Return what the session, its graphs and their inputs and outputs use of the GPU's memory.
+
+        Raises UsageError where no fused op runs as a kernel.
+        """
+        with self._lock:
+            return self._live().memory(self._graph_bytes + sum(map(_bound_bytes, self._bound.values())))
 
     def close(self) -> None:
         """Free the session, its graphs and their memory. Calling the runner afterwards is an error."""
@@ -213,7 +225,9 @@ class Runner:
     def _session_on(self, providers: Sequence[Provider] | None) -> Session:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT  # failures are raised, or recorded in `why_not`
-        return session(self._model, providers, options, rules=self._rules, kernels=self._kernels)
+        return session(
+            self._model, providers, options, rules=self._rules, kernels=self._kernels, memory_limit=self._memory_limit
+        )  # fmt: skip
 
     def _try_with_graphs(self) -> Session | None:
         chosen = self._providers if self._providers is not None else _default()
@@ -235,6 +249,8 @@ class Runner:
             _raise_if_lost(error)
             self.why_not = f"{reason(error)} (onnxfuse explain --graph names the nodes)"
             return None
+        if opened.keeper is not None:
+            opened.keeper.consolidates = True  # until the first capture
         frozen = host_inputs(opened)
         if frozen:
             self.why_not = f"input '{frozen[0]}' is read on the CPU: a replay would not see what it changes to"
@@ -259,6 +275,7 @@ class Runner:
         except REFUSALS as error:
             _raise_if_lost(error)
             # A failed capture leaves its stream in capture mode: nothing else can run in that session.
+            self._graph_bytes = 0
             self.why_not = f"the capture failed: {reason(error)} (onnxfuse explain --graph may name the node)"
             self._bound.clear()
             self._session = None
@@ -273,7 +290,10 @@ class Runner:
         opened = self._live()
         # An ordinary run yields the output shapes, and lets cuDNN and our planner choose kernels before anything is
         # captured.
-        outputs = {n: _room(v, self._device, on_host=n in self._on_host) for n, v in self._run(values).items()}
+        results = self._run(values)
+        if opened.keeper is not None:
+            opened.keeper.settle(lambda: self._run(values))
+        outputs = {n: _room(v, self._device, on_host=n in self._on_host) for n, v in results.items()}
         inputs = {name: _room(value, self._device) for name, value in values.items()}
         self.captured += 1
         binding, options = opened.io_binding(), _options(self.captured)
@@ -282,7 +302,10 @@ class Runner:
             binding.bind_ortvalue_input(name, value)
         for name, value in outputs.items():
             binding.bind_ortvalue_output(name, value)
+        before = None if opened.keeper is None else opened.keeper.before_capture()
         opened.run_with_iobinding(binding, options)
+        if before is not None and opened.keeper is not None:
+            self._graph_bytes += opened.keeper.grown_since(before)
         return BoundIO(inputs, outputs, opened, binding, options, threading.get_ident())
 
     def _run(self, values: Values) -> dict[str, onnxruntime.OrtValue]:
@@ -295,7 +318,7 @@ class Runner:
         for name in self._outputs:
             on_host = name in self._on_host or device == "cpu"
             binding.bind_output(name, "cpu" if on_host else device, 0 if on_host else self._device)
-        opened.run_with_iobinding(binding, _options(-1))
+        opened.run_bound(binding, values, {GRAPH_ID: "-1"})
         return dict(zip(self._outputs, binding.get_outputs(), strict=True))
 
 
@@ -324,6 +347,11 @@ def _options(graph: int) -> onnxruntime.RunOptions:
 def _outputs_on_host(opened: Session) -> list[str]:
     pairs = zip(opened.get_outputs(), opened.get_output_memory_infos(), strict=True)
     return [o.name for o, where in pairs if where.name == "Cpu"]
+
+
+def _bound_bytes(bound: BoundIO) -> int:
+    values = (*bound.inputs.values(), *bound.outputs.values())
+    return sum(v.tensor_size_in_bytes() for v in values if v.device_name() != "cpu")
 
 
 def _raise_if_lost(error: Exception) -> None:

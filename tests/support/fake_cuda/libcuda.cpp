@@ -30,7 +30,7 @@ struct Module {
 };
 
 constexpr char kHostKernels[] = "host-kernels:";
-constexpr int kInvalidValue = 1, kInvalidImage = 200;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200;
 constexpr unsigned kMostThreads = 1024;
 
 thread_local int current = 0;  // device
@@ -72,6 +72,11 @@ int cuCtxPushCurrent_v2(void*) { return 0; }
 int cuCtxPopCurrent_v2(void** context) { return cuCtxGetCurrent(context); }
 int cuStreamSynchronize(void*) { return 0; }
 
+// Not part of CUDA: whether a graph is captured on all streams.
+bool capturing = false;
+void fake_capture(bool on) { capturing = on; }
+int cuStreamIsCapturing(void*, int* status) { return *status = capturing, 0; }
+
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   switch (attribute) {
     case 16: return *value = 132, 0;  // MULTIPROCESSOR_COUNT
@@ -83,8 +88,29 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
   }
 }
 
-int cuMemAlloc_v2(void** memory, size_t bytes) { return *memory = aligned_alloc(256, (bytes + 255) / 256 * 256), 0; }
-int cuMemFree_v2(void* memory) { return free(memory), 0; }
+int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  *free = 100ull << 30;
+  *total = 140ull << 30;
+  return 0;
+}
+
+// Not part of CUDA: the largest allocation that succeeds.
+size_t most_memory = ~size_t{0};
+void fake_memory(size_t bytes) { most_memory = bytes; }
+
+// Not part of CUDA: a line in the trace.
+void fake_mark(const char* text) { trace(text); }
+
+int cuMemAlloc_v2(void** memory, size_t bytes) {
+  if (bytes > most_memory) return kOutOfMemory;
+  *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  trace("cuMemAlloc", ", \"bytes\": %zu, \"address\": %zu", bytes, reinterpret_cast<size_t>(*memory));
+  return 0;
+}
+int cuMemFree_v2(void* memory) {
+  trace("cuMemFree", ", \"address\": %zu", reinterpret_cast<size_t>(memory));
+  return free(memory), 0;
+}
 int cuMemsetD8_v2(void* memory, unsigned char value, size_t bytes) { return memset(memory, value, bytes), 0; }
 
 int cuModuleLoadData(void** module, const void* image) {
@@ -114,7 +140,10 @@ int cuFuncGetAttribute(int* value, int attribute, void* function) {
 }
 
 int cuGetErrorName(int code, const char** name) {
-  return *name = code == kInvalidValue ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_SUCCESS", 0;
+  return *name = code == kInvalidValue   ? "CUDA_ERROR_INVALID_VALUE"
+                 : code == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                        : "CUDA_SUCCESS",
+         0;
 }
 int cuGetErrorString(int code, const char** text) {
   return *text = code == kInvalidValue ? "invalid argument" : "no error", 0;

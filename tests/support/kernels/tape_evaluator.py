@@ -84,8 +84,8 @@ class Tape:
             at += 1
             return int(words[at - 1])
 
-        kernel, *registers = (one() for _ in range(9))
-        passing, bits, parameters = bool(one()), one(), several()
+        kernel, *registers = (one() for _ in range(10))
+        bits, parameters = one(), several()
         shapes = tuple(several() for _ in range(one()))
         maps = []
         for _ in range(one()):
@@ -99,6 +99,16 @@ class Tape:
             then.append(after)
         grid, block = tuple(registers[:3]), tuple(registers[3:6])
         result = Leaf(
-            kernel, grid, block, registers[6], bits, parameters, shapes, tuple(maps), registers[7], passing, tuple(then)
+            kernel,
+            grid,
+            block,
+            registers[6],
+            bits,
+            parameters,
+            shapes,
+            tuple(maps),
+            registers[7],
+            registers[8],
+            tuple(then),
         )
         return result, at

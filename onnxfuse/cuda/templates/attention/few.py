@@ -86,6 +86,7 @@ def plan(mine: AttentionProblem, aligned: bool, arch: Arch, tuning: AttentionVar
         parameters=launch_plan.packed(words, 64),
         output_shapes=mine.output_shapes,
         scratch_bytes=4 * counters + heads * parts * record_bytes(mine) if split else 0,
+        counter_bytes=4 * counters if split else 0,
         extremes=heads * parts * chosen.warps if mine.leaves_extremes and not split else None,
     )
 

@@ -101,7 +101,7 @@ def plan(
     if not seen:
         return launch
     count_seen = selected(by_batch == 0, 1, mine.windows if mine.parts.windows else mine.batch) * tiles * steps
-    room = {"scratch_bytes": count_seen * SEEN_BYTES, "passing": True}
+    room = {"scratch_bytes": count_seen * SEEN_BYTES}
     first = LaunchPlan(
         kernel=_seen_kernel(mine, split),
         grid=(count_seen, 1, 1),

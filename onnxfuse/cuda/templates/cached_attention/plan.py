@@ -133,6 +133,7 @@ def _few(made: CachedProblem, aligned: bool, arch: Arch, *, alone: bool = False)
     if heads * parts >= limits.INDICES or made.present >= limits.INDICES:
         raise UnsupportedError(f"{heads * parts} blocks for {made.present} keys, expected less than 2^31")
     split = bool(cluster == 1 and parts > 1)
+    counters = -(-heads // 4) * 4  # words: the data that follows starts at a 16-byte boundary
     # Blocks of a cluster leave pieces of their results for each other besides.
     pieces = 16 * mine.size // 2 * 16 if cluster > 1 else 0
     of_stages = {n: few.shared_bytes(mine, chosen.warps, n) + _query_bytes(mine) for n in (2, 3)}
@@ -153,28 +154,11 @@ def _few(made: CachedProblem, aligned: bool, arch: Arch, *, alone: bool = False)
         grid=(heads * parts, 1, 1),
         block=(chosen.warps * 32, 1, 1),
         shared_bytes=of_stages[stages],
-        parameters=_words(made, parts, tiles, _counters(arch)),
+        parameters=_words(made, parts, tiles, counters),
         output_shapes=mine.output_shapes,
-        scratch_bytes=_room(heads * parts * few.record_bytes(mine), arch) if split else 0,
-        passing=split,
+        scratch_bytes=4 * counters + heads * parts * few.record_bytes(mine) if split else 0,
+        counter_bytes=4 * counters if split else 0,
     )
-
-
-def _counters(arch: Arch) -> int:
-    """Return the words before all else in the scratch memory, which are zeros before and after each launch.
-
-    Each total has a launch of its own, so that all of them share one scratch memory: the counters have the same place
-    in it for all shapes. Tiles whose keys several blocks share are fewer than the blocks that are resident.
-    """
-    return costs_of(arch).few.warps * arch.sm_count
-
-
-def _room(used: int, arch: Arch) -> int:
-    """Return the bytes of scratch memory for the counters and what is used behind them.
-
-    Rounded to powers of two, so that few scratch allocations serve many shapes.
-    """
-    return 1 << larger(4 * _counters(arch) + used - 1, 0).bit_length()
 
 
 def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
@@ -190,7 +174,7 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
     }  # fmt: skip
     turns = made.half > 0 or made.body.normalized
     turned = mine.batch * mine.queries * mine.parts.heads * mine.size * mine.parts.element_bytes
-    room = _room(turned, arch) if turns else 0
+    room = turned if turns else 0
     rows = mine.batch * mine.queries * (mine.parts.heads + made.body.heads_of_keys)
     cost = costs_of(arch).cached
     of_put = facts | {"WARPS": cost.warps, "THREADS": cost.warps * 32}
@@ -200,10 +184,9 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
         grid=(larger(smaller(-(-rows // cost.warps), arch.sm_count * cost.blocks), 1), 1, 1),
         block=(cost.warps * 32, 1, 1),
         shared_bytes=0,
-        parameters=_words(made, 0, counters=_counters(arch)),
+        parameters=_words(made, 0),
         output_shapes=mine.output_shapes,
         scratch_bytes=room,
-        passing=turns,
     )
     files = ("attention/steps.cuh", "cached_attention/cached.cuh", "cached_attention/prompt.cu")
     attend = LaunchPlan(
@@ -211,10 +194,9 @@ def _prompt(made: CachedProblem, aligned: bool, arch: Arch) -> LaunchPlan:
         grid=(heads * blocks, 1, 1),
         block=(chosen.warps * 32, 1, 1),
         shared_bytes=streamed.shared_bytes(chosen, mine),
-        parameters=_words(made, blocks, counters=_counters(arch)),
+        parameters=_words(made, blocks),
         output_shapes=mine.output_shapes,
         scratch_bytes=room,
-        passing=turns,
     )
     return launch_plan.in_sequence((put, attend), mine.output_shapes)
 

@@ -30,7 +30,7 @@ def plan(
     if math.prod(size.window.kernel) > MOST_TAPS:
         raise UnsupportedError(f"a kernel of {math.prod(size.window.kernel)} elements, expected at most {MOST_TAPS}")
     element = element_types.TYPES[op.inputs[parts.x]]
-    scratch = 0
+    counters = scratch = 0
     tile = (
         strips(parts, size, convolution.factors(op, parts), arch, tuning) if aligned and tuning.patch is None else None
     )
@@ -42,7 +42,9 @@ def plan(
         layout: Patches | Strips = laid
         grid = size.window.shape[0] * math.prod(laid.blocks)
         if parts.mean is not None and laid.sharing > 1:
-            scratch = size.window.shape[0] * laid.blocks[0] * laid.record * 4
+            means = size.window.shape[0] * laid.blocks[0]
+            counters = -(-means // 4) * 4  # words: the data that follows starts at a 16-byte boundary
+            scratch = 4 * (counters + means * laid.partial_sums)
     else:
         layout = tile
         grid = layout.blocks[0] * _workers(size, layout, arch)
@@ -59,6 +61,7 @@ def plan(
         parameters=stencil_cpp.parameters(work),
         output_shapes=outputs,
         scratch_bytes=scratch,
+        counter_bytes=4 * counters,
     )
 
 

@@ -43,9 +43,9 @@ class Patches:
         return self.blocks[1] * self.blocks[2]
 
     @property
-    def record(self) -> int:
-        """Words of scratch memory per mean: a counter, padded to 16 bytes, and the partial sums of each block."""
-        return 4 + self.sharing * self.channels * self.patch.channels
+    def partial_sums(self) -> int:
+        """Words of scratch memory for an image and the channels of a block: the partial sums of each block."""
+        return self.sharing * self.channels * self.patch.channels
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 // The mean of an output over the places of each image, from what the threads have in their registers. Accuracy: sums in
 // float, always in the same order.
 //
-// The blocks of an image leave their sums in scratch memory, and the last one to come adds them up: a record for each
-// image and each block's channels, a counter and then the sums of each block.
+// The blocks of an image leave their sums in scratch memory, and the last one to come adds them up. There stands, for each
+// image and each block's channels, a counter; behind all of these the sums of each block.
 
 constexpr int WIDE = BLOCK_CHANNELS * CHANNELS, SEATS = BLOCK_COLUMNS * BLOCK_ROWS;  // threads with the same channels
 constexpr int TEAMS = THREADS / WIDE < 1 ? 1 : THREADS / WIDE < 8 ? THREADS / WIDE : 8;
@@ -42,10 +42,10 @@ DEVICE void give_means(const Sums& outputs, const Pointers& to, const Place& at,
   };
   if constexpr (MEETS) {
     const Index parts = p.around.value * p.down.value, part = group - at.image * parts;
-    unsigned* const record = to.scratch + (at.image * p.across.value + beside) * (4 + parts * WIDE);
-    float* const all = reinterpret_cast<float*>(record + 4);
+    const Index mean = at.image * p.across.value + beside, means = (last_block() + 1) / parts;
+    float* const all = reinterpret_cast<float*>(to.scratch + (means + 3) / 4 * 4) + mean * parts * WIDE;
     add_up(of_team, found, SEATS, [&](int c, float total) { all[part * WIDE + c] = total; });
-    if (last_to_come(record, parts)) add_up(of_team, all, parts, give);
+    if (last_to_come(to.scratch + mean, parts)) add_up(of_team, all, parts, give);
   } else {
     add_up(of_team, found, SEATS, give);
   }

@@ -36,7 +36,7 @@ def plan(work: GemmSource, arch: Arch) -> LaunchPlan | None:
         maps[at] = replace(maps[at], offset=offset)
         offset += work.size.columns(number) * work.size.k * work.parts.factors.bytes
     launches = (_elements(work), replace(second, tensor_maps=tuple(maps)))
-    in_scratch = (replace(launch, scratch_bytes=_bytes(work), passing=True) for launch in launches)
+    in_scratch = (replace(launch, scratch_bytes=_bytes(work)) for launch in launches)
     return launch_plan.in_sequence(in_scratch, work.output_shapes)
 
 

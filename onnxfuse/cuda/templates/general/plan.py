@@ -71,13 +71,12 @@ def plan(
     counts.append([math.prod(of[o.value]) for o in program.outputs])
     kernel = _kernel(name, program, functions, loops, len(numbers.words), bool(memo), cost.threads)
     shared = 4 * SHARED_FLOATS if any(isinstance(program.values[i], Contraction | Reduce) for i in memo) else 0
-    # Rounded to powers of two, so that few scratch allocations serve many shapes.
-    scratch = 1 << larger(used - 1, 0).bit_length() if memo else 0
     outputs = tuple(of[o.value] for o in program.outputs)
+    scratch = larger(used, 1) if memo else 0  # the kernel has its pointer
     launches = [
         LaunchPlan(
             kernel, (_blocks(counts[step], arch), 1, 1), (cost.threads, 1, 1), shared,
-            launch_plan.packed((step, *(numbers.words or [0])), 64), outputs, scratch_bytes=scratch, passing=bool(memo),
+            launch_plan.packed((step, *(numbers.words or [0])), 64), outputs, scratch_bytes=scratch,
         )
         for step in range(last + 1)
     ]  # fmt: skip

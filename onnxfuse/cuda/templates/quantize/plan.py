@@ -153,9 +153,8 @@ def _joined(work: QuantizeSource, first: tuple[LaunchPlan, ...], outputs: tuple[
         begin, parts = parts, costs.combined
     blocks = larger(1, -(-work.size // (work.width * work.unroll * costs.threads)))
     using.append(_launch(work, quantize_cpp.quantize(work), blocks, (work.size, begin, parts)))
-    # Rounded to powers of two, so that few scratch allocations serve many shapes.
-    scratch = 1 << ((begin + parts) * EXTREMES_BYTES - 1).bit_length()
-    using = [replace(one, scratch_bytes=scratch, passing=True, extremes=None) for one in using]
+    scratch = (begin + parts) * EXTREMES_BYTES
+    using = [replace(one, scratch_bytes=scratch, extremes=None) for one in using]
     return launch_plan.in_sequence((*others, *using), outputs)
 
 

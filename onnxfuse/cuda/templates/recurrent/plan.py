@@ -166,12 +166,10 @@ def plan(
     """Return the launch plan of `op` for inputs of these shapes."""
     outputs, layer = output_shapes(op, input_shapes), parse_op(op)
     size = _size(layer, input_shapes)
-    # Rounded to powers of two, so that few scratch allocations serve many shapes.
-    used = size.steps * size.batch * layer.ways * layer.rows * 4
-    scratch = 1 << larger(used - 1, 0).bit_length()
+    scratch = larger(size.steps * size.batch * layer.ways * layer.rows * 4, 1)  # the kernels have its pointer
     launches = [_products(op, layer, size, aligned, arch)] if size.steps != 0 else []
     launches.append(_layer(op, layer, size, aligned, arch))
-    return launch_plan.in_sequence((replace(p, scratch_bytes=scratch, passing=True) for p in launches), outputs)
+    return launch_plan.in_sequence((replace(p, scratch_bytes=scratch) for p in launches), outputs)
 
 
 def _products(op: FusedOp, layer: Layer, size: Size, aligned: bool, arch: Arch) -> LaunchPlan:

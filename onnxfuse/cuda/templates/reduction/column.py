@@ -136,6 +136,7 @@ def plan(work: Reduced) -> LaunchPlan:
         parameters=_parameters(count, inner, tiles, tiles_all, split.parts, counters, spaces, bits),
         output_shapes=work.request.output_shapes,
         scratch_bytes=4 * counters + partial_bytes if shared else 0,
+        counter_bytes=4 * counters if shared else 0,
     )
 
 

@@ -224,7 +224,6 @@ def _in_two(norm: Norm) -> LaunchPlan:
         parameters=_parameters(positions, each, parts, spaces, bits),
         output_shapes=work.request.output_shapes,
         scratch_bytes=images * spaces.groups * parts * MOMENTS_BYTES,
-        passing=True,
     )
     return replace(launch, then=(replace(launch, kernel=_kernel(norm, bits, "apply", _lanes(norm, 32))),))
 

@@ -162,9 +162,8 @@ def plan(
     if splits == 1:
         return select
     merge = _launch(op, work, "topk/merge.cu", {**facts, "THREADS": 32 * splits}, rows)
-    # Rounded to powers of two, so that few scratch allocations serve many shapes.
-    scratch = 1 << (rows * splits * work.body.k * _candidate_bytes(work) - 1).bit_length()
-    select, merge = (replace(launch, scratch_bytes=scratch, passing=True) for launch in (select, merge))
+    scratch = max(rows * splits * work.body.k * _candidate_bytes(work), 1)  # the kernels have its pointer
+    select, merge = (replace(launch, scratch_bytes=scratch) for launch in (select, merge))
     return replace(select, then=(merge,))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.cases import ops
+from bench.cases import ops, packed
 from bench.cases.ops import DOUBLE, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.codegen.emit.source import DEVICE, template
@@ -16,6 +16,7 @@ from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from onnxfuse.symbolic import strides as layout
+from onnxfuse.symbolic.packing import Packing
 
 H200 = Arch("sm_90a", 132)
 
@@ -253,3 +254,28 @@ def test_a_name_of_a_file_is_no_word_of_the_text(name: str) -> None:
     assert entry.endswith("_kernel")
     assert len(entry) < 300
     assert "#include" not in text.replace(entry, "")
+
+
+def test_a_plan_within_a_limit_of_scratch_memory_is_another_variant() -> None:
+    """Products of many rows by packed weights make the elements of these in scratch memory, unless it is too little."""
+    fused, inputs = packed.case("plain", HALF, (4096,), 1024, Packing(4, 32, 1024))
+    given = packed.shapes(inputs)
+    chosen = cuda.plan(fused, given, True, H200)
+    assert chosen.all_scratch_bytes == 2 * 1024 * 1024
+    within = cuda.plan_within(fused, given, True, H200, chosen.all_scratch_bytes - 1)
+    assert within is not None
+    assert within.all_scratch_bytes == 0
+    assert within.output_shapes == chosen.output_shapes
+
+
+def test_the_general_kernel_is_the_last_that_may_need_less() -> None:
+    """A sum over all rows leaves one row in scratch memory there; below that there is none."""
+    total = ops.op("(x) => (y) { a = Constant <value_ints = [0]> () y = ReduceSum <keepdims = 0> (x, a) }",
+                   (FLOAT,), (FLOAT,), "row")  # fmt: skip
+    given = ((50_000, 64),)
+    chosen = cuda.plan(total, given, True, H200)
+    assert chosen.all_scratch_bytes > 4 * 64
+    general = cuda.plan_within(total, given, True, H200, 4 * 64)
+    assert general is not None
+    assert general.all_scratch_bytes == 4 * 64
+    assert cuda.plan_within(total, given, True, H200, 4 * 64 - 1) is None

@@ -6,6 +6,7 @@ from onnxfuse.measure.benchmark.ceilings import Ceilings
 from onnxfuse.measure.benchmark.report import BenchmarkReport, FusedOps, ReportBlock, TimingRow, WorkPerRun
 from onnxfuse.measure.benchmark.screen import screen
 from onnxfuse.measure.timing.settings import ModelName, RefusedRun
+from onnxfuse.runtime.sessions.memory import MemoryUse
 from tests.support.screens import lines
 from tests.unit.measure.benchmark.test_report import block, noisy, report, row
 
@@ -13,9 +14,9 @@ TIMED = replace(block(400, 300, 150), runs=20, rounds=3)
 PLAIN = replace(report(TIMED), environment={"device": "H"}, runs=20, rounds=3, seconds=1.25)
 
 
-def shown(of: BenchmarkReport) -> list[str]:
+def shown(of: BenchmarkReport, *, memory: bool = False) -> list[str]:
     """Return the lines with single spaces."""
-    return [" ".join(line.split()) for line in lines(screen(of))]
+    return [" ".join(line.split()) for line in lines(screen(of, memory=memory))]
 
 
 def test_each_setting_is_a_row() -> None:
@@ -121,6 +122,21 @@ def test_on_cuda_memory_and_launches_are_columns() -> None:
     assert any(line.endswith("memory is by how much the card's use grew") for line in whole)
     (work,) = (line for line in rows if line.startswith("roofline"))
     assert work.endswith("measured here 2 TB/s, float16 400 TFLOP/s")
+
+
+def test_memory_is_shown_beside_the_originals_by_what_it_is_for() -> None:
+    """Where it is asked for; what is not known is a question mark, with the reason."""
+    slow = replace(row("original", "default", 400), memory=5_000_000)
+    report = on_cuda(slow, replace(row("fused", "default", 150), memory=4_000_000))
+    assert not any("workspaces" in line for line in shown(report))
+    unknown = shown(report, memory=True)
+    assert "n=4 5 MB 4 MB ? ? ? ? ? ?" in unknown
+    assert any("known on CUDA, where fused ops run as kernels" in line for line in unknown)
+    use = MemoryUse(1_000_000, 2_000_000, 3_100_000, 800_000, 60_000, 0, ())
+    rows = shown(replace(report, blocks=(replace(report.blocks[0], memory=use),)), memory=True)
+    assert "memory original fused weights activations arena workspaces kernels graphs" in rows
+    assert "n=4 5 MB 4 MB 1 MB 2 MB 3.1 MB 800 kB 60 kB 0 B" in rows
+    assert not any("known on CUDA" in line for line in rows)
 
 
 def test_more_than_the_roofline_allows_is_explained() -> None:

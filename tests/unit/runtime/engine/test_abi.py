@@ -42,6 +42,7 @@ def test_the_library_needs_nothing_but_the_system() -> None:
 STRUCTS = {
     "numbers": abi.Numbers, "tensor_map": abi.TensorMap, "launch": abi.Launch, "kernel": abi.Kernel,
     "program": abi.Program, "question": abi.Question, "host": abi.Host, "op": abi.Op, "counts": abi.Counts,
+    "memory": abi.Memory,
 }  # fmt: skip
 
 

@@ -36,6 +36,13 @@ NAMES = {
     "HasConfig": "HasSessionConfigEntry",
     "Config": "GetSessionConfigEntry",
     "TensorShape": "GetTensorElementTypeAndShapeDataReference",
+    "AllocatorAlloc": "AllocatorAlloc",
+    "AllocatorFree": "AllocatorFree",
+    "ReleaseAllocator": "ReleaseAllocator",
+    "InfoAllocator": "KernelInfoGetAllocator",
+    "KeyValue": "GetKeyValue",
+    "ReleaseKeyValues": "ReleaseKeyValuePairs",
+    "AllocatorStats": "AllocatorGetStats",
 }
 """Of the engine and of ONNX Runtime."""
 SLOTS = {NAMES[name]: int(slot) for name, slot in re.findall(r"using (\w+) = Slot<(\d+),", HEADER)}
@@ -163,7 +170,7 @@ def test_tensor_functions_read_data_and_shape(api: Api) -> None:
 
 
 def test_the_other_slots_are_the_kernel_context_functions() -> None:
-    """The three slots left need a running kernel: test_inference.py fails if one of them is wrong."""
+    """The slots left need a running kernel: test_inference.py and test_memory.py fail if one of them is wrong."""
     tested_here = {
         "CreateStatus",
         "GetErrorMessage",
@@ -187,6 +194,13 @@ def test_the_other_slots_are_the_kernel_context_functions() -> None:
         "KernelContext_GetInput",
         "KernelContext_GetOutput",
         "KernelContext_GetGPUComputeStream",
+        "AllocatorAlloc",
+        "AllocatorFree",
+        "ReleaseAllocator",
+        "KernelInfoGetAllocator",
+        "GetKeyValue",
+        "ReleaseKeyValuePairs",
+        "AllocatorGetStats",
     }
 
 

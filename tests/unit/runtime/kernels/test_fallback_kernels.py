@@ -182,19 +182,20 @@ def waits() -> Any:
     return launches(wait=True)
 
 
-def hands_memory_on() -> Any:
+def does_not_wait_with_scratch() -> Any:
     return launches(wait=False, scratch_bytes=64)
 
 
-def test_a_session_goes_on_with_the_own_kernel_when_it_is_there(on_fake_cuda: FakeCuda) -> None:
-    numbers = on_fake_cuda(does_not_wait)
+@pytest.mark.parametrize("asked", [does_not_wait, does_not_wait_with_scratch])
+def test_a_session_goes_on_with_the_own_kernel_when_it_is_there(on_fake_cuda: FakeCuda, asked: Any) -> None:
+    """Also where kernels have scratch memory: it is the stream's, not the launch's."""
+    numbers = on_fake_cuda(asked)
     half = len(numbers) // 2
     assert half > 0
     assert numbers == [1] * half + [0] * half
 
 
-@pytest.mark.parametrize("asked", [waits, hands_memory_on])
-def test_a_session_waits_where_it_is_told_to_or_launches_hand_memory_on(on_fake_cuda: FakeCuda, asked: Any) -> None:
-    numbers = on_fake_cuda(asked)
+def test_a_session_waits_where_it_is_told_to(on_fake_cuda: FakeCuda) -> None:
+    numbers = on_fake_cuda(waits)
     assert numbers
     assert set(numbers) == {0}

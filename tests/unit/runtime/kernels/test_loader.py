@@ -37,26 +37,6 @@ def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.Monke
     assert launch.early
 
 
-def test_each_stream_gets_scratch_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept as long as the launch; what a launch leaves there is for the next one on its stream alone."""
-    made: list[SimpleNamespace] = []
-
-    def zeros(size: int, device: int) -> SimpleNamespace:
-        made.append(SimpleNamespace(ptr=1000 + len(made), size=size, device=device))
-        return made[-1]
-
-    monkeypatch.setattr(cuda, "arch_of", lambda device: cuda.Arch("sm_90a", 132))
-    monkeypatch.setattr(cuda, "load", lambda kernel, device: SimpleNamespace(kernel=SimpleNamespace(ptr=0xF00)))
-    monkeypatch.setattr(cuda, "zeros", zeros)
-    text = "Sum_1 (x) => (y) { a = Constant <value_ints = [0]> () y = ReduceSum <keepdims = 0> (x, a) }"
-    op = models.fused_op(text, inputs=1, template="row")
-    launch = loader.planner(op)(((50_000, 64),), True, 0, None)
-    assert isinstance(launch, LaunchArguments)
-    assert launch.scratch_bytes > 0
-    assert [launch.scratch(), launch.scratch()] == [1000, 1001]
-    assert {(m.size, m.device) for m in made} == {(launch.scratch_bytes, 0)}
-
-
 def test_the_bridge_has_room_for_the_tensor_maps_that_a_plan_may_have() -> None:
     source = (Path(__file__).parents[4] / "engine" / "launch.h").read_text(encoding="utf-8")
     assert re.findall(r"kMostTensorMaps = (\d+);", source) == [str(limits.TENSOR_MAPS)]

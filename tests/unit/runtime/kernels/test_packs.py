@@ -291,8 +291,7 @@ def test_where_nothing_can_be_compiled_the_packs_general_kernels_run(on_fake_cud
 
 def launched(program: StoredProgram, shapes: Any) -> Any:
     numbered = tuple(LoadedKernel(n + 1, True, None) for n in range(len(program.kernels)))
-    rooms: Any = SimpleNamespace()
-    return bridge().evaluated(LaunchProgram(0, program.tape, numbered, (), lambda size: rooms), shapes)
+    return bridge().evaluated(LaunchProgram(0, program.tape, numbered, ()), shapes)
 
 
 @pytest.mark.usefixtures("no_compiler")
@@ -313,7 +312,7 @@ def test_a_program_answers_what_the_planner_plans(tmp_path: Path) -> None:
                 shapes = ((n, 8), (8,))[: len(op.inputs)]
                 found, plan = launched(program, shapes), cuda.general(op, shapes, H200)
                 plan = plan if program.general else cuda.plan(op, shapes, program.aligned, H200)
-                for name in ("parameters", "shared_bytes", "scratch_bytes", "passing"):
+                for name in ("parameters", "shared_bytes", "scratch_bytes", "counter_bytes"):
                     assert found[name] == getattr(plan, name)
                 assert [tuple(found[f]) for f in ("grid", "block")] == [plan.grid, plan.block]
                 assert [tuple(s) for s in found["output_shapes"]] == list(plan.output_shapes)

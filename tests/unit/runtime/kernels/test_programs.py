@@ -45,17 +45,12 @@ ROW = np.zeros((1, 5, 8), np.float32)
 """Of LINEAR's inputs."""
 
 
-def no_rooms(size: int) -> Any:
-    """Give no scratch memory: what is evaluated is not launched."""
-    return SimpleNamespace()
-
-
 def program(family: Family) -> LaunchProgram:
     """Return the program of a family whose kernels' functions are their numbers, from 1 on."""
     tape = written(family)
     assert tape is not None
     found = tuple(LoadedKernel(n + 1, True, None) for n in range(len(family.kernels)))
-    return LaunchProgram(0, tape, found, (), no_rooms)
+    return LaunchProgram(0, tape, found, ())
 
 
 def facts(plan: LaunchPlan, family: Family) -> dict[str, Any]:
@@ -69,7 +64,7 @@ def facts(plan: LaunchPlan, family: Family) -> dict[str, Any]:
         "function": family.numbers[plan.kernel] + 1, "grid": list(plan.grid), "block": list(plan.block),
         "shared_bytes": plan.shared_bytes, "parameters": plan.parameters,
         "output_shapes": [list(s) for s in plan.output_shapes], "tensor_maps": maps,
-        "scratch_bytes": plan.scratch_bytes, "passing": plan.passing,
+        "scratch_bytes": plan.scratch_bytes, "counter_bytes": plan.counter_bytes,
         "then": [facts(after, family) for after in plan.then],
     }  # fmt: skip
 
@@ -184,7 +179,7 @@ def operations(op: str) -> Iterator[tuple[tuple[Any, ...], bytes]]:
         registers = (*range(count), 0, 0)[:3]
         code = ((NUMBERS[op], count, *registers), (ANSWER, 0, 0, 0, 0))
         # The numbers of the launch are register 0's; its one parameter of 64 bits is the result.
-        answer = (0, *[count + 1] * 8, 0, 64, 1, count, 0, 0, 0)
+        answer = (0, *[count + 1] * 9, 64, 1, count, 0, 0, 0)
         words = (0, *(word for instruction in code for word in instruction), *answer)
         tape = (
             HEADER.pack(MAGIC, VERSION, 1, 0, count + 2, count + 2, len(code), len(answer), 1, 0)
@@ -208,7 +203,7 @@ def test_an_operation_of_the_engine_is_that_of_python(op: str) -> None:
             expected = struct.pack("<d" if how.gives == "r" else "<q", result)
         except (UnansweredError, struct.error):
             expected = None
-        found = bridge().evaluated(LaunchProgram(0, tape, kernel, (), no_rooms), ((),))
+        found = bridge().evaluated(LaunchProgram(0, tape, kernel, ()), ((),))
         got = None if found is None else found["parameters"]
         if got is None and LEAST in operands:
             continue

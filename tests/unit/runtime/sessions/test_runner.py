@@ -27,6 +27,28 @@ def parsed(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(HEAD + text)
 
 
+def uses_memory() -> Any:
+    stand_in_kernels.install(scratch_bytes=64)
+    run = onnxfuse.runner(models.chain())
+    plain = run(feeds(3)) and run.memory()
+    captured = run(feeds(3)) and run.memory()
+    return {
+        "why_not": run.why_not,
+        "graphs": [plain.graphs, captured.graphs],
+        "shapes": [list(step.shapes) for step in plain.steps],
+        "consolidates": run._session.keeper.consolidates,  # type: ignore[union-attr]  # it is on CUDA
+    }
+
+
+def test_its_memory_counts_graphs_with_their_inputs_and_outputs(on_fake_cuda: FakeCuda) -> None:
+    """And names the shapes of what it bound; from the first capture on no region of the arena is returned."""
+    facts = on_fake_cuda(uses_memory)
+    assert facts["why_not"] == ""
+    assert facts["graphs"] == [0, 4 * (3 * 8 + 8 + 3 * 8)]
+    assert facts["shapes"][0] == ["x", "b"]
+    assert not facts["consolidates"]
+
+
 # ---- on the CPU
 
 
