@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -491,3 +492,46 @@ def test_numbers_of_a_card_have_a_home() -> None:
     code = [f for f in paths if not any(home in f.as_posix() for home in HOMES_OF_FACTS)]
     counts = {relative(f): len([*_assigned_numbers(parsed(f).body)]) for f in code}
     assert sum(counts.values()) <= NUMBERS, {name: count for name, count in counts.items() if count}
+
+
+KERNELS = PACKAGE / "cuda" / "templates"
+KERNEL_FILES = sorted(KERNELS.rglob("*.cu"))
+NAMED_FILE = re.compile(r"[\w/]+\.cuh?\b")
+HEADER_PARTS = {
+    "formula": r" = ",
+    "shapes": r"\[[\w .,/*]+\]",
+    "accuracy": r"[Aa]ccuracy",
+    "reference": r", \d{4}\)|, \d{4};",
+}
+"""What the header of a kernel says, itself or by naming the file that does."""
+
+
+def header(path: Path) -> str:
+    """Return the comment with which a kernel file begins."""
+    lines = takewhile(lambda line: line.startswith("//"), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.removeprefix("//").strip() for line in lines)
+
+
+def headers(path: Path) -> dict[Path, str]:
+    """Return the header of a kernel file, of those that it names, and so on."""
+    found: dict[Path, str] = {}
+    waiting = [path]
+    while waiting:
+        if (one := waiting.pop()) in found:
+            continue
+        found[one] = header(one)
+        for name in NAMED_FILE.findall(found[one]):
+            around = (one.parent, KERNELS, KERNELS.parent, KERNELS.parent / "include")
+            near = next((folder / name for folder in around if (folder / name).exists()), None)
+            assert near is not None, f"{one.name} names {name}, which is not there"
+            waiting.append(near)
+    return found
+
+
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: str(path.relative_to(KERNELS)))
+def test_the_header_of_a_kernel_says_what_it_computes(path: Path) -> None:
+    """Formula, shapes, accuracy and a reference with its year stand in it, or in a file that it names."""
+    text = "\n".join(headers(path).values())
+    missing = [part for part, sign in HEADER_PARTS.items() if not re.search(sign, text)]
+    assert not missing, f"{path.name} does not say: {', '.join(missing)}"
+    assert re.search(HEADER_PARTS["accuracy"], header(path)), f"{path.name} does not say what its accuracy is"

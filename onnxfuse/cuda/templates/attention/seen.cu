@@ -1,5 +1,6 @@
 // What tiles of 64 queries see of steps of STEP keys, by a bias [batch, 1, queries, keys] whose rows begin on boundaries of
-// 16 bytes: for a kernel that leaves steps out. A warp takes a step and a quarter of a tile: read once here, for all heads.
+// 16 bytes: for a kernel that leaves steps out (sm90.cu). A warp takes a step and a quarter of a tile: read once here, for
+// all heads. Accuracy: biases are compared as they are, with HIDDEN of seen.cuh.
 
 struct Parameters {
   long long queries, keys;

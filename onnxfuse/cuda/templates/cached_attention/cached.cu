@@ -1,19 +1,22 @@
 // y = softmax(q k^T * scale) v of new tokens, each over itself and the tokens before it, and the KV cache with them: what
 // GroupQueryAttention of ONNX Runtime computes
 //
-// q [batch, queries, HEADS * SIZE], k and v [batch, queries, MANY * SIZE], or all three in one, Q_ROW_ELEMENTS and KV_ROW elements from
-// token to token; past_k and past_v [batch, MANY, past, SIZE], present_k and present_v [batch, MANY, present, SIZE]; lengths
-// [batch]: the number of a row's last token, among those in the cache and the new ones. `total`: the most tokens of a
-// row; as many as queries where the cache holds none. A key of a token: with NORM divided by its root mean square and
-// multiplied by k_norm, then its first 2 * HALF elements rotated by the token's number, rows of cos and sin [.., HALF];
-// queries likewise. WINDOW: a token sees that many, itself one of them; 0: all. CAPPED: scores go through CAP * tanh(. / CAP).
-// SINK: sink[head], or 0 (SMOOTH), is one more score, of nothing. 16-bit types and float32. Accuracy: as few.cu.
+// q [batch, queries, HEADS * SIZE], k and v [batch, queries, MANY * SIZE], or all three in one, Q_ROW_ELEMENTS and
+// KV_ROW elements from token to token; past_k and past_v [batch, MANY, past, SIZE], present_k and present_v [batch,
+// MANY, present, SIZE]; lengths [batch]: the number of a row's last token, among those in the cache and the new ones.
+// `total`: the most tokens of a row; as many as queries where the cache holds none. A key of a token: with NORM divided
+// by its root mean square and multiplied by k_norm, then its first 2 * HALF elements rotated by the token's number,
+// rows of cos and sin [.., HALF]; queries likewise. WINDOW: a token sees that many, itself one of them; 0: all. CAPPED:
+// scores go through CAP * tanh(. / CAP). SINK: sink[head], or 0 (SMOOTH), is one more score, of nothing. 16-bit types
+// and float32. Accuracy: as attention/few.cu.
 //
-// Present and past may be the same memory, the buffer of a session: then new keys and values are written behind those that
-// it has, and nothing else. Where they are not, past tokens are copied, and what is behind the last token is zeros. No block
-// reads what another one writes: new keys are read as they come, each block rotates those that it meets.
+// Present and past may be the same memory, the buffer of a session: then new keys and values are written behind those
+// that it has, and nothing else. Where they are not, past tokens are copied, and what is behind the last token is
+// zeros. No block reads what another one writes: new keys are read as they come, each block rotates those that it
+// meets.
 //
-// Blocks, warps and stages are those of few.cu. Where the tokens end is in `lengths`: the parts of a row share its own keys.
+// Blocks, warps and stages are those of attention/few.cu (Dao et al., Flash-Decoding, 2023). Where the tokens end is in
+// `lengths`: the parts of a row share its own keys.
 
 constexpr int KEPT = STAGES * 2 * STEP_BYTES;  // bytes of a warp
 

@@ -1,9 +1,10 @@
-// Attention of many new tokens (cached.cu) over caches that have them already (put.cu): a tile of queries goes over tiles of keys
-// and values with an online softmax (Dao, FlashAttention-2, 2023)
+// The formula of cached.cu for many new tokens, over caches that have them already (put.cu): a tile of queries goes over
+// tiles of keys and values with an online softmax (Dao, FlashAttention-2, 2023). Operands as in cached.cu, accuracy as in
+// attention/tiled.cu.
 //
-// A block takes WARPS * TILES * 16 queries of a head, each warp its own, over the keys that any of them sees, STEP at a time,
-// through a pipeline of two stages. Steps that a warp's queries do not see are not multiplied, masks are for steps that
-// begin or end within what its queries see. The last queries, which have the most keys, go first.
+// A block takes WARPS * TILES * 16 queries of a head, each warp its own, over the keys that any of them sees, STEP at a
+// time, through a pipeline of two stages. Steps that a warp's queries do not see are not multiplied, masks are for
+// steps that begin or end within what its queries see. The last queries, which have the most keys, go first.
 
 constexpr int STAGES = 2, OF_WARP = TILES * 16, ROWS = WARPS * OF_WARP;
 constexpr int QUERY_ROW = TURNS ? HEADS * SIZE : Q_ROW_ELEMENTS;

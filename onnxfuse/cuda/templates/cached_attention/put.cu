@@ -1,5 +1,7 @@
-// The first of two launches for many new tokens (prompt.cu): their keys and values in the caches, and, where queries are
-// normalized or rotated, the queries [batch, queries, HEADS * SIZE] in scratch memory. A warp takes a row at a time.
+// The first of two launches for many new tokens (prompt.cu): their keys and values in the caches, and, where queries
+// are normalized or rotated, the queries [batch, queries, HEADS * SIZE] in scratch memory. A warp takes a row at a
+// time. Operands as in cached.cu. Accuracy: what is only moved is exact; a norm and a rotation in float, each result
+// rounded once.
 
 DEVICE void put(const Pointers& pointers, const Parameters& p) {
   const bool moves = has_buffers_of_its_own(pointers);

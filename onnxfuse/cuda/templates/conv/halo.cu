@@ -1,8 +1,9 @@
 // y[n, p, q, f] = body(sum over r, s, c of x[n, p + r - top, q + s - left, c] w[f, r, s, c], ...)
 //
-// Convolution of few filters on the tensor cores: windows that slide by one pixel over images [N, H, W, C], whose channels
-// may come from several tensors side by side. w [F, R, S, C]; outputs and operands [N, P, Q, F]. Accuracy: exact products
-// of 16-bit elements, of float32 rounded to TF32; sums in float.
+// Convolution of few filters on the tensor cores, as an implicit GEMM (Chetlur et al., cuDNN, 2014): windows that slide
+// by one pixel over images [N, H, W, C], whose channels may come from several tensors side by side. w [F, R, S, C];
+// outputs and operands [N, P, Q, F]. Accuracy: exact products of 16-bit elements, of float32 rounded to TF32; sums in
+// float.
 //
 // A block computes TILE_ROWS x TILE_COLUMNS outputs of BLOCK_FILTERS filters. It goes through the channels in slices of 64
 // bytes: a stage in shared memory holds a slice of all pixels that the tile's windows see, once, and the filters' slice;
@@ -10,9 +11,10 @@
 // in shared memory that is another address. The tensor map of an implicit GEMM brings them from L2 once for each element
 // instead, 5.5 TB/s of them for nine (8 x 128x128, 160 to 32, float16: 63 us, H200, 2026-11).
 //
-// A warp computes STACK x TILES_N products of 16 outputs by 8 filters: as many rows of 16 columns below each other, so that
-// a row of pixels that it has loaded counts for KERNEL_H of them. PARTS warps share the block's filters. Which filters stand
-// in which of the TILES_N columns of products is free: so that a lane ends with VECTOR neighbours of an output pixel.
+// A warp computes STACK x TILES_N products of 16 outputs by 8 filters: as many rows of 16 columns below each other, so
+// that a row of pixels that it has loaded counts for KERNEL_H of them. PARTS warps share the block's filters. Which
+// filters stand in which of the TILES_N columns of products is free: so that a lane ends with VECTOR neighbours of an
+// output pixel.
 //
 // Each warp multiplies by itself (halo_warp.cuh), or four multiply together (halo_warpgroup.cuh): then no warp loads
 // filters, and the tensor cores reach their rate.

@@ -1,8 +1,8 @@
 // y[n, p, q, c] = body((1 - a) ((1 - b) x[n, i, j, c] + b x[n, i, j + 1, c]) + a (... x[n, i + 1, ...]), ...)
 //
-// Linear interpolation between the four pixels around p ROW_STEP + ROW_START = i + a, q COLUMN_STEP + COLUMN_START = j + b,
-// both kept inside the image. x [N, H, W, C], outputs and operands alike. Accuracy: places in double, since a step of 1/3
-// in float is off by a pixel's 2^-16 after a thousand pixels; all else in float.
+// Linear interpolation (ONNX, Resize, 2019) between the four pixels around p ROW_STEP + ROW_START = i + a, q
+// COLUMN_STEP + COLUMN_START = j + b, both kept inside the image. x [N, H, W, C], outputs and operands alike. Accuracy:
+// places in double, since a step of 1/3 in float is off by a pixel's 2^-16 after a thousand pixels; all else in float.
 //
 // A thread makes ROWS x COLUMNS pixels of CHANNELS neighbouring channels; what its neighbours read too comes from the L1
 // cache.

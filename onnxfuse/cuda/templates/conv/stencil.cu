@@ -1,8 +1,9 @@
 // y[n, p, q, c] = body(sum over r, s of x[n, p stride + r dilation - pad, q stride + s dilation - pad, c] w[r, s, c],
 //                      ...)
 //
-// Depthwise convolution: each channel with its own small kernel. x [N, H, W, C] (CHANNELS_LAST) or [N, C, H, W], outputs
-// and operands alike; w [R, S, C] (PACKED_WEIGHTS) or [C, R, S]. Accuracy: products and sums in float, r by r, s by s.
+// Depthwise convolution (Chollet, Xception, 2017): each channel with its own small kernel. x [N, H, W, C]
+// (CHANNELS_LAST) or [N, C, H, W], outputs and operands alike; w [R, S, C] (PACKED_WEIGHTS) or [C, R, S]. Accuracy:
+// products and sums in float, r by r, s by s.
 //
 // A thread computes ROWS x COLUMNS outputs of CHANNELS neighbouring channels. It goes once over the input rows that
 // these need and multiplies each element, still in registers, with every weight that it meets; what neighbouring

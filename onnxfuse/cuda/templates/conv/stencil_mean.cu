@@ -1,5 +1,5 @@
-// The mean of an output over the places of each image, from what the threads have in their registers. Accuracy: sums in
-// float, always in the same order.
+// The mean of an output of stencil.cu over the places of each image, from what the threads have in their registers.
+// Accuracy: sums in float, always in the same order.
 //
 // The blocks of an image leave their sums in scratch memory, and the last one to come adds them up. There stands, for each
 // image and each block's channels, a counter; behind all of these the sums of each block.

@@ -7,12 +7,12 @@
 // the body reads them unrounded, and each output is rounded once.
 //
 // A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns (split-K within a
-// block). A warp fetches B for itself, by asynchronous copies through a pipeline of STAGES of its own: no warp waits for
-// another one before the sums. As many bytes are on their way as the rings of a GPU's blocks hold, and where B is a weight
-// (CONSTANT), which no kernel writes, they are before the kernel ahead has ended. A comes from the cache straight to
-// registers, AHEAD steps before it is multiplied. Four lanes take neighbouring pieces of 16 bytes of a row of A: lane q the
-// terms 8 q to 8 q + 7, which are its part of two products of fragments, in an order of the terms that B's lines are put
-// into shared memory by.
+// block; stages as in sm80.cu). A warp fetches B for itself, by asynchronous copies through a pipeline of STAGES of its
+// own: no warp waits for another one before the sums. As many bytes are on their way as the rings of a GPU's blocks
+// hold, and where B is a weight (CONSTANT), which no kernel writes, they are before the kernel ahead has ended. A comes
+// from the cache straight to registers, AHEAD steps before it is multiplied. Four lanes take neighbouring pieces of 16
+// bytes of a row of A: lane q the terms 8 q to 8 q + 7, which are its part of two products of fragments, in an order of
+// the terms that B's lines are put into shared memory by.
 //
 // The body reads ACCUMULATED products of a strip at once (a gate). SIBLINGS of such bodies are adjacent, as more strips,
 // each with factors, columns, operands and outputs of its own; one of ACCUMULATED and SIBLINGS is 1.

@@ -9,12 +9,13 @@
 // the scale in float they are added, a warp's share of the terms in each, in the order of the warps; the body reads them
 // unrounded, and each output is rounded once.
 //
-// A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns (split-K within a block).
-// A warp fetches numbers, scales and zero points for itself, by asynchronous copies through a pipeline of STAGES of its own.
-// As many bytes are on their way as the rings of a GPU's blocks hold, and where B is a weight (CONSTANT), which no kernel
-// writes, they are before the kernel ahead has ended. Products are taken the other way round, B A: sixteen columns are the
-// rows of a fragment, whose elements a lane makes of one word of numbers; eight rows of A are its columns, in the order of the
-// terms in which a word gives them, and come from the cache straight to registers a step ahead.
+// A block computes COLUMNS columns of a body's products; its WARPS take TERMS terms each in turns (split-K within a
+// block, stages as in sm80.cu). A warp fetches numbers, scales and zero points for itself, by asynchronous copies
+// through a pipeline of STAGES of its own. As many bytes are on their way as the rings of a GPU's blocks hold, and
+// where B is a weight (CONSTANT), which no kernel writes, they are before the kernel ahead has ended. Products are
+// taken the other way round, B A: sixteen columns are the rows of a fragment, whose elements a lane makes of one word
+// of numbers; eight rows of A are its columns, in the order of the terms in which a word gives them, and come from the
+// cache straight to registers a step ahead.
 
 constexpr int TERMS = LINE * 8 / RightFactor::BITS;  // of a step of a warp
 constexpr int PIECES = LINE / 16;                    // of a column in a step, which has LINE bytes

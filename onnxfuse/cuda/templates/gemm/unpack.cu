@@ -1,8 +1,8 @@
-// The elements [n, k] of right factors in few bits (packed.cuh), one factor after the other: for products of many rows, whose
-// tiles would each make the same elements of them again.
+// The elements [n, k] of right factors in few bits (packed.cuh), one factor after the other: for products of many rows
+// (sm90.cu), whose tiles would each make the same elements of them again.
 //
-// Accuracy: an element is a number less its zero point times its scale, rounded once, as the other kernels of such factors have
-// it. A thread makes eight elements from one or two words, EACH times; its loads wait together.
+// Accuracy: an element is a number less its zero point times its scale, rounded once, as the other kernels of such
+// factors have it. A thread makes eight elements from one or two words, EACH times; its loads wait together.
 
 struct Parameters { Index columns[PRODUCTS]; };
 

@@ -2,7 +2,8 @@
 //
 // A block computes ROWS x COLUMNS elements: COLUMNS along the inner dimension of the output, ROWS along dimension ROW,
 // in which the inputs that run across are contiguous. They are read along ROW, 16 bytes at a time where they can be,
-// and lie in shared memory by column; everything else is read where it is used. Both sides of memory see whole sectors.
+// and lie in shared memory by column; everything else is read where it is used. Both sides of memory see whole sectors
+// (Ruetsch and Micikevicius, Optimizing matrix transpose in CUDA, 2009).
 // Accuracy: computed in the body's types (float for 16-bit floats, double for double), rounded once when stored.
 //
 // SHIFTED: rows of the output begin and end inside vectors. Vectors then lie on the boundaries of memory, not on those of

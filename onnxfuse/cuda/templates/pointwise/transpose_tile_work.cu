@@ -1,4 +1,4 @@
-// The work of a block: fill the tiles, wait, compute.
+// The work of a block of transpose_tile.cu, whose formula, operands and accuracy it has: fill the tiles, wait, compute.
 
 constexpr unsigned ALL_ELEMENTS = (1u << WIDTH) - 1;
 

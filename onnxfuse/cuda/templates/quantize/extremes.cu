@@ -1,7 +1,8 @@
 // parts[block] = the extremes of x[i], for the elements that a block reads: one pass over x where no kernel that made it
 // has left them.
 //
-// x of p.count float32, in vectors of WIDTH; a part for each block.
+// x of p.count float32, in vectors of WIDTH; a part for each block. Accuracy: exact. For
+// quantize.cu.
 
 struct Parameters { Index count; };
 

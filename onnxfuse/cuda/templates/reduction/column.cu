@@ -1,4 +1,4 @@
-// The kernel of column.cuh.
+// The kernel of column.cuh, which says formula, operands and accuracy.
 
 // Where a thread stands: its vectors of the reduced axis are `first`, `first + step`, ...
 struct Stand {

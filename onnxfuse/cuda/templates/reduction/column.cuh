@@ -3,7 +3,7 @@
 //
 // Inputs, outputs: dense tensors that broadcast over [outer, reduced, inner], each of several dimensions.
 // Accuracy: float accumulators for 16-bit floats and float, double for double; per thread in order of r, then threads,
-// warps and blocks in an order that never changes.
+// warps and blocks in an order that never changes (Harris, Optimizing parallel reduction in CUDA, 2007).
 //
 // A block takes ACROSS vectors of WIDTH neighbours; ROWS threads below each other share the reduced axis, and CLUSTER
 // blocks. ITEMS: vectors that a thread keeps in registers, so that each input is read once; 0: it walks along the

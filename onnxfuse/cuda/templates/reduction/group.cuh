@@ -5,7 +5,8 @@
 // Inputs, outputs: dense tensors that broadcast over [outer, places, columns], each of several dimensions; those of
 // a block are GROUPS groups of GROUP neighbours.
 // Accuracy: float. Squares are of differences from a mean, so nothing cancels however far from 0 the values lie; per thread
-// in order of r, then threads, lanes and parts in an order that never changes.
+// in order of r, then threads, lanes and parts in an order that never changes (moments of parts: Chan, Golub and LeVeque,
+// Updating formulae and a pairwise algorithm for computing sample variances, 1979).
 //
 // A block takes a part of the places of one image, and all columns, HELD: some of them: ACROSS vectors of WIDTH neighbours
 // side by side, ROWS threads below each other; the threads behind these only help to join. AHEAD: vectors that a thread

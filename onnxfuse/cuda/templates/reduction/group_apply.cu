@@ -1,4 +1,5 @@
-// The second launch of group.cuh: the moments of all parts of an image joined, and the image read once more.
+// The second launch of group.cuh, whose formula, operands and accuracy it has: the moments of all
+// parts of an image joined, and the image read once more.
 
 // The places of a thread, the last ones first: what the first launch has read last is still in L2.
 DEVICE Index backwards(Index k, const Stand& stand) { return stand.first + (stand.count - 1 - k) * ROWS; }

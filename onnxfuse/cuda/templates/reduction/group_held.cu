@@ -1,4 +1,5 @@
-// The kernel of group.cuh that reads an image once: the blocks of a cluster keep it in shared memory.
+// The kernel of group.cuh, whose formula, operands and accuracy it has, that reads an image once: the blocks of a cluster
+// keep it in shared memory.
 
 constexpr int WARPS = THREADS / 32, TEAMS = WARPS > GROUPS ? WARPS / GROUPS : 1;  // warps that share a group
 

@@ -1,4 +1,5 @@
-// The first launch of group.cuh: what a part of an image adds to the moments of its groups.
+// The first launch of group.cuh, whose formula, operands and accuracy it has: what a part of an
+// image adds to the moments of its groups.
 
 DEVICE void sums(const Pointers& pointers, const Parameters& p) {
   const Stand stand(p);

@@ -3,7 +3,8 @@
 //
 // Inputs: rows [rows, columns], column vectors [columns], row scalars [rows, 1], any outer broadcast of these.
 // Outputs: the same kinds.
-// Accuracy: float accumulators for 16-bit floats and float, double for double; per vector in order, then a tree.
+// Accuracy: float accumulators for 16-bit floats and float, double for double; per vector in order, then a tree
+// (Harris, Optimizing parallel reduction in CUDA, 2007).
 //
 // ROW_THREADS threads share a row, each holding ITEMS vectors of WIDTH elements, ROW_THREADS vectors apart.
 // Up to 32 threads per row a block takes THREADS / ROW_THREADS rows. EXACT: the threads' vectors are just the row.

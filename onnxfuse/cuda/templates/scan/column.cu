@@ -2,7 +2,8 @@
 // time. Where columns are few, SEGMENTS threads share one: each sums STEPS elements of a chunk, the block hands the sums
 // on.
 //
-// Each element is loaded before it is stored, by the same thread: an output may lie exactly over an input.
+// Formula, operands and accuracy as in scan.cuh. Each element is loaded before it is stored, by the same thread: an
+// output may lie exactly over an input.
 
 constexpr int ACROSS = THREADS / SEGMENTS, CHUNK = SEGMENTS * STEPS;
 

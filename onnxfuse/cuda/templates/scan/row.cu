@@ -1,7 +1,8 @@
 // Running sums along rows of neighbours: ROW_THREADS threads take a row, a chunk of a vector each at a time, and carry
 // the sum of the chunks before. The next chunk is fetched while this one is summed.
 //
-// Each element is loaded before it is stored, by the same thread: an output may lie exactly over an input.
+// Formula, operands and accuracy as in scan.cuh. Each element is loaded before it is stored, by the same thread: an
+// output may lie exactly over an input.
 
 constexpr int ROWS = THREADS / ROW_THREADS, CHUNK = ROW_THREADS * WIDTH;
 constexpr int WARPS = ROW_THREADS / 32 > 1 ? ROW_THREADS / 32 : 1;

@@ -1,4 +1,5 @@
-// What the scans along rows and across them share: sums of prefixes, added up in an order that never changes.
+// What the scans along rows and across them share: sums of prefixes, added up in an order that never changes
+// (Blelloch, Prefix sums and their applications, 1990).
 //
 // y[i] = after(sum of before(x[j]) for j <= i along the axis; j < i where EXCLUSIVE; from the end where REVERSE)
 //

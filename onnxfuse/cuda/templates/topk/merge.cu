@@ -1,5 +1,7 @@
-// values, indices [rows, K] of the first K of each of SPLITS parts of a row, `candidates` [rows, SPLITS, K] in order: a
-// block takes a row, a warp a part.
+// values, indices [rows, K] = the first K of each of SPLITS parts of a row: the second launch of select.cu, whose
+// accuracy it has; nothing is computed.
+//
+// `candidates` [rows, SPLITS, K] in order: a block takes a row, a warp a part.
 
 template <class T> DEVICE void topk(const Pointers& pointers, T* values, long long* indices,
                                     const Candidate* candidates, const Parameters& p) {

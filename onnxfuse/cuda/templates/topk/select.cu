@@ -1,8 +1,9 @@
-// values[r, j], indices[r, j] = the j-th of the row x[r, :] by its values, for j < K; x = body(...), element by element.
+// values[r, j], indices[r, j] = the j-th of the row x[r, :] by its values, for j < K; x = body(...), element by element
+// (order and algorithm: topk.cuh).
 //
 // x [rows, columns] in any element type, of operands that are broadcast over it; values, indices (int64) [rows, K], and
-// what else the body computes of that shape. The choice is exact for values as they are computed: 16-bit floats in float,
-// not rounded before they are compared.
+// what else the body computes of that shape. Accuracy: the choice is exact for values as they are computed: 16-bit floats
+// in float, not rounded before they are compared.
 //
 // ROW_THREADS threads take a row, or a part of it: of SPLITS blocks of a row each writes the first K of its part to
 // `candidates` [rows, SPLITS, K], which merge.cu merges. Each element is read once, the next vector while one is compared.
