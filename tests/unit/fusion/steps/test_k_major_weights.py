@@ -181,3 +181,15 @@ def test_weights_of_few_rows_are_turned(rows: str, turned: bool) -> None:
     assert ops(model) == ["{Transpose MatMul Add Relu}" if turned else "{MatMul Add Relu}"]
     assert_same_numbers(before, model)
     assert {t.name for t in onnxfuse.unfuse(model).graph.initializer} == {"w"}
+
+
+def test_weights_of_open_rows_are_turned_where_the_graph_keeps_a_cache() -> None:
+    """A step of decoding has one row; without a cache the rows of many tokens are as likely."""
+    text = (
+        FEW.replace("ROWS", "N")
+        .replace("float16[N,8] y)", "float16[N,8] y, float16[N,2,T,8] present)")
+        .replace("float16[N,8] r)", "float16[N,8] r, float16[N,2,P,8] past, float16[N,2,1,8] new)")
+    )
+    model = parse(text.replace("y = Relu (a)", "y = Relu (a) present = Concat <axis = 2> (past, new)"))
+    pipeline.run(model)
+    assert ops(model)[0] == "{Transpose MatMul Add Relu}"
