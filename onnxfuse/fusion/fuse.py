@@ -8,6 +8,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, GraphContext, Start
 from onnxfuse.fusion.region.choices import Choices, Declined
+from onnxfuse.fusion.region.decoding import keeps_cache
 from onnxfuse.fusion.region.make_op import make_op
 from onnxfuse.fusion.region.proof import launches, proven_op, unproven
 from onnxfuse.fusion.region.weight_index import WeightIndex
@@ -68,6 +69,7 @@ def fuse(
         aside,
         WeightIndex(graph),
         EqualAttempts(graph),
+        keeps_cache(graph),
     )
     splits = [
         s
@@ -312,7 +314,7 @@ def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphConte
     together = Refusal(node.name, Cause("slower"), len(members), len(members), tuple(n.name for n in members))
     if (reason := unproven(graph, op, fused, around.ops)) is not None:
         return together._replace(cause=Cause("no kernel", seen=reason))
-    if cuda.TEMPLATES[op.template].of and launches(graph, op, fused) != 1:
+    if cuda.TEMPLATES[op.template].of and launches(graph, op, fused, around.decodes) != 1:
         return together._replace(cause=Cause("no saving", seen="as far as sizes are known, it would save no launch"))
     if (declined := _declined(around, (op, fused))) is not None:
         return together._replace(cause=Cause("slower", seen=declined.reason))

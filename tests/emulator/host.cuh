@@ -26,6 +26,7 @@ struct bf16;
 
 DEVICE void join_stream() {}
 DEVICE void bring_near(const void*, unsigned) {}
+DEVICE void bring_run_near(const void*, unsigned) {}
 struct Machine {
   static constexpr int MOST = 8 * 1024;
   // `thread` of all `threads` of a cluster, whose first block is `block`.

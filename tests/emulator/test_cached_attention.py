@@ -11,7 +11,9 @@ from bench.cases import ops
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.planning.arch import A10, SUPPORTED
+from onnxfuse.cuda.planning.arch import A10, A100, SUPPORTED
+from onnxfuse.cuda.templates.attention.costs import costs_of
+from onnxfuse.cuda.templates.cached_attention import plan as planning
 from onnxfuse.support.errors import NoPlanError
 from tests.emulator import emulate
 from tests.emulator.test_whole_kernels import H200
@@ -191,3 +193,13 @@ def test_prompts_in_two_launches(case: Case, aligned: bool) -> None:
     inputs = case.inputs(np.random.default_rng(0))
     assert len(cuda.plan(case.op(), case.shapes(inputs), aligned, one).then) == 1
     check(case, aligned, one)
+
+
+@pytest.mark.parametrize(
+    ("before", "queries", "measured"), [((0,), 512, 23.2), ((0,) * 4, 512, 37.0), ((1023,), 1, 6.3)]
+)
+def test_estimates_are_near_what_was_measured(before: tuple[int, ...], queries: int, measured: float) -> None:
+    """On an H200, of prompts and of a token behind others, microseconds."""
+    case = Case(before, queries, 1024, 16, 4, 128, packed=True, half=64)
+    shapes = case.shapes(case.inputs(np.random.default_rng(0)))
+    assert planning.microseconds(case.op(), shapes, H200) == pytest.approx(measured, rel=0.25)

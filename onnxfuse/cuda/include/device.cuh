@@ -37,6 +37,13 @@ DEVICE void bring_near(const void* from, unsigned bytes) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global((const char*)from + at)) : "memory");
 #endif
 }
+// The same by this thread alone, of memory on a boundary of 16 bytes.
+DEVICE void bring_run_near(const void* from, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
+               : "memory");
+#endif
+}
 DEVICE unsigned block_index() { return blockIdx.x; }
 DEVICE unsigned last_block() { return gridDim.x - 1; }
 // By which a kernel that moves data walks from the end: what the one ahead of it, a product mostly, has written last is

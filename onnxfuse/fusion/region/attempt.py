@@ -37,6 +37,8 @@ class GraphContext:
     """The graph's weights by their transposes."""
     equal: EqualAttempts
     """Matches of anchors, and refusals: found once for equal surroundings."""
+    decodes: bool
+    """Whether the graph keeps a cache: an open number of tokens is one in most of its runs."""
     alone: set[Node] = field(default_factory=set)
     """Nodes that measured faster unfused."""
     siblings: dict[str, dict[tuple[tuple[Dim, ...] | None, bool], dict[Node, Surroundings | None]]] = field(

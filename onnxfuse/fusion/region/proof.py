@@ -64,13 +64,21 @@ def unproven(graph: Graph, op: FusedOp, fused: Node, known: Collection[str] = ()
     return _unproven(Named(op.name, op), tuple(graph.type(v) for v in fused.inputs), op.name in known)
 
 
-def launches(graph: Graph, op: FusedOp, fused: Node) -> int | None:
-    """Return how many launches an op takes at the location of `fused`, on the richest GPU; None if sizes are open."""
-    shapes = tuple(graph.type(v).shape for v in fused.inputs)
-    known = tuple(tuple(d for d in s if isinstance(d, int)) for s in shapes if s is not None)
-    if len(known) < len(shapes) or any(len(k) < len(s or ()) for k, s in zip(known, shapes, strict=True)):
-        return None
-    return 1 + len(cuda.plan(op, known, True, RICHEST).then)
+def launches(graph: Graph, op: FusedOp, fused: Node, decodes: bool) -> int | None:
+    """Return how many launches an op takes at the location of `fused`, on the richest GPU; None if sizes are open.
+
+    In a graph that `decodes` open sizes are those of a step, of one token: 1.
+    """
+    types = tuple(graph.type(v) for v in fused.inputs)
+    known = _sized(types, {}) if decodes else _known(types)
+    return None if known is None else 1 + len(cuda.plan(op, known, True, RICHEST).then)
+
+
+def _known(types: Sequence[ValueType]) -> Shapes | None:
+    """Return shapes without an open extent; None if there is one."""
+    shapes = [tuple(d for d in t.shape if isinstance(d, int)) for t in types if t.shape is not None]
+    open_ = len(shapes) < len(types) or any(len(s) < len(t.shape or ()) for s, t in zip(shapes, types, strict=True))
+    return None if open_ else tuple(shapes)
 
 
 @lru_cache(maxsize=4096)

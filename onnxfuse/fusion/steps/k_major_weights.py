@@ -37,7 +37,7 @@ def store_k_major(attempt: Attempt) -> None:
         to = Rewriter(graph, node)
         if transpose is not None:
             _read_stored(node, transpose, to)
-        elif _wants(graph, node):
+        elif _wants(graph, node, attempt.around):
             _store_transposed(node, to, attempt.around.weights)
         found.extend(to.draft() if to.nodes else [node])
     attempt.nodes = found
@@ -53,26 +53,29 @@ def depends_on_itself(graph: Graph, product: Node, around: GraphContext) -> bool
     weight = constants.get(product.inputs[1])
     if product.inputs[1] in around.transposes or any(data is None for data in constants.values()):
         return False
-    if weight is None or not _wants(graph, product):
+    if weight is None or not _wants(graph, product, around):
         return True
     return around.weights.transpose_of(product.inputs[1], weight) is None
 
 
-def _wants(graph: Graph, node: Node) -> bool:
+def _wants(graph: Graph, node: Node, around: GraphContext) -> bool:
     if not is_product(node):
         return False
     left, weight = graph.type(node.inputs[0]), graph.type(node.inputs[1])
-    if left.dtype not in K_MAJOR and not _has_few_rows(left, weight):
+    if left.dtype not in K_MAJOR and not _has_few_rows(left, weight, around.decodes):
         return False
     standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])
     return standing and not graph.attributes(node).get("transB", 0)
 
 
-def _has_few_rows(left: ValueType, weight: ValueType) -> bool:
-    """Return whether a left factor of 16 bits has so few rows that the kernel for these reads the weight."""
+def _has_few_rows(left: ValueType, weight: ValueType, decodes: bool) -> bool:
+    """Return whether a left factor of 16 bits has so few rows that the kernel for these reads the weight.
+
+    In a graph that `decodes` an open number of rows is one.
+    """
     if left.dtype not in (TensorProto.FLOAT16, TensorProto.BFLOAT16) or left.shape is None or weight.shape is None:
         return False
-    rows = [d for d in left.shape[:-1] if isinstance(d, int)]
+    rows = [d if isinstance(d, int) else 1 for d in left.shape[:-1] if decodes or isinstance(d, int)]
     known = len(rows) == len(left.shape) - 1 and all(isinstance(d, int) and d % 8 == 0 for d in weight.shape)
     return known and 0 < math.prod(rows) <= library.costs().k_major_rows
 

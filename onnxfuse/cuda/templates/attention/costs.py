@@ -119,6 +119,19 @@ def times_of(arch: Arch) -> AttentionTimes:
     return tables.section(arch.name, "times.attention", AttentionTimes)
 
 
+@dataclass(frozen=True)
+class CachedTimes:
+    """How fast tokens behind KV caches are."""
+
+    prompt: Roofline
+    """To put many tokens into the caches, and of the attention over them, by 16 bits."""
+
+
+def cached_times(arch: Arch) -> CachedTimes:
+    """Return the times of tokens behind KV caches on an architecture."""
+    return tables.section(arch.name, "times.cached_attention", CachedTimes)
+
+
 def short_times(arch: Arch) -> ShortTimes:
     """Return the times of few keys on an architecture."""
     return tables.section(arch.name, "times.short_attention", ShortTimes)

@@ -26,9 +26,7 @@ struct Parameters {
 };
 
 constexpr int GROUP = K_GROUP, MANY = HEADS / GROUP;  // heads of keys
-constexpr int KEPT = STAGES * 2 * STEP_BYTES;         // bytes of a warp
-
-static_assert(WARPS * (int)sizeof(Record) <= WARPS * KEPT, "the rows of all warps take the place of their keys");
+constexpr int KEPT = bytes_of_warp();                 // the rows of all warps take the place of their keys
 
 struct Place {
   long long batch, head;  // of keys
@@ -150,14 +148,14 @@ using Pipeline = AsyncPipeline<WarpScope, STAGES, STAGES>;
 
 DEVICE void attend_keys(Rows& rows, SharedAddress ring, const Both& from, Biases& bias, int first, int end) {
   constexpr int STRIDE = WARPS * STEP;
-  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
+  UNROLLED for (int stage = 0; stage < FILLED; ++stage)
       fetch_step<Pipeline, 32>(ring + stage * 2 * STEP_BYTES, from.k, from.v, first + stage * STRIDE, end);
   bias.load_from(first, end);
   Pipeline::State consumer;
   for (int key = first; key < end; key += STRIDE) {
     Pipeline::producer_acquire();
-    fetch_step<Pipeline, 32>(ring + consumer.previous() * 2 * STEP_BYTES, from.k, from.v, key + (STAGES - 1) * STRIDE,
-                             end);
+    if constexpr (!WHOLE)
+      fetch_step<Pipeline, 32>(ring + consumer.previous() * 2 * STEP_BYTES, from.k, from.v, key + FILLED * STRIDE, end);
     Pipeline::consumer_wait(consumer);
     const Biases now = bias;
     bias.load_from(key + STRIDE, end);
@@ -169,6 +167,7 @@ DEVICE void attend_keys(Rows& rows, SharedAddress ring, const Both& from, Biases
       keep_rows(from.v, stage + STEP_BYTES, key, end);
     }
     Pipeline::consumer_release(consumer);
+    if constexpr (WHOLE) fetch_step<Pipeline, 32>(stage, from.k, from.v, key + FILLED * STRIDE, end);
     consumer.advance();
   }
 }
@@ -190,6 +189,21 @@ DEVICE void give(E* y, const Piece& all, int row, int column, const Place& at, c
       store_values<1>(to + i, one);
     }
   }
+}
+
+// What the block reads of the cache, on its way to the L2 cache while the kernel ahead ends.
+template <int STRIDE, bool HEADS_FIRST>
+DEVICE void bring_rows_near(const E* past, const Place& at, const Parameters& p) {
+  const int end = at.end < (int)p.past ? at.end : (int)p.past;
+  if (GROWS && ALIGNED && STRIDE == SIZE && SIZE % PER_UNIT == 0 && at.first_key < end)
+    bring_run_near(past + start_of<HEADS_FIRST>(at, p.past) + at.first_key * (long long)SIZE,
+                   (end - at.first_key) * SIZE * (int)sizeof(E));
+}
+DEVICE void bring_cache_near(const Pointers& pointers, const Parameters& p) {
+  const Place at = place(p);
+  if (at.first != 0) return;
+  if (thread_index() == 0) bring_rows_near<K_ROW, K_HEADS_FIRST>(pointers.k, at, p);
+  if (thread_index() == 32) bring_rows_near<V_ROW, V_HEADS_FIRST>(pointers.v, at, p);
 }
 
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {

@@ -7,6 +7,15 @@ struct alignas(16) Record {
   float highest[16], sum[16];
 };
 
+// Steps that a warp copies before it multiplies the first. WHOLE: mostly all that it has; else the ring has room for the next
+// one while a step is multiplied, not behind it.
+constexpr int FILLED = WHOLE ? STAGES : STAGES - 1;
+// Of a warp: its ring, in whose place its rows come.
+constexpr int bytes_of_warp() {
+  constexpr int RING = STAGES * 2 * STEP_BYTES, ROWS = (int)sizeof(Record);
+  return RING > ROWS ? RING : ROWS;
+}
+
 // Where the i-th one of a lane's two elements of a column of eight stands in its row; see rows.cuh.
 template <class T> DEVICE int element(int column, int i, T*) { return column * 8 + (int)thread_index() % 4 * 2 + i; }
 DEVICE int element(int column, int i, float*) {

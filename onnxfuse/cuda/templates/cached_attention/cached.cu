@@ -18,9 +18,7 @@
 // Blocks, warps and stages are those of attention/few.cu (Dao et al., Flash-Decoding, 2023). Where the tokens end is in
 // `lengths`: the parts of a row share its own keys.
 
-constexpr int KEPT = STAGES * 2 * STEP_BYTES;  // bytes of a warp
-
-static_assert((int)sizeof(Record) <= KEPT, "the rows of all warps take the place of their keys");
+constexpr int KEPT = bytes_of_warp();  // the rows of all warps take the place of their keys
 
 struct Place {
   long long batch, head;  // of keys
@@ -30,11 +28,13 @@ struct Place {
   unsigned part, record;
 };
 
-DEVICE Place place(const Parameters& p, const int* lengths) {
+DEVICE unsigned head_of(const Parameters& p) { return block_index() / (unsigned)p.parts / (unsigned)p.tiles; }
+
+// `before`: of the row.
+DEVICE Place place(const Parameters& p, int before) {
   const unsigned parts = (unsigned)p.parts, tiles = (unsigned)p.tiles, record = block_index() / parts;
-  const unsigned part = block_index() % parts, tile = record % tiles, head = record / tiles;
+  const unsigned part = block_index() % parts, tile = record % tiles, head = head_of(p);
   const int first = (int)tile * 16, left = (int)p.queries * GROUP - first, rows = left < 16 ? left : 16;
-  const int before = before_of(lengths + head / MANY, p);
   const int begin = begin_of(before, first / GROUP), end = end_of(before, (first + rows - 1) / GROUP);
   const int at_once = WARPS * STEP, span = ((end - begin - 1) / ((int)parts * at_once) + 1) * at_once;
   const int from = begin + (int)part * span, to = from + span;
@@ -103,8 +103,9 @@ DEVICE void attend_keys(Rows& rows, unsigned* shared, int ring, const Both& from
   Pipeline::State consumer;
   for (int key = first; key < at.end; key += STRIDE) {
     Pipeline::producer_acquire();
-    fetch_step<Pipeline, 32>(shared_address(shared) + ring + consumer.previous() * 2 * STEP_BYTES, from.k, from.v,
-                             key + (STAGES - 1) * STRIDE, at.end);
+    if constexpr (!WHOLE)
+      fetch_step<Pipeline, 32>(shared_address(shared) + ring + consumer.previous() * 2 * STEP_BYTES, from.k, from.v,
+                               key + FILLED * STRIDE, at.end);
     Pipeline::consumer_wait(consumer);
     const int stage = ring + consumer.stage * 2 * STEP_BYTES;
     if (key + STEP > at.before) turn_keys(shared, stage, at, key, norm, tables);
@@ -112,6 +113,8 @@ DEVICE void attend_keys(Rows& rows, unsigned* shared, int ring, const Both& from
       attend_step<true>(rows, shared_address(shared) + stage, seen, key, at.end);
     else attend_step<false>(rows, shared_address(shared) + stage, seen, key, at.end);
     Pipeline::consumer_release(consumer);
+    if constexpr (WHOLE)
+      fetch_step<Pipeline, 32>(shared_address(shared) + stage, from.k, from.v, key + FILLED * STRIDE, at.end);
     consumer.advance();
   }
 }
@@ -166,16 +169,28 @@ DEVICE void give(const Pointers& pointers, const Piece& all, int row, int column
   }
 }
 
+// What the block reads of the cache, on its way to the L2 cache while the kernel ahead ends: as of the longest row.
+DEVICE void bring_cache_near(const Pointers& pointers, const Parameters& p) {
+  if constexpr (ALIGNED && SIZE % PER_UNIT == 0) {
+    const Place at = place(p, before_of_all(p.total, p));
+    const int end = at.end < at.before ? at.end : at.before, thread = thread_index();
+    if (at.first != 0 || at.first_key >= end || thread % 32 != 0 || thread > 32) return;
+    bring_run_near((thread == 0 ? pointers.past_k : pointers.past_v) +
+                       ((at.batch * MANY + at.head) * p.past + at.first_key) * SIZE,
+                   (end - at.first_key) * SIZE * (int)sizeof(E));
+  }
+}
+
 DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   constexpr int RING = WARPS * KEPT;
   OWN_DYNAMIC_SHARED(unsigned, shared_words, (RING + 16 * ROW_BYTES) / 4);
   unsigned* const shared = shared_words + 0;
-  const Place at = place(p, pointers.lengths);
+  const Place at = place(p, before_of(pointers.lengths + head_of(p) / MANY, p));
   const Tables tables = {pointers.cos, pointers.sin};
   const int warp = thread_index() / 32, first = at.first_key + warp * STEP;
   const Both both = {sequence(pointers.past_k, pointers.k + K_FIRST, at, p),
                      sequence(pointers.past_v, pointers.v + V_FIRST, at, p)};
-  UNROLLED for (int stage = 0; stage < STAGES - 1; ++stage)
+  UNROLLED for (int stage = 0; stage < FILLED; ++stage)
       fetch_step<Pipeline, 32>(shared_address(shared) + warp * KEPT + stage * 2 * STEP_BYTES, both.k, both.v,
                                first + stage * WARPS * STEP, at.end);
   turn_queries(shared, RING, pointers.q, at, pointers.q_norm, tables, p);

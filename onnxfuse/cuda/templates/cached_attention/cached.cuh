@@ -11,11 +11,13 @@ struct Parameters {
 constexpr int GROUP = K_GROUP, MANY = HEADS / GROUP;
 constexpr bool TURNS = HALF > 0 || NORM;
 
-// Tokens of a row that are in the cache. Nothing beside the caches is touched, whatever the lengths say.
+// Tokens of a row that are in the cache, of so many in all. Nothing beside the caches is touched, whatever the lengths say.
+DEVICE int before_of_all(long long all, const Parameters& p) {
+  const long long before = all - p.queries, room = p.present - p.queries, most = p.past < room ? p.past : room;
+  return (int)(before < 0 ? 0 : before < most ? before : most);
+}
 DEVICE int before_of(const int* length, const Parameters& p) {
-  const int before = p.queries == p.total ? 0 : read(length) + 1 - (int)p.queries;
-  const int most = (int)(p.past < p.present - p.queries ? p.past : p.present - p.queries);
-  return before < 0 ? 0 : before < most ? before : most;
+  return p.queries == p.total ? 0 : before_of_all(read(length) + 1ll, p);
 }
 
 // The keys that a query sees.

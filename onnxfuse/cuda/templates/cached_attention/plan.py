@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from onnxfuse.codegen.emit import access
 from onnxfuse.codegen.emit.access import Pointer
-from onnxfuse.codegen.emit.entry import entry_point
+from onnxfuse.codegen.emit.entry import entry_point, typed
 from onnxfuse.codegen.emit.source import CLUSTER, DEVICE, MMA_SYNC, KernelSource, generated, identifier, template
 from onnxfuse.cuda.planning import launch_plan, limits
 from onnxfuse.cuda.planning.arch import Arch
@@ -21,7 +21,7 @@ from onnxfuse.cuda.planning.template import Extents
 from onnxfuse.cuda.planning.traffic import bytes_of
 from onnxfuse.cuda.planning.variant import Variant
 from onnxfuse.cuda.templates.attention import few, streamed
-from onnxfuse.cuda.templates.attention.costs import costs_of, times_of
+from onnxfuse.cuda.templates.attention.costs import cached_times, costs_of, times_of
 from onnxfuse.cuda.templates.attention.work import AttentionProblem, common_constants, refused_factors, wrong_size
 from onnxfuse.cuda.templates.cached_attention.body import CachedAttention, parse_op
 from onnxfuse.model.fused import FusedOp
@@ -136,12 +136,14 @@ def _few(made: CachedProblem, aligned: bool, arch: Arch, *, alone: bool = False)
     counters = -(-heads // 4) * 4  # words: the data that follows starts at a 16-byte boundary
     # Blocks of a cluster leave pieces of their results for each other besides.
     pieces = 16 * mine.size // 2 * 16 if cluster > 1 else 0
-    of_stages = {n: few.shared_bytes(mine, chosen.warps, n) + _query_bytes(mine) for n in (2, 3)}
+    of_stages = {n: few.shared_bytes(mine, chosen.warps, n) + _query_bytes(mine) for n in (1, 2, 3)}
     resident = max(min(cost.warps // chosen.warps, arch.shared_bytes // (of_stages[2] + pieces)), 1)
     stages = 3 if resident * (of_stages[3] + pieces) <= arch.shared_bytes else 2
+    span = few.span_of(mine, parts, chosen.warps)
+    ring = few.Ring(stages, False) if alone else few.ring_of(span // (chosen.warps * few.STEP), stages)
     facts: dict[str, bool | int] = {
-        "WARPS": chosen.warps, "TILES": 1, "STEP": few.STEP, "THREADS": chosen.warps * 32, "STAGES": stages,
-        "HELD": True, "SPLIT": split, "CLUSTER": cluster, "ALIGNED": aligned,
+        "WARPS": chosen.warps, "TILES": 1, "STEP": few.STEP, "THREADS": chosen.warps * 32, "STAGES": ring.stages,
+        "WHOLE": ring.whole, "HELD": True, "SPLIT": split, "CLUSTER": cluster, "ALIGNED": aligned,
     }  # fmt: skip
     files = (
         "attention/steps.cuh",
@@ -150,10 +152,10 @@ def _few(made: CachedProblem, aligned: bool, arch: Arch, *, alone: bool = False)
         "cached_attention/cached.cu",
     )
     return LaunchPlan(
-        kernel=_kernel(made, facts, files, "attend", resident, scratch=split, cluster=cluster),
+        kernel=_kernel(made, facts, files, "attend", resident, scratch=split, cluster=cluster, near=True),
         grid=(heads * parts, 1, 1),
         block=(chosen.warps * 32, 1, 1),
-        shared_bytes=of_stages[stages],
+        shared_bytes=of_stages[ring.stages],
         parameters=_words(made, parts, tiles, counters),
         output_shapes=mine.output_shapes,
         scratch_bytes=4 * counters + heads * parts * few.record_bytes(mine) if split else 0,
@@ -208,8 +210,11 @@ def _query_bytes(mine: AttentionProblem) -> int:
 
 def microseconds(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> float | None:
     """Return the estimated time."""
-    mine = problem(op, input_shapes).queries
-    times = times_of(arch).of("few", mine.parts.element_bytes)
+    made = problem(op, input_shapes)
+    mine = made.queries
+    element_bytes = mine.parts.element_bytes
+    is_prompt = _is_prompt(made, arch) and element_bytes < 4
+    times = cached_times(arch).prompt if is_prompt else times_of(arch).of("few", element_bytes)
     scores = mine.batch * mine.parts.heads * mine.queries * mine.keys
     size = bytes_of(op, input_shapes, mine.output_shapes)
     return None if times is None else times.microseconds(size, 4.0 * scores * mine.size)
@@ -240,7 +245,7 @@ def fits(op: FusedOp, shapes: Sequence[Extents | None], arch: Arch) -> str | Non
 
 def _kernel(
     made: CachedProblem, facts: dict[str, bool | int], files: tuple[str, ...], work: str, min_blocks: int, *,
-    scratch: bool, cluster: int = 1,
+    scratch: bool, cluster: int = 1, near: bool = False,
 ) -> KernelSource:  # fmt: skip
     """Return the kernel of these files of templates, which `work` of them begins."""
     body, mine = made.body, made.queries
@@ -255,6 +260,7 @@ def _kernel(
         "V_FIRST": (heads + body.heads_of_keys) * size if body.packed else 0,
     }  # fmt: skip
     fields = (*_pointers(body), access.scratch(used=scratch))
+    prefetch = f"  bring_cache_near({{{typed(f.pointer for f in fields)}}}, p);\n" if near else ""
     floats = "".join(
         f"constexpr float {name} = {element_types.literal(value, TensorProto.FLOAT)};\n"
         for name, value in (("CAP", body.softcap or 1.0), ("EPSILON", body.epsilon))
@@ -270,7 +276,7 @@ def _kernel(
             generated(entry, common_constants(mine, facts) + floats + access.pointers(fields)),
             template("attention/rows.cuh"),
             *map(template, files),
-            generated(entry, entry_point(entry, work, mine.op, fields, min_blocks, cluster)),
+            generated(entry, entry_point(entry, work, mine.op, fields, min_blocks, cluster, prefetch)),
         ),
     )
 

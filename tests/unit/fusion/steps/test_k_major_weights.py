@@ -228,7 +228,7 @@ F16, SQUARE = TensorProto.FLOAT16, (64, 64)
 )
 def test_few_rows_of_16_bits_read_a_weight_by_rows(left: ValueType, weight: Shape, few: bool) -> None:
     """Known to be few, and some; of a weight whose rows and columns are whole vectors."""
-    assert k_major_weights._has_few_rows(left, ValueType(F16, weight)) is few
+    assert k_major_weights._has_few_rows(left, ValueType(F16, weight), False) is few
 
 
 @pytest.mark.parametrize(("given", "made"), [("", 1), (", transB = 0", 1), (", transB = 1", 0)])
@@ -253,15 +253,28 @@ def test_a_gemm_reads_what_its_transpose_reads(given: str, made: int) -> None:
 def test_a_weight_is_turned_back_for_products_alone() -> None:
     """Of a Gemm its attribute goes and the others stay; a Transpose of another library is none of ours."""
     gemm = helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"], alpha=2.0, transB=1)
-    assert k_major_weights._undone(gemm)
-    assert not k_major_weights._undone(helper.make_node("Gemm", ["x", "v"], ["y"], transB=1))
-    assert not k_major_weights._undone(helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"]))
-    assert k_major_weights._undone(helper.make_node("Transpose", ["v"], ["t"]))
-    assert not k_major_weights._undone(helper.make_node("Transpose", ["v"], ["t"], domain="own"))
-    assert not k_major_weights._undone(helper.make_node("Softmax", ["v"], ["t"]))
+    none = helper.make_graph([], "none", [], [])
+    assert k_major_weights._undone(none, gemm)
+    assert not k_major_weights._undone(none, helper.make_node("Gemm", ["x", "v"], ["y"], transB=1))
+    assert not k_major_weights._undone(none, helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"]))
+    assert k_major_weights._undone(none, helper.make_node("Transpose", ["v"], ["t"]))
+    assert not k_major_weights._undone(none, helper.make_node("Transpose", ["v"], ["t"], domain="own"))
+    assert not k_major_weights._undone(none, helper.make_node("Softmax", ["v"], ["t"]))
     turned = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), f"v{SUFFIX}")
     holder = helper.make_graph([gemm], "g", [], [], [turned])
     k_major_weights._turn_one_back(holder, turned.name, holder.initializer[0], [(holder, holder.node[0])])
     assert [a.name for a in holder.node[0].attribute] == ["alpha"]
     assert (holder.node[0].input[1], holder.initializer[0].name) == ("v", "v")
     np.testing.assert_array_equal(numpy_helper.to_array(holder.initializer[0]), [[0, 3], [1, 4], [2, 5]])
+
+
+def test_weights_of_open_rows_are_turned_where_the_graph_keeps_a_cache() -> None:
+    """A step of decoding has one row; without a cache the rows of many tokens are as likely."""
+    text = (
+        FEW.replace("ROWS", "N")
+        .replace("float16[N,8] y)", "float16[N,8] y, float16[N,2,T,8] present)")
+        .replace("float16[N,8] r)", "float16[N,8] r, float16[N,2,P,8] past, float16[N,2,1,8] new)")
+    )
+    model = parse(text.replace("y = Relu (a)", "y = Relu (a) present = Concat <axis = 2> (past, new)"))
+    pipeline.run(model)
+    assert ops(model)[0] == "{Transpose MatMul Add Relu}"

@@ -87,3 +87,15 @@ def test_a_norm_of_more_rows_keeps_a_launch_of_its_own() -> None:
         assert len(ops(made)) == 2
         (refusal,) = {n.refusal for n in report.near if "it would save no launch" in n.refusal.reason}
         assert hint(refusal.cause) == "nothing is lost here: they take as many launches by themselves"
+
+
+def test_a_norm_of_open_rows_joins_where_the_graph_keeps_a_cache() -> None:
+    """A step of decoding has one row, of which the op takes one launch."""
+    text = STEP.replace("ROWS", "N").replace("float16[N,8] z)", "float16[N,8] z, float16[N,2,T,8] present)", 1)
+    text = text.replace("float16[N,16] r)", "float16[N,16] r, float16[N,2,P,8] past, float16[N,2,1,8] new)")
+    model = parse(text.replace("z = MatMul", "present = Concat <axis = 2> (past, new)\n  z = MatMul"), opset=23)
+    made, report = optimize(model)
+    assert report.by_rule()["row_product"] == 1
+    assert "{Add RMSNormalization Transpose MatMul Transpose MatMul}" in ops(made)
+    again, _ = optimize(made)
+    assert again == made
