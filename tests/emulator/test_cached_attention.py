@@ -11,8 +11,7 @@ from bench.cases import ops
 from bench.cases.ops import BRAIN, FLOAT, HALF
 from onnxfuse import cuda
 from onnxfuse.cuda import Arch
-from onnxfuse.cuda.planning.arch import A10, A100, SUPPORTED
-from onnxfuse.cuda.templates.attention.costs import costs_of
+from onnxfuse.cuda.planning.arch import A10, SUPPORTED
 from onnxfuse.cuda.templates.cached_attention import plan as planning
 from onnxfuse.support.errors import NoPlanError
 from tests.emulator import emulate
