@@ -185,13 +185,13 @@ def test_a_larger_difference_is_a_regression_on_the_provider_of_the_lock_alone()
     """One that verify allows says so; equality is no regression."""
     row = {"output": "y", "max_abs": 2e-5, "error": 1e-6, "budget": 3e-6, "verdict": "ok"}
     verified = {"provider": "CPUExecutionProvider", "outputs": [row, {**row, "output": "unknown"}]}
-    (change,) = beyond_tolerance(MODEL, verified, "bert")
+    (change,) = beyond_tolerance(MODEL, MODEL, verified, "bert")
     assert (change.what, change.was, change.now) == ("difference of output y", "at most 1e-05", "2e-05")
     assert change.regressed
     assert "verify allows it" in change.why[0]
-    assert beyond_tolerance(MODEL, {**verified, "provider": "CUDAExecutionProvider"}, "bert") == ()
-    assert beyond_tolerance(MODEL, {**verified, "outputs": [{**row, "max_abs": 1e-5}]}, "bert") == ()
-    nan = beyond_tolerance(MODEL, {**verified, "outputs": [{**row, "max_abs": "nan", "verdict": "mismatch"}]}, "bert")
+    assert beyond_tolerance(MODEL, MODEL, {**verified, "provider": "CUDAExecutionProvider"}, "bert") == ()
+    assert beyond_tolerance(MODEL, MODEL, {**verified, "outputs": [{**row, "max_abs": 1e-5}]}, "bert") == ()
+    nan = beyond_tolerance(MODEL, MODEL, {**verified, "outputs": [{**row, "max_abs": "nan", "verdict": "mismatch"}]}, "bert")
     assert nan[0].regressed
     assert nan[0].why == ()
 

@@ -49,7 +49,7 @@ def planned(n: Any) -> LaunchPlan:
         output_shapes=((n, 8), (3,)),
         tensor_maps=maps,
         scratch_bytes=n + 8,
-        passing=True,
+        counter_bytes=n,
         then=(after,),
     )
 

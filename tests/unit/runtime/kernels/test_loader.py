@@ -27,7 +27,7 @@ def test_a_launch_is_the_plan_with_the_loaded_function(monkeypatch: pytest.Monke
     monkeypatch.setattr(cuda, "arch_of", lambda device: arch)
     monkeypatch.setattr(cuda, "load", load)
     shapes = ((3, 8), (8,))
-    launch = loader.planner(models.BIAS_RELU)(shapes, True, 1, None)
+    launch = loader.planner(models.BIAS_RELU)(shapes, True, 1, None, None)
     assert isinstance(launch, LaunchArguments)
     plan = cuda.plan(models.BIAS_RELU, shapes, True, arch)
     assert asked == [(plan.kernel, 1)]

@@ -404,13 +404,13 @@ def test_a_planner_keeps_what_was_measured_from_its_programs(monkeypatch: pytest
     varied = tuple(tuple(n == 33 for n in s) for s in first)
     variant = cuda.candidates(op, rows(33), H200)[1]
     plan = loader.planner(op, lambda device: {key(op.name, rows(33)): variant})
-    general = plan(rows(40), True, 0, varied)
+    general = plan(rows(40), True, 0, varied, None)
     assert isinstance(general, LaunchArguments)
     learned = general.program
     assert learned is not None
     assert bridge().evaluated(learned, rows(41)) is not None
     assert bridge().evaluated(learned, rows(33)) is None
-    measured = plan(rows(33), True, 0, varied)
+    measured = plan(rows(33), True, 0, varied, None)
     assert isinstance(measured, LaunchArguments)
     assert measured.program is None
     assert measured.parameters == cuda.plan(op, rows(33), True, H200, variant).parameters

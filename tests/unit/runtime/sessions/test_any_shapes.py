@@ -72,7 +72,7 @@ def test_what_no_kernel_of_a_template_takes_the_general_one_does(
     assert op.template == "gemm"
     given = tuple(named.values())
     with pytest.warns(UserWarning, match=r"no kernel for input shapes.*the kernel for all shapes runs"):
-        launch = loader.planner(op)(given, True, 0, None)
+        launch = loader.planner(op)(given, True, 0, None, None)
     assert isinstance(launch, LaunchArguments)
     plan = cuda.general(op, given, Arch("sm_90a", 132))
     assert loaded == [plan.kernel] * 2
@@ -94,7 +94,7 @@ def test_shapes_that_the_body_does_not_take_are_an_error(loaded: list[cuda.Kerne
     """4 rows and 7 residuals: nobody adds them."""
     op, named = the_op(LINEAR, (4, 5, 8), (8, 8), (7, 5, 8))
     with pytest.raises(NoPlanError, match=r"no kernel for input shapes .*4x5x8.*7x5x8"):
-        loader.planner(op)(tuple(named.values()), True, 0, None)
+        loader.planner(op)(tuple(named.values()), True, 0, None, None)
     assert not loaded
 
 
