@@ -67,8 +67,11 @@ def _error(group: str, name: str, facts: Facts, file: str = "", line: int = 0) -
 
 def _optimize(facts: Facts) -> Iterator[Check]:
     nodes = facts["nodes"]
-    fused = fused_ops_text(facts["fused_nodes"], facts["distinct_kernels"])
-    text = f"{plural(nodes['before'], 'node')} -> {nodes['after']}, including {fused}"
+    text = f"{plural(nodes['before'], 'node')} -> {nodes['after']}"
+    if "undone" in facts:
+        text += f", {plural(facts['undone'], 'fused op')} undone; {facts['back']['summary']}"
+    else:
+        text += f", including {fused_ops_text(facts['fused_nodes'], facts['distinct_kernels'])}"
     yield Check("optimize", facts["source"], True, text, facts["seconds"])
     for line in facts["not_met"]:
         name = f"require {line.split(':')[0]}"
@@ -83,6 +86,8 @@ def _verify(facts: Facts) -> Iterator[Check]:
     seconds = facts["seconds"]
     for row in facts["outputs"]:
         text = f"error {_number(row['error'])}, allowed {_number(row['budget'])}"
+        if judged_by_parts(row):
+            text = f"judged by the model's parts; moved by at most {_number(row['max_abs'])}"
         text += f", values to {_number(row['scale'])}" if "scale" in row else ""
         text += f", worst case {case}" if (case := worst_case(facts, row)) else ""
         fault = row.get("fault") or VERDICTS.get(row["verdict"], "")
@@ -149,6 +154,11 @@ def _ci(facts: Facts) -> Iterator[Check]:
         yield Check(facts["lock"], subject, False, f"{line} (--locked)", accept=facts["accept"], file=facts["config"])
 
 
+def judged_by_parts(row: Facts) -> bool:
+    """Return whether the parts of a quantized model are judged in place of this output, whose error decides nothing."""
+    return bool(row.get("judged_by") == "parts")
+
+
 def worst_case(facts: Facts, row: Facts) -> str:
     """Return the worst case of an output, with the shapes of its inputs; empty if unknown."""
     cases, case_index = facts.get("cases", ()), row.get("case", -1)
@@ -172,6 +182,7 @@ def notes(command: str, facts: Facts) -> list[str]:
         texts += [f"not run: {line}" for line in facts.get("not_run", [])]
     if command == "optimize":
         texts += facts.get("notes", [])
+        texts += [facts["back"]["summary"]] if "back" in facts else []
     if command == "ci":
         model_notes = [(m["name"], note) for m in facts["models"] for note in m.get("notes", [])]
         model_notes += [

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onnxfuse.reporting.checks import KEPT, checks, notes, precision_rows, word, worst_case
+from onnxfuse.reporting.checks import KEPT, checks, judged_by_parts, notes, precision_rows, word, worst_case
 from onnxfuse.reporting.profiled import TIME_TITLES, time_rows, traffic_rows
 from onnxfuse.support.plurals import plural
 from onnxfuse.support.printable import controls_written_out
@@ -46,6 +46,9 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
     if "error" in facts:
         return
     if command == "optimize":
+        if "undone" in facts:
+            yield from _undone(facts, prefix)
+            return
         yield f"{prefix}Rules", ("rule", "applied"), list(facts["rules"].items())
         nodes = facts["nodes"]
         counts: list[tuple[object, ...]] = [(nodes["before"], nodes["after"], facts["fused_nodes"])]
@@ -60,12 +63,7 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
         ]
         yield f"{prefix}Taken back by --guard", ("rule", "at", "fused op", "what was wrong"), reverted_rows
     elif command == "verify":
-        keys = ("error", "budget", "scale", "max_abs", "max_rel")
-        rows: list[tuple[object, ...]] = [
-            (r["output"], r["dtype"], *(_number(r.get(k, "")) for k in keys),
-             worst_case(facts, r), r["verdict"])
-            for r in facts["outputs"]
-        ]  # fmt: skip
+        rows = [_output_row(facts, row) for row in facts["outputs"]]
         titles = ("output", "type", "error", "allowed", "values to", "max abs", "max rel", "worst case", "verdict")
         yield f"{prefix}Errors", titles, rows
     elif command == "bench":
@@ -95,6 +93,24 @@ def _sections(command: str, facts: Mapping[str, Any], prefix: str = "") -> Itera
                 if model.get(key):
                     yield from _sections(key, model[key], f"{model['name']}: ")
         yield f"Changed since {facts['lock']}", ("",), [(line,) for line in facts["changed"]]
+
+
+def _undone(facts: Mapping[str, Any], prefix: str) -> Iterator[_Section]:
+    """Yield what `--undo` expanded, and the operators with other counts than in the original."""
+    nodes, operators = facts["nodes"], facts["back"]["operators"]
+    counts: list[tuple[object, ...]] = [(nodes["before"], nodes["after"], facts["undone"])]
+    yield f"{prefix}Nodes", ("before", "after", "fused ops undone"), counts
+    changed: list[tuple[object, ...]] = [(op, n["original"], n["after"]) for op, n in operators.items()]
+    yield f"{prefix}Operators", ("operator", "original", "now"), changed
+
+
+def _output_row(facts: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return an output of `verify`; the error of one that is judged by the model's parts is not compared."""
+    judged, verdict = (_number(row["error"]), _number(row["budget"])), row["verdict"]
+    if judged_by_parts(row):
+        judged, verdict = ("-", "by parts"), f"{verdict}{' by parts' * (verdict == 'ok')}"
+    distances = (_number(row.get(key, "")) for key in ("scale", "max_abs", "max_rel"))
+    return (row["output"], row["dtype"], *judged, *distances, worst_case(facts, row), verdict)
 
 
 def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:

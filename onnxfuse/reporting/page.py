@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Any
 
 from onnxfuse.reporting.charts import Bar, Spot, bars, histogram, roofline
-from onnxfuse.reporting.checks import KEPT, checks, notes, precision_rows, word
+from onnxfuse.reporting.checks import KEPT, checks, judged_by_parts, notes, precision_rows, word
 from onnxfuse.reporting.graph_html import graph_html
 from onnxfuse.reporting.profiled import parts as profiled_parts
 from onnxfuse.reporting.tables import number, table
@@ -195,6 +195,8 @@ def _applied(optimized: Facts, graphs: Mapping[str, Any]) -> str:
             fused[node["rule"]] = fused.get(node["rule"], 0) + 1
             replaced[node["rule"]] = replaced.get(node["rule"], 0) + len(node["nodes"])
     counts = dict(optimized.get("rules") or fused)
+    if "undone" in optimized:
+        return f"<p>{plural(optimized['undone'], 'fused op')} undone; {escape(optimized['back']['summary'])}.</p>"
     if not counts:
         return "<p>No rule applied.</p>"
     chart = bars([Bar(rule, n, str(n), "good") for rule, n in sorted(counts.items(), key=lambda item: -item[1])])
@@ -222,7 +224,8 @@ def _near(misses: Sequence[Facts]) -> str:
 
 def _errors(verified: Facts) -> str:
     outputs = verified["outputs"]
-    shares = [_share(row) for row in outputs]
+    budgeted = [row for row in outputs if not judged_by_parts(row)]
+    shares = [_share(row) for row in budgeted]
     chart = bars(
         [
             Bar(
@@ -231,19 +234,23 @@ def _errors(verified: Facts) -> str:
                 f"{_times_over(share)} the error allowed",
                 "good" if row["verdict"] == "ok" else "bad",
             )
-            for row, share in zip(outputs, shares, strict=True)
+            for row, share in zip(budgeted, shares, strict=True)
         ],
         limit=1.0,
     )
     keys = [k for k in ("error", "budget", "own", "max_abs", "max_rel", "cosine") if all(k in r for r in outputs)]
-    digits = {"cosine": 7}
     rows = [
-        (r["output"], r["dtype"], *(number(r[k], digits.get(k, 3)) for k in keys), r["verdict"], r.get("fault", ""))
-        for r in outputs
+        (r["output"], r["dtype"], *(_figure(r, k) for k in keys), r["verdict"], r.get("fault", "")) for r in outputs
     ]
     titles = {"budget": "allowed", "own": "original's", "max_abs": "max abs", "max_rel": "max rel"}
     table_html = table(("output", "type", *(titles.get(k, k) for k in keys), "verdict", "fault"), rows)
-    return f"{chart}{table_html}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
+    return f"{chart if budgeted else ''}{table_html}{''.join(_histograms(outputs))}<p>{escape(_truth(verified))}</p>"
+
+
+def _figure(row: Facts, key: str) -> str:
+    """Return a figure of an output; the error of one that is judged by the model's parts decides nothing."""
+    unused = {"error": "-", "budget": "by parts", "own": "-"} if judged_by_parts(row) else {}
+    return unused.get(key) or number(row[key], 7 if key == "cosine" else 3)
 
 
 def _times_over(share: float) -> str:

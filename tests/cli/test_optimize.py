@@ -112,6 +112,30 @@ def test_undo_gives_the_plain_model_back(folder: Path, onnxfuse_command: Command
     assert_same_numbers(onnx.load(folder / "in.onnx"), plain)
 
 
+def test_the_reports_of_undo_have_what_the_screen_has(folder: Path, onnxfuse_command: Command) -> None:
+    """How many fused ops, the nodes, whether the original is back, and which operators are not."""
+    onnxfuse_command("optimize", "in.onnx", "out.onnx")
+    undo = (
+        "optimize",
+        "--undo",
+        "out.onnx",
+        "plain.onnx",
+        "--markdown",
+        "r.md",
+        "--junit",
+        "r.xml",
+        "--report",
+        "r.html",
+    )
+    assert onnxfuse_command(*undo).code == 0
+    text = (folder / "r.md").read_text()
+    assert "all 6 nodes of the original are back\n" in text
+    assert "| before | after | fused ops undone |\n|---|---|---|\n| 4 | 6 | 2 |\n" in text
+    assert "### Operators" not in text
+    assert "4 nodes -&gt; 6, 2 fused ops undone; all 6 nodes of the original are back" in (folder / "r.xml").read_text()
+    assert "<p>2 fused ops undone; all 6 nodes of the original are back.</p>" in (folder / "r.html").read_text()
+
+
 def test_a_strict_file_says_so_until_it_is_undone(folder: Path, onnxfuse_command: Command) -> None:
     """Optimized again, guarded or measured it stays strict; the plain model asks for nothing."""
     onnxfuse_command("optimize", "in.onnx", "strict.onnx", "--strict-fp32")
@@ -193,6 +217,22 @@ def test_a_requirement_that_is_not_met_is_exit_4_and_no_file(
     assert (folder / "out.onnx").read_bytes() == b"the old one"
 
 
+STALE = "out.onnx not written: the file there is of an earlier run"
+
+
+def test_an_output_of_an_earlier_run_is_named(folder: Path, onnxfuse_command: Command) -> None:
+    """After a missed requirement and after an error; not where there is none, or where the model itself is there."""
+    missed = ("optimize", "in.onnx", "out.onnx", "--require", "softmax", "--markdown", "r.md")
+    (folder / "bad.onnx").write_bytes(b"text")
+    assert "earlier run" not in onnxfuse_command(*missed).out + onnxfuse_command("optimize", *missed[1:3]).out
+    assert onnxfuse_command(*missed).out.count(f"note: {STALE}\n") == 1
+    assert (folder / "r.md").read_text().count(STALE) == 1
+    failed = onnxfuse_command("optimize", "bad.onnx", "out.onnx")
+    assert (failed.code, failed.err.count(f"\n{STALE}\n")) == (3, 1)
+    assert "earlier run" not in onnxfuse_command("optimize", "in.onnx", "--in-place", "--require", "softmax").out
+    assert "earlier run" not in onnxfuse_command("optimize", "bad.onnx", "--in-place").err
+
+
 def test_a_missed_requirement_says_why(folder: Path, onnxfuse_command: Command) -> None:
     """Of a rule that applied too rarely where it stopped short, of one that applied too often where it did."""
     lost = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--require", "linear==2")
@@ -214,6 +254,19 @@ def several(folder: Path) -> Path:
     for name in ("a.onnx", "b.onnx", "deep/a.onnx"):
         (folder / "zoo" / name).write_bytes((folder / "in.onnx").read_bytes())
     return folder
+
+
+def test_an_output_of_an_earlier_run_is_named_of_each_of_several_models(
+    several: Path, onnxfuse_command: Command
+) -> None:
+    """In the lines below the table."""
+    (several / "zoo" / "b.onnx").write_bytes(b"text")
+    (several / "new").mkdir()
+    for name in ("a.onnx", "b.onnx"):
+        (several / "new" / name).write_bytes(b"the old one")
+    done = onnxfuse_command("optimize", "zoo", "-o", "new", "--require", "softmax")
+    lines = [line for line in done.out.splitlines() if "earlier run" in line]
+    assert lines == [f"zoo/a.onnx: note: new/a.{STALE[4:]}", f"new/b.{STALE[4:]}"]
 
 
 def test_a_folder_and_several_models_go_to_a_folder(several: Path, onnxfuse_command: Command) -> None:

@@ -67,10 +67,11 @@ def _verdict(facts: Mapping[str, Any]) -> Blocks:
         for reason in facts["why"].get(line, ()):
             yield Line(f"  why: {escape(reason)}")
     if "undone" in facts:
+        without_constants = facts["back"]["nodes"]["after"]
         yield Line(
             f"[bold green]undone:[/] {plural(facts['undone'], 'fused op')} "
             f"{agreeing(facts['undone'], 'is a plain node', 'are plain nodes')} again: "
-            f"{plural(nodes['after'], 'node')} with Constants",
+            f"{plural(nodes['after'], 'node')}{' with Constants' * (without_constants not in (0, nodes['after']))}",
             fold=True,
         )
         yield from _undone(facts["back"])

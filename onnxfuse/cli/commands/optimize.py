@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,11 @@ from onnxfuse.cli.base.targets import Job, jobs
 from onnxfuse.cli.commands import multiple_models
 from onnxfuse.cli.commands.multiple_models import JobResult
 from onnxfuse.deploy.compiling import Compiling
-from onnxfuse.files.atomic_write import check_no_links
+from onnxfuse.files.atomic_write import check_no_links, same_file
 from onnxfuse.options.commands import OptimizeCommand
 from onnxfuse.options.kinds import extents
 from onnxfuse.rules.match import near_misses
-from onnxfuse.support.errors import EXPECTATION_NOT_MET, UsageError
+from onnxfuse.support.errors import EXPECTATION_NOT_MET, OnnxfuseError, UsageError
 from onnxfuse.support.screen import show
 
 Sizes = Mapping[str, Sequence[int]]
@@ -124,6 +124,8 @@ def _one(
 ) -> JobResult:
     """Make one model and write it, unless `dry`; it is put in place when `pending` closes, provided that its results
     could be printed."""
+    stale = _stale_output(job)
+    pending.enter_context(_hinting(stale))
     with working("load") as progress:
         make = (
             partial(undo, job.source, progress, options) if undone else partial(optimize, job.source, options, progress)
@@ -133,11 +135,31 @@ def _one(
     facts = optimized.as_dict(job.name, job.target_name)
     if dry:
         facts["target"] = None
+    if optimized.missed and stale:
+        facts["notes"] = [*facts["notes"], stale]
     misses = near_misses.facts(near_misses.ranked(optimized.report), optimized.report) if options.keep else []
     outputs.write("optimize", {**facts, "near": misses}, optimized.models)
     if optimized.removed:
         facts["removed"] = [str(file) for file in optimized.removed]
     return JobResult(facts, optimized.tuned)
+
+
+def _stale_output(job: Job) -> str:
+    """Return what to know of a file at the job's target if it is not replaced; empty if there is none, or if it is the
+    model that is read."""
+    if job.target is None or not os.path.isfile(job.target) or same_file(job.source, job.target):
+        return ""
+    return f"{job.target} not written: the file there is of an earlier run"
+
+
+@contextlib.contextmanager
+def _hinting(line: str) -> Iterator[None]:
+    """Add a line, unless it is empty, to the hint of an error of the block."""
+    try:
+        yield
+    except OnnxfuseError as error:
+        error.hint = "\n".join(filter(None, (error.hint, line)))
+        raise
 
 
 def _tuning(tune: bool, file: Path | None, target: Path | None, shapes: Sizes) -> TuningOptions | None:
