@@ -112,6 +112,13 @@ def test_undo_gives_the_plain_model_back(folder: Path, onnxfuse_command: Command
     assert_same_numbers(onnx.load(folder / "in.onnx"), plain)
 
 
+def test_undo_of_a_file_that_was_never_fused_says_so_alone(folder: Path, onnxfuse_command: Command) -> None:
+    """No line on 0 fused ops before it."""
+    result = onnxfuse_command("optimize", "--undo", "in.onnx", "plain.onnx")
+    assert result.out.startswith("nothing to undo: the file has no fused op, and no record of rewrites\nplain.onnx: ")
+    assert "plain.onnx" in files(folder)
+
+
 def test_the_reports_of_undo_have_what_the_screen_has(folder: Path, onnxfuse_command: Command) -> None:
     """How many fused ops, the nodes, whether the original is back, and which operators are not."""
     onnxfuse_command("optimize", "in.onnx", "out.onnx")

@@ -66,7 +66,9 @@ def _verdict(facts: Mapping[str, Any]) -> Blocks:
         yield Line(f"[bold red]not met:[/] {escape(line)}; nothing was written", fold=True)
         for reason in facts["why"].get(line, ()):
             yield Line(f"  why: {escape(reason)}")
-    if "undone" in facts:
+    if "undone" in facts and not facts["undone"] and not facts["back"]["known"]:
+        yield Line(escape(facts["back"]["summary"]), fold=True)
+    elif "undone" in facts:
         without_constants = facts["back"]["nodes"]["after"]
         yield Line(
             f"[bold green]undone:[/] {plural(facts['undone'], 'fused op')} "
