@@ -141,8 +141,8 @@ class BenchCommand(BenchRun, CustomOps, Reports, Common, total=False):
 
     original: Model
     fused: OptionalModel
-    memory: Annotated[Flag, Option(False, "Show what the fused model uses of the GPU's memory, and for what, beside "
-        "the original's.", "--memory", group="Reports")]
+    memory: Annotated[Flag, Option(False, "Show the GPU memory that the fused model uses, by purpose, next to the "
+        "original's.", "--memory")]
     min_speedup: Annotated[OptionalFactor, Option(None, "Exit 4 if the speed-up is below X at any shape.",
         "--min-speedup", "X")]
 

@@ -10,6 +10,7 @@ from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.close_match import no_such_file
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.json_fields import JsonObject, as_integer
+from onnxfuse.support.plurals import plural
 from onnxfuse.support.screen import Blocks, Line, Rows, Screen, plain_table
 from onnxfuse.support.units import Factor, digits
 
@@ -79,7 +80,7 @@ class BenchComparison(Screen):
     def screen(self) -> Blocks:
         """Return a verdict, a row for each model and shape, and what makes the results hard to compare."""
         counts = {verdict: sum(r.verdict == verdict for r in self.rows if r.model == "fused") for verdict in VERDICTS}
-        told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+        told = ", ".join(f"{verdict} at {plural(n, 'shape')}" for verdict, n in counts.items() if n)
         yield Line(f"[bold]fused, {self.names[0]} -> {self.names[1]}:[/] {told}", fold=True)
         table = plain_table("shapes", "model", "p50 us", "", "times as fast", "verdict", right=("times as fast",))
         for row in self.rows:

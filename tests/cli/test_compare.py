@@ -31,7 +31,7 @@ def test_what_became_slower_is_told_and_may_fail(folder: Path, onnxfuse_command:
     write(folder, a=result(100.0), b=result(110.0))
     told = onnxfuse_command("compare", "a.json", "b.json")
     assert told.code == 0
-    assert told.out.splitlines()[0] == "fused, a.json -> b.json: 1 slower"
+    assert told.out.splitlines()[0] == "fused, a.json -> b.json: slower at 1 shape"
     rows = {line.split()[1]: line.split() for line in told.out.splitlines()[2:4]}
     assert rows["fused"] == ["batch=8", "fused", "100", "->", "110", "CUDA", "graph", "0.91x", "slower"]
     assert rows["original"][2:5] == ["150", "->", "150"]
@@ -41,7 +41,7 @@ def test_what_became_slower_is_told_and_may_fail(folder: Path, onnxfuse_command:
     assert [row["verdict"] for row in facts["rows"]] == ["no difference", "faster"]
     write(folder, a=result(100.0), b=result(100.5))
     told = onnxfuse_command("compare", "a.json", "b.json")
-    assert told.out.splitlines()[0] == "fused, a.json -> b.json: 1 no difference"
+    assert told.out.splitlines()[0] == "fused, a.json -> b.json: no difference at 1 shape"
 
 
 def test_overlapping_intervals_decide_nothing(folder: Path, onnxfuse_command: Command) -> None:
@@ -51,7 +51,7 @@ def test_overlapping_intervals_decide_nothing(folder: Path, onnxfuse_command: Co
     other["blocks"] += result(50.0, batch=16)["blocks"]
     write(folder, a=result(100.0), b=other)
     told = onnxfuse_command("compare", "a.json", "b.json", "--max-slowdown", "1")
-    assert (told.code, told.out.splitlines()[0]) == (0, "fused, a.json -> b.json: 1 undecided")
+    assert (told.code, told.out.splitlines()[0]) == (0, "fused, a.json -> b.json: undecided at 1 shape")
     (row,) = (line.split() for line in told.out.splitlines() if " fused " in line)
     assert row[-4:] == ["0.76x", "to", "1.12x", "undecided"]
     assert "only in b.json: batch=16" in told.out

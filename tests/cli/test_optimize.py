@@ -448,7 +448,10 @@ def test_a_wrong_rule_file_is_exit_2_with_its_line(folder: Path, onnxfuse_comman
     (folder / "mine" / "bad.toml").write_text('summary = "x."\n[fuse]\nanchor = "pointwise"\ntemplate = "pointwize"\n')
     result = onnxfuse_command("optimize", "in.onnx", "out.onnx", "--rules", "mine")
     assert result.code == 2
-    assert "mine/bad.toml:4: 'pointwize' is not a template. Did you mean pointwise?" in result.err
+    assert (
+        "mine/bad.toml:4: 'pointwize' is not a template. Did you mean pointwise?\nSee onnxfuse docs rule-language.\n"
+        in result.err
+    )
     assert files(folder) == ["in.onnx", "mine"]
 
 

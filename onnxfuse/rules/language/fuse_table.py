@@ -161,7 +161,9 @@ def read_fuse(reader: Reader, table: dict[str, Any]) -> Fuse:
     template = reader.want(table, "template", str, "[fuse]")
     if template not in cuda.TEMPLATES:
         near = did_you_mean(template, set(cuda.TEMPLATES)) or f" There are: {', '.join(cuda.TEMPLATES)}."
-        raise RuleError(f"{reader.place(template)}: '{template}' is not a template.{near}")
+        raise RuleError(
+            f"{reader.place(template)}: '{template}' is not a template.{near}", "See onnxfuse docs rule-language."
+        )
     allowed = cuda.TEMPLATES[template].growth
     anchor = OF_OTHERS if allowed.intersection(MERGING) and "anchor" not in table else table.get("anchor")
     if anchor in (ANY_POINTWISE, ANY_MOVEMENT) or anchor is OF_OTHERS:

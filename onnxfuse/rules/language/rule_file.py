@@ -22,6 +22,9 @@ from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import RuleError
 from onnxfuse.support.shown import shown
 
+SEE = "See onnxfuse docs rule-language."
+KINDS = {str: "a string", int: "an integer", bool: "true or false", list: "a list", dict: "a table"}
+"""What TOML calls the types of values."""
 TABLES = frozenset({"rewrite", "example", "anchor", "split", "ending"})
 """Keys whose lists contain tables; all other lists contain strings."""
 
@@ -187,9 +190,7 @@ def read(path: Path, *, spellings: bool = True) -> Rule:
     fuse = read_fuse(reader, reader.want(data, "fuse", dict, "a rule file")) if "fuse" in data else None
     layout = reader.layout(data) if "channels_last" in data else None
     if not rewrites and fuse is None and layout is None:
-        raise RuleError(
-            f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", "See onnxfuse docs rule-language."
-        )
+        raise RuleError(f"{path}: has neither [[rewrite]] nor [fuse] nor channels_last", SEE)
     examples = tuple(reader.example(e) for e in reader.optional(data, "example", list, []))
     uses = [rf"= {name} ?[<(]" for name in shared] + [rf"\b{name}\b" for name in shared_conditions()]
     files = (path, parts_file()) if any(re.search(use, text) for use in uses) else (path,)
@@ -205,7 +206,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         text = read_text(path)
         return text, read_toml(text)
     except (OSError, ValueError) as error:
-        raise RuleError(f"{path}: {error}", "See onnxfuse docs rule-language.") from None
+        raise RuleError(f"{path}: {error}", SEE) from None
 
 
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
@@ -370,13 +371,11 @@ class Reader:
         for key in table:
             if key not in allowed:
                 near = did_you_mean(key, allowed) or f" It may have: {', '.join(sorted(allowed))}."
-                raise RuleError(
-                    f"{self.place(key)}: '{key}' is not a key of {what}.{near}", "See onnxfuse docs rule-language."
-                )
+                raise RuleError(f"{self.place(key)}: '{key}' is not a key of {what}.{near}", SEE)
 
     def want(self, table: dict[str, Any], key: str, kind: type, what: str) -> Any:
         if key not in table:
-            raise RuleError(f"{self.path}: {what} needs the key '{key}'", "See onnxfuse docs rule-language.")
+            raise RuleError(f"{self.path}: {what} needs the key '{key}'", SEE)
         return self.optional(table, key, kind, None)
 
     def lines(self, table: dict[str, Any], key: str) -> list[str]:
@@ -388,7 +387,7 @@ class Reader:
             near = did_you_mean(unknown, set(self.conditions))
             raise RuleError(
                 f"{self.place(unknown)}: '{unknown}' is not a condition, and [conditions] does not name it.{near}",
-                "See onnxfuse docs rule-language.",
+                SEE,
             )
         return [each for line in lines for each in self._opened(line)]
 
@@ -408,18 +407,18 @@ class Reader:
             if not name.isidentifier():
                 raise RuleError(
                     f"{self.place(name)}: '{name}' is not a valid name for conditions",
-                    "See onnxfuse docs rule-language.",
+                    SEE,
                 )
             self.conditions[name] = self.lines(table, name)
 
     def optional(self, table: dict[str, Any], key: str, kind: type, default: Any) -> Any:
         value = table.get(key, default)
         if key in table and not isinstance(value, kind):
-            raise RuleError(f"{self.place(key)}: '{key}' must be a {kind.__name__}, got {shown(value)}")
-        one = dict if key in TABLES else str
-        odd = next((v for v in value if not isinstance(v, one)), None) if isinstance(value, list) else None
+            raise RuleError(f"{self.place(key)}: '{key}' must be {KINDS[kind]}, got {shown(value)}", SEE)
+        entry, entries = (dict, "tables") if key in TABLES else (str, "strings")
+        odd = next((v for v in value if not isinstance(v, entry)), None) if isinstance(value, list) else None
         if odd is not None:
-            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {one.__name__}, got {shown(odd)} in it")
+            raise RuleError(f"{self.place(key)}: '{key}' must be a list of {entries}, got {shown(odd)} in it", SEE)
         return value
 
     def place(self, fragment: str) -> str:

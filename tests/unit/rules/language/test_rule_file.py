@@ -72,7 +72,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ("where =", "were =", 9, "'were' is not a key of [[rewrite]]. Did you mean where?"),
         ("after =", "afterwards =", 14, "'afterwards' is not a key of [[example]]. Did you mean after?"),
         # A value of the wrong kind.
-        ('summary = "Relu of Relu is one Relu."', "summary = 3", 1, "'summary' must be a str, got 3"),
+        ('summary = "Relu of Relu is one Relu."', "summary = 3", 1, "'summary' must be a string, got 3"),
         ('where = ["rank(x) <= 4"]', "where = 4", 9, "'where' must be a list, got 4"),
         # Not TOML.
         ("[[rewrite]]", "[[rewrite]", 3, "line 3"),
@@ -115,7 +115,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ('where = ["rank(x) <= 4"]', "optional = { b = 0.0 }", 9, "optional 'b' is not an input of the pattern"),
         # When it is worth asking for.
         ("is one Relu.\"", "is one Relu.\"\noptional = \" \"", 2, "`optional` says in one line when the rule is worth"),
-        ("is one Relu.\"", "is one Relu.\"\noptional = true", 2, "'optional' must be a str, got True"),
+        ("is one Relu.\"", "is one Relu.\"\noptional = true", 2, "'optional' must be a string, got True"),
         # An example.
         ('after = ["Relu"]', 'after = ["Relu"]\nrefusal = "why"', 12, "an example has either `after` or `refusal`"),
         ('after = ["Relu"]', "", 12, "an example has either `after` or `refusal`"),
@@ -145,7 +145,7 @@ def test_a_mistake_is_told_with_file_line_and_nearest_word(
         ("least =", "lest =", 5, "'lest' is not a key of [fuse]. Did you mean least?"),
         ("pattern =", "patern =", 8, "'patern' is not a key of [[fuse.anchor]]. Did you mean pattern?"),
         ("value(axis)", "value(axes)", 9, "'axes' is not a name of the pattern. Did you mean axis?"),
-        ("least = 1", "least = \"two\"", 5, "'least' must be a int, got 'two'"),
+        ("least = 1", "least = \"two\"", 5, "'least' must be an integer, got 'two'"),
         ("where =", "optional = [\"z\"]\nwhere =", 9, "'z' is neither an input of the pattern nor a later output"),
     ],
 )  # fmt: skip
@@ -586,7 +586,7 @@ def test_a_mistake_in_shared_conditions_or_parts_is_told(
         ('"value(two)"', '"1 / two"', 12, "'two' is not allowed in an expression"),
         ('"value(two)"', '"value(two) ** 2"', 12, "'value(two) ** 2' is not allowed in an expression"),
         ('"value(two)"', "\"'two'\"", 12, "is not allowed in"),
-        ('{ power = "value(two)" }', "3", 12, "'let' must be a dict, got 3"),
+        ('{ power = "value(two)" }', "3", 12, "'let' must be a table, got 3"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_part_or_a_label_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:

@@ -88,7 +88,7 @@ def test_where_and_let_use_named_axes(tmp_path: Path) -> None:
         ("H in (2, 3)", "dim(w, 0) < HH", 14, "and axes that `shapes` names. Did you mean"),
         ("H * D]", "H * E]", 15, "let: 'E' is not allowed in an expression"),
         ("shapes =", "shaped =", 13, "'shaped' is not a key of [[rewrite]]. Did you mean shapes?"),
-        ("{ x =", "4 #{ x =", 13, "'shapes' must be a dict, got 4"),
+        ("{ x =", "4 #{ x =", 13, "'shapes' must be a table, got 4"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told(tmp_path: Path, good: str, bad: str, line: int, told: str) -> None:
@@ -99,7 +99,7 @@ def test_a_mistake_is_told(tmp_path: Path, good: str, bad: str, line: int, told:
         rule_file.read(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert told in str(caught.value)
-    assert "See " in str(caught.value) or "Write" in str(caught.value) or "dict" in told or "line of axes" in told
+    assert "See " in str(caught.value) or "Write" in str(caught.value) or "line of axes" in told
 
 
 PARTS = '''\
