@@ -104,9 +104,10 @@ def _roofline(axes: "Axes", report: BenchmarkReport) -> None:
         axes.plot(xs, ys, color=COLORS["compiled"], linestyle=style, label=f"{element}: {peak:.3g} TFLOP/s")
     if not peaks:
         axes.plot([low, high], [low * memory, high * memory], color=COLORS["compiled"])
+    upper = {name: max(rate for _, other, _, rate in spots if other == name) for _, name, _, _ in spots}
     for model, name, intensity, rate in spots:
         axes.scatter(intensity, rate, color=COLORS[model], zorder=3)
-        label_offset = (5, -9) if model == "original" else (5, 4)
+        label_offset = (5, 4) if rate == upper[name] else (5, -9)  # apart, where the two points are close
         axes.annotate(f"{model} {name}", (intensity, rate), textcoords="offset points", xytext=label_offset, fontsize=7)
     axes.set_xscale("log")
     axes.set_yscale("log")

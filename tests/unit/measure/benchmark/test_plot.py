@@ -97,6 +97,19 @@ def test_each_model_is_a_point_under_the_roofline(figure: MagicMock, tmp_path: P
     figure.right.legend.assert_called_once()
 
 
+@pytest.mark.parametrize(("microseconds", "above"), [(200, "fused"), (350, "original")])
+def test_of_two_points_the_upper_one_is_named_above_itself(
+    figure: MagicMock, tmp_path: Path, microseconds: int, above: str
+) -> None:
+    """And the other one below: close to each other their names do not overlap."""
+    work: dict[ModelName, WorkPerRun] = {"original": WorkPerRun(1000, 4000, 1.0), "fused": WorkPerRun(500, 4000, 1.0)}
+    rows = (row("original", "default", 300), row("fused", "default", microseconds))
+    draw(report(ReportBlock({"batch": 1}, {}, 1, rows, (), work), ceilings=Ceilings(2e12, {})), tmp_path / "p.svg")
+    offsets = {c.args[0].split()[0]: c.kwargs["xytext"][1] for c in figure.right.annotate.call_args_list}
+    assert {model for model, offset in offsets.items() if offset > 0} == {above}
+    assert len(offsets) == 2
+
+
 def test_without_peaks_memory_is_the_roof(figure: MagicMock, tmp_path: Path) -> None:
     """And there is no legend; what moves or computes nothing is no point."""
     work: dict[ModelName, WorkPerRun] = {"original": WorkPerRun(1000, 0, 1.0), "fused": WorkPerRun(0, 4000, 1.0)}
