@@ -9,6 +9,10 @@ ALIKE = 0.6
 """Minimum similarity ratio of a suggestion: at one half `einsum` would be suggested for `nosuch`."""
 
 
+CONSIDERED = 10
+"""Number of the closest names of files that are compared without their suffixes."""
+
+
 def did_you_mean(word: str, words: Collection[str]) -> str:
     """Return " Did you mean X?" for the known word closest to `word`, or "" if none is close."""
     matches = difflib.get_close_matches(word, sorted(words), n=1, cutoff=ALIKE)
@@ -24,5 +28,10 @@ def no_such_file(path: Path, what: str = "file") -> str:
         names = {entry.name for entry in os.scandir(folder) if entry.name != path.name}
     except OSError:
         names = set()
-    near = difflib.get_close_matches(path.name, sorted(names), n=1, cutoff=ALIKE)
+    # Without the suffixes, too: in .onnx short names are alike already.
+    near = [
+        name
+        for name in difflib.get_close_matches(path.name, sorted(names), n=CONSIDERED, cutoff=ALIKE)
+        if difflib.SequenceMatcher(None, path.stem, Path(name).stem).ratio() >= ALIKE
+    ]
     return f"{path}: no such {what}" + (f". Did you mean {folder / near[0]}?" if near else "")

@@ -17,6 +17,7 @@ def test_a_missing_file_gets_a_neighbour_or_the_missing_folder(tmp_path: Path) -
     (tmp_path / "other.txt").touch()
     missing = tmp_path / "bort.onnx"
     assert no_such_file(missing) == f"{missing}: no such file. Did you mean {tmp_path / 'bert.onnx'}?"
+    assert no_such_file(tmp_path / "far.onnx") == f"{tmp_path / 'far.onnx'}: no such file"
     assert no_such_file(tmp_path / "zzz") == f"{tmp_path / 'zzz'}: no such file"
     nowhere = tmp_path / "zoo" / "bert.onnx"
     assert no_such_file(nowhere, "file or folder") == (
