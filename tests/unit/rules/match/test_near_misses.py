@@ -84,8 +84,9 @@ def test_a_node_that_another_rule_took_is_told_with_that_rule() -> None:
     assert near_misses.why_taken(by) == ["attention took Softmax s with 2 other nodes"]
     many = {f"Softmax s{n}": larger for n in range(5)} | {"Softmax u": own}
     assert near_misses.why_taken(many) == [
-        "attention took Softmax s0 with 2 other nodes, and likewise 4 more", "softmax took Softmax u with 0 other nodes",
-    ]  # fmt: skip
+        "attention took Softmax s0 with 2 other nodes, and likewise 4 more",
+        "softmax took Softmax u with 0 other nodes",
+    ]
 
 
 def test_reasons_and_facts() -> None:
