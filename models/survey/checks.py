@@ -341,9 +341,9 @@ def repeated(one: Examined) -> None:
     from onnxfuse.verification.run import sessions
 
     session = sessions.with_kernels(one.fused, [sessions.CUDA, sessions.CPU])
-    placed = {r: sum(p.nodes for p in session.fused if p.runs_as == r) for r in ("kernel", "library", "function")}
+    placed = {r: sum(p.nodes for p in session.fused if p.runs_as == r) for r in ("kernel", "onnxruntime", "body")}
     one.facts["runs_as"] = placed
-    reasons = sorted({p.reason for p in session.fused if p.runs_as == "function"})
+    reasons = sorted({p.reason for p in session.fused if p.runs_as == "body"})
     if reasons:
         one.facts["not_kernels"] = reasons
     cases = one.cases()

@@ -67,7 +67,7 @@ class Exported(Screen):
         yield from screen.covered({**covered(self.made, self.assumed), "without": {}})
         for p in self.placements:
             if p.runs_as != "kernel":
-                implementation = "ONNX Runtime's own op" if p.runs_as == "library" else "its body"
+                implementation = "ONNX Runtime's own op" if p.runs_as == "onnxruntime" else "its body"
                 yield Line(
                     f"{escape(p.op)}: {implementation}{escape(f'; {p.reason}' if p.reason else '')}", style="dim"
                 )
@@ -166,8 +166,8 @@ def _place_ops(model: onnx.ModelProto, pack: "PackResult") -> tuple["Placement",
     place_library_ops(model, library, [name for name in ops if on[name]])
     placements = []
     for name, op in ops.items():
-        placement: How = "kernel" if on[name] == every else "library" if name in library else "function"
-        if placement == "kernel" or (placement == "library" and not on[name]):
+        placement: How = "kernel" if on[name] == every else "onnxruntime" if name in library else "body"
+        if placement == "kernel" or (placement == "onnxruntime" and not on[name]):
             cause = ""
         elif on[name]:
             cause = f"a kernel on {', '.join(sorted(on[name]))} alone"

@@ -118,7 +118,7 @@ def test_the_error_stays_in_the_budget(element: str, batch: int, heads: int, seq
         pytest.skip("IsNaN takes bfloat16 from opset 20 on, which ONNX Runtime has no CUDA kernel for")
     feeds = inputs(element, batch, heads, sequence, mask)
     # A condition in place of an added mask is made one for the library's op.
-    kind = "library" if mask == "chosen" else "kernel"
+    kind = "onnxruntime" if mask == "chosen" else "kernel"
     assert_in_budget(attention(element, heads, mask), feeds, heads, element, mask, kind)
 
 
@@ -144,7 +144,7 @@ def assert_in_budget(
     """
     fused = onnxfuse.session(onnxfuse.optimize(original), CUDA)
     runs_as = {p.runs_as for p in fused.fused if p.rule == "attention"}
-    assert runs_as == ({kind} if (element, kind) != ("float", "library") else set())
+    assert runs_as == ({kind} if (element, kind) != ("float", "onnxruntime") else set())
     onnxruntime.set_default_logger_severity(3)
     unfused = onnxruntime.InferenceSession(original.SerializeToString(), providers=CUDA)
     exact = truth(feeds, heads, mask)

@@ -36,8 +36,8 @@ def test_the_librarys_ops_compute_what_the_model_says(name: str, half: bool) -> 
     (truth,) = evaluate(doubled(model), {k: a.astype(np.float64) for k, a in inputs.items()})
     before = onnxruntime.InferenceSession(model.SerializeToString(), providers=CUDA).run(None, inputs)[0]
     session = runtime.session(onnxfuse.optimize(model), CUDA)
-    assert "function" not in {p.runs_as for p in session.fused}
-    assert {p.rule for p in session.fused if p.runs_as == "library"} <= {"direct", "nhwc_conv", "nhwc_pool"}
+    assert "body" not in {p.runs_as for p in session.fused}
+    assert {p.rule for p in session.fused if p.runs_as == "onnxruntime"} <= {"direct", "nhwc_conv", "nhwc_pool"}
     assert_within_budget(name, truth, before, session.run(None, inputs)[0])
 
 

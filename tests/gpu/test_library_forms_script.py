@@ -99,7 +99,7 @@ def each_form_in_bfloat16() -> dict[str, list[Any]]:
 def test_each_form_in_bfloat16_is_the_librarys_between_the_casts(on_fake_cuda: FakeCuda) -> None:
     """Causal, too: the -60000 that hides its later keys is -59904 there."""
     found = on_fake_cuda(each_form_in_bfloat16)
-    assert found == {name: [["library"], "float32"] for name in FORMS}
+    assert found == {name: [["onnxruntime"], "float32"] for name in FORMS}
 
 
 GROUP = "plain|bfloat16"
@@ -111,9 +111,9 @@ def test_after_an_error_the_next_process_goes_on_behind_it(
 ) -> None:
     """A crash is one failure, an error is one, and the time's end is none."""
     told = [
-        (["begin 0 a", "through", "ran library", "begin 1 b", "fail b (library): CUDA failure 700"], 0),
+        (["begin 0 a", "through", "ran onnxruntime", "begin 1 b", "fail b (onnxruntime): CUDA failure 700"], 0),
         (["begin 2 c"], -11),
-        (["begin 3 d", "through", "ran library", "begin 4 e"], None),
+        (["begin 3 d", "through", "ran onnxruntime", "begin 4 e"], None),
     ]
     skipped = []
 
@@ -127,9 +127,9 @@ def test_after_an_error_the_next_process_goes_on_behind_it(
     monkeypatch.setattr(subprocess, "run", run)
     counts = tried(GROUP, quick=True, until=float("inf"))
     assert skipped == [0, 2, 3]
-    assert counts == {"library": 2, "failed": 2, "left": CASES - 4}
+    assert counts == {"onnxruntime": 2, "failed": 2, "left": CASES - 4}
     assert capsys.readouterr().out.splitlines() == [
-        "fail b (library): CUDA failure 700",
+        "fail b (onnxruntime): CUDA failure 700",
         "crash in the library's form, begin 2 c: exit -11: Segmentation fault",
         f"left {GROUP}: all from case 4 on",
     ]

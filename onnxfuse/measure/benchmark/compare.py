@@ -186,7 +186,7 @@ def _look_at_fused(
     kernels = FusedOps(
         nodes=sum(p.nodes for p in placements),
         kernels=sum(p.nodes for p in placements if p.runs_as == "kernel"),
-        bodies=sum(p.nodes for p in placements if p.runs_as == "function"),
+        bodies=sum(p.nodes for p in placements if p.runs_as == "body"),
         launches=sum(runtime.launches().values()) if on_cuda else None,
         reasons=tuple(dict.fromkeys(p.reason for p in placements if p.reason)),
     )

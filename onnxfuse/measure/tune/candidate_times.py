@@ -137,7 +137,7 @@ def _answer(candidate: Candidate, inputs: Arrays) -> Arrays | str:
 
 
 def _bodies(session: Any) -> str:
-    return next((f"{p.op} runs as its body: {p.reason}" for p in session.fused if p.runs_as == "function"), "")
+    return next((f"{p.op} runs as its body: {p.reason}" for p in session.fused if p.runs_as == "body"), "")
 
 
 def _fault(answer: Arrays, reference: Arrays) -> str:

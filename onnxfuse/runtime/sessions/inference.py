@@ -263,7 +263,7 @@ def _as_there(model: onnx.ModelProto, fused: Sequence[Placement]) -> tuple[Place
     """Return the placements after ONNX Runtime's own ops replaced fused ops: ops that only those read are gone with
     them."""
     counts = node_counts(model)
-    return tuple(p if p.runs_as != "kernel" or counts[p.op] else replace(p, runs_as="library") for p in fused)
+    return tuple(p if p.runs_as != "kernel" or counts[p.op] else replace(p, runs_as="onnxruntime") for p in fused)
 
 
 def _takes_many_shapes(model: onnx.ModelProto) -> bool:

@@ -15,7 +15,7 @@ from onnxfuse.model.fused import DOMAIN
 Model = str | Path | bytes | onnx.ModelProto
 """A path, serialized bytes, or a ModelProto."""
 
-How = Literal["kernel", "library", "function"]
+How = Literal["kernel", "onnxruntime", "body"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Placement:
     runs_as: How
     """`kernel`: our CUDA kernel; `library`: ONNX Runtime's own op; `function`: ONNX Runtime inlines the body."""
     reason: str
-    """Why the body runs; empty for `kernel` and `library`."""
+    """`kernel`: our CUDA kernel; `onnxruntime`: an op of ONNX Runtime; `body`: ONNX Runtime runs the replaced nodes."""
 
 
 def read(model: Model) -> onnx.ModelProto:

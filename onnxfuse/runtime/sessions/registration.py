@@ -104,7 +104,7 @@ def register_kernels(
     counts = node_counts(facts)
     through = {n: op for n, op in ops.items() if library and refusals[n] is not None and op.library is not None}
     placements = tuple(_placement(op, counts[name], refusals[name]) for name, op in ops.items())
-    return tuple(replace(p, runs_as="library", reason="") if p.op in through else p for p in placements), through
+    return tuple(replace(p, runs_as="onnxruntime", reason="") if p.op in through else p for p in placements), through
 
 
 def as_functions(model: Model, reason: str) -> tuple[Placement, ...]:
@@ -216,7 +216,7 @@ def _is_marked(session_options: SessionOptions) -> bool:
 def _placement(op: FusedOp, nodes: int, reason: str | None) -> Placement:
     if reason is None:
         return Placement(op.name, op.rule, nodes, "kernel", "")
-    return Placement(op.name, op.rule, nodes, "function", reason)
+    return Placement(op.name, op.rule, nodes, "body", reason)
 
 
 def _row(op: FusedOp, variants: Variants, ahead_of_time: AheadOfTime, packed: LoadedPack | None, waits: bool) -> Row:

@@ -20,7 +20,7 @@ def launch_problems(kernels: Sequence[KernelRow], excused: Collection[str] = ())
     """Return which fused ops ran neither as kernels nor in the library, and why; `excused` ones need not be called."""
     problems = []
     for row in kernels:
-        if row.runs_as == "function":
+        if row.runs_as == "body":
             problems.append(f"fused op {row.op} ran as its body, not as a kernel: {row.reason or 'no reason given'}")
         elif row.runs_as == "kernel" and row.calls == 0 and row.op not in excused:
             problems.append(f"fused op {row.op} was never called")

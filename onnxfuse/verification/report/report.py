@@ -27,7 +27,7 @@ or changes its meaning, but not for new keys.
 | blunt | outputs for which the original's own error would have hidden a wrong weight in every case |
 | original_broken | outputs of the original that ONNX Runtime's optimizations break, one sentence for each cause |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was skipped) |
-| kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, library, function), `reason`, `calls`, `launches` |
+| kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, onnxruntime, body), `reason`, `calls`, `launches` |
 | never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions found by the size search |
 | sizes, not_run | values of dynamic dimensions that were run; additional cases that were not run, and why |

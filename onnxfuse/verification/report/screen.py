@@ -205,9 +205,9 @@ def _kernel_text(kernels: Iterable["KernelRow"], every: Iterable["KernelRow"]) -
         f"\n{ran} of {fused_ops_text(total, len(every))} ran as "
         f"{agreeing(ran, 'a kernel', 'kernels', of=total)}, {plural(sum(k.launches for k in kernels), 'launch')}"
     )
-    library = sum(k.nodes for k in every if k.runs_as == "library")
+    library = sum(k.nodes for k in every if k.runs_as == "onnxruntime")
     text += f"; {library} in ONNX Runtime's own ops" if library else ""
-    reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "function")
+    reasons = dict.fromkeys(k.reason for k in every if k.runs_as == "body")
     return text + (f"; others as their bodies: {escape(', '.join(reasons))}" if reasons else "")
 
 
@@ -253,6 +253,6 @@ def _next_steps(report: "VerifyReport") -> list[str]:
         )
     if any(c.note.endswith("(--time)") for c in report.cases):
         steps.append(f"cases were skipped for lack of time: --time {2 * report.limits['seconds']:g} allows more")
-    if any(k.runs_as == "function" for k in report.kernels) and report.provider.startswith("CUDA"):
+    if any(k.runs_as == "body" for k in report.kernels) and report.provider.startswith("CUDA"):
         steps.append("the bodies alone can be verified with --provider cpu")
     return steps

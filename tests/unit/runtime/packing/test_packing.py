@@ -169,7 +169,7 @@ def test_onnx_runtimes_own_ops_are_in_their_places(tmp_path: Path) -> None:
     made = attention_with_tail()
     exported = onnxfuse.export_library(made, tmp_path / "m", archs=["sm_90"])
     assert {(p.rule, p.runs_as, p.reason) for p in exported.placements} == {
-        ("attention", "library", ""), ("pointwise", "kernel", ""),
+        ("attention", "onnxruntime", ""), ("pointwise", "kernel", ""),
     }  # fmt: skip
     model = onnx.load(tmp_path / "m" / MODEL)
     assert [n.op_type for n in model.graph.node if n.domain == "com.microsoft"] == ["MultiHeadAttention"]

@@ -110,7 +110,7 @@ def opened_on_cuda() -> Any:
                     "library": sorted({n.op_type for n in nodes if n.domain == DOMAIN}),
                     "plain": sorted({n.op_type for n in nodes if n.domain == ""} & {"Conv", *(name.split()[:1])}),
                     "turned": sum(n.op_type == "Transpose" for n in nodes),
-                    "bodies": [p.rule for p in session.fused if p.runs_as == "function"],
+                    "bodies": [p.rule for p in session.fused if p.runs_as == "body"],
                 }
     return found
 
@@ -169,4 +169,4 @@ def on_two_gpus() -> Any:
 
 def test_the_librarys_op_stands_in_where_the_gpu_runs_no_kernel(on_fake_cuda: FakeCuda) -> None:
     """On Hopper the kernel, elsewhere ONNX Runtime's channels-last convolution; never the body with its Transposes."""
-    assert on_fake_cuda(on_two_gpus) == {"Hopper": ["kernel", 0, 2], "older": ["library", 2, 0]}
+    assert on_fake_cuda(on_two_gpus) == {"Hopper": ["kernel", 0, 2], "older": ["onnxruntime", 2, 0]}

@@ -507,7 +507,7 @@ def test_an_op_without_a_kernel_is_inlined_and_reported(on_fake_cuda: FakeCuda) 
     facts = on_fake_cuda(some_ops_inlined)
     assert facts["fused"] == [
         ["BiasRelu_1", "kernel", ""],
-        ["TwiceTanh_2", "function", "no kernel for Tanh on Sundays"],
+        ["TwiceTanh_2", "body", "no kernel for Tanh on Sundays"],
         ["Negate_3", "kernel", ""],
     ]
     assert facts["launches"] == {"BiasRelu_1": 1, "Negate_3": 1}
@@ -541,9 +541,9 @@ def test_arithmetic_on_shapes_keeps_its_body(on_fake_cuda: FakeCuda) -> None:
     assert facts["product"] == [-6, -8]
     assert facts["quotient"] == np.full((13, 8), -np.float32(2) / 24).tolist()
     assert facts["fused"] == [
-        [["ShapeProduct_5", "function"]],
-        [["Divide_6", "function"]],
-        [["Divide_6", "function"]],
+        [["ShapeProduct_5", "body"]],
+        [["Divide_6", "body"]],
+        [["Divide_6", "body"]],
         [["Divide_6", "kernel"], ["Negate_3", "kernel"]],
         [["Divide_6", "kernel"]],
     ]
@@ -622,7 +622,7 @@ def test_what_is_missing_is_said_with_the_remedy(on_fake_cuda: FakeCuda) -> None
     assert "device_id is 3, and the driver reports 1 device" in facts["device"]
     assert "the engine is not built" in facts["bridge"]
     assert "apt install g++" in facts["bridge"]
-    assert all(runs_as == "function" and "engine is not built" in reason for runs_as, reason in facts["by default"])
+    assert all(runs_as == "body" and "engine is not built" in reason for runs_as, reason in facts["by default"])
     assert facts["providers"][0] == "CUDAExecutionProvider"
 
 

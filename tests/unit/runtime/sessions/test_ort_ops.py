@@ -117,7 +117,7 @@ def test_the_file_runs_without_its_library_form(fused: ModelProto) -> None:
     """Plain ONNX Runtime on the CPU, and onnxfuse.session there, run the body."""
     np.testing.assert_allclose(plain(fused), plain(original()), **TOLERANCE)
     session = runtime.session(fused, CPU)
-    assert [(p.rule, p.runs_as) for p in session.fused] == [("attention", "function")]
+    assert [(p.rule, p.runs_as) for p in session.fused] == [("attention", "body")]
     np.testing.assert_array_equal(session.run(None, feeds())[0], plain(fused))
 
 
@@ -216,11 +216,11 @@ def test_a_session_on_cuda_runs_attention_in_the_library(on_fake_cuda: FakeCuda)
     """The placement says so, the op is in the graph that ONNX Runtime runs, and the kernels beside it are kernels."""
     facts = on_fake_cuda(opened_on_cuda)
     for source in ("path", "bytes", "model"):
-        assert sorted(facts[source]["fused"]) == [["attention", 1, "library", ""], ["pointwise", 1, "kernel", ""]]
+        assert sorted(facts[source]["fused"]) == [["attention", 1, "onnxruntime", ""], ["pointwise", 1, "kernel", ""]]
         assert "com.microsoft:MultiHeadAttention" in facts[source]["ops"]
         assert ":Softmax" not in facts[source]["ops"]
     reason = "ONNX Runtime's own op computes it in sessions that onnxfuse.session opens"
-    assert sorted(facts["registered"]) == [["attention", "function", reason], ["pointwise", "kernel", ""]]
+    assert sorted(facts["registered"]) == [["attention", "body", reason], ["pointwise", "kernel", ""]]
     assert "MultiHeadAttention" not in facts["registered ops"]
 
 
@@ -235,7 +235,7 @@ def placed_on_cuda() -> Any:
 
 def test_the_librarys_op_is_on_cuda(on_fake_cuda: FakeCuda) -> None:
     """A session opens that may put nothing on the CPU; with a mask there is shape arithmetic, which belongs there."""
-    assert on_fake_cuda(placed_on_cuda) == ["library"]
+    assert on_fake_cuda(placed_on_cuda) == ["onnxruntime"]
 
 
 MASKED = {
@@ -269,7 +269,7 @@ def with_a_mask_of_its_own() -> Any:
     made = onnxfuse.optimize(small.build("gpt2", dtype="float16"))
     (mask,) = (n.op_type for n in made.graph.node if "LessOrEqualWhere" in n.op_type)
     session = runtime.session(made, CUDA)
-    return {"library": [p.op for p in session.fused if p.runs_as == "library"], "mask": mask}
+    return {"library": [p.op for p in session.fused if p.runs_as == "onnxruntime"], "mask": mask}
 
 
 def test_what_the_librarys_op_alone_would_read_is_not_waited_for(on_fake_cuda: FakeCuda) -> None:
@@ -341,9 +341,9 @@ def test_a_file_does_not_say_what_the_library_computes(on_fake_cuda: FakeCuda) -
     """What runs is the body, or what the rule makes of it; the session says which, and why."""
     found = on_fake_cuda(lies_on_cuda)
     ((runs_as, reason),) = found["Neg for Softmax"]["fused"]
-    assert (runs_as, found["Neg for Softmax"]["ops"]) == ("function", ["Softmax"])
+    assert (runs_as, found["Neg for Softmax"]["ops"]) == ("body", ["Softmax"])
     assert "has no library form" in reason
-    assert found["another attention"]["fused"] == [["library", ""]]
+    assert found["another attention"]["fused"] == [["onnxruntime", ""]]
     assert found["another attention"]["scales"] == [pytest.approx(0.37, rel=1e-3)]
     assert found["another attention for the kernel"]["fused"] == [["kernel", ""]]
 

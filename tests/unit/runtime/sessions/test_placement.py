@@ -30,7 +30,7 @@ def test_bodies_run_on_the_cpu_and_nothing_is_registered() -> None:
     session = runtime.session(models.chain(), CPU)
     x, b = np.array([[1, -3] * 4], np.float32), np.ones(8, np.float32)
     np.testing.assert_allclose(session.run(None, {"x": x, "b": b})[0], -np.tanh([[4, 0] * 4]), rtol=1e-6)
-    assert {(p.runs_as, p.reason) for p in session.fused} == {("function", "CPU provider: the body runs")}
+    assert {(p.runs_as, p.reason) for p in session.fused} == {("body", "CPU provider: the body runs")}
     assert isinstance(session, onnxruntime.InferenceSession)
 
 
@@ -53,7 +53,7 @@ def test_register_without_cuda_registers_nothing(no_cuda: str) -> None:
     """The same lines of a user's program work on a machine without a GPU."""
     options = onnxruntime.SessionOptions()
     placements = runtime.register(options, models.chain())
-    assert {(p.runs_as, p.reason) for p in placements} == {("function", f"CUDA cannot be used: {no_cuda}")}
+    assert {(p.runs_as, p.reason) for p in placements} == {("body", f"CUDA cannot be used: {no_cuda}")}
     onnxruntime.InferenceSession(models.chain().SerializeToString(), options, providers=CPU)
 
 

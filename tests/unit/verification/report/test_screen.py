@@ -63,7 +63,7 @@ def test_a_row_of_the_table_has_error_and_allowed_error() -> None:
         (
             report(
                 row(**WRONG), provider="CUDAExecutionProvider",
-                kernels=(KernelRow("f", "row", 3, "function", "no GPU", 0, 0),),
+                kernels=(KernelRow("f", "row", 3, "body", "no GPU", 0, 0),),
             ),
             ["--provider cpu"],
         ),
@@ -111,8 +111,8 @@ def test_of_many_tensors_the_worst_are_shown() -> None:
         ({"fused_provider": "CUDAExecutionProvider"}, "on CPU against CUDA"),
         (
             {"kernels": (
-                KernelRow("f", "row", 3, "kernel", "", 2, 2), KernelRow("g", "attention", 1, "library", "", 0, 0),
-                KernelRow("h", "row", 1, "function", "no plan for it", 0, 0),
+                KernelRow("f", "row", 3, "kernel", "", 2, 2), KernelRow("g", "attention", 1, "onnxruntime", "", 0, 0),
+                KernelRow("h", "row", 1, "body", "no plan for it", 0, 0),
             )},
             "3 of 5 fused ops (3 distinct) ran as kernels, 2 launches; 1 in ONNX Runtime's own ops; others as their "
             "bodies: no plan for it",
