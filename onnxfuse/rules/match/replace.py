@@ -1,7 +1,7 @@
 """Substitute a rewrite's replacement for a match; parts of constants alone are evaluated here, in float64."""
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from onnx.defs import OpSchema
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from onnxfuse import ops
-from onnxfuse.graph.constant_folding import FEW, FILLED, SPREAD
+from onnxfuse.graph.constant_folding import FEW, FILLED, SPREAD, is_float8_matrix
 from onnxfuse.graph.evaluate import REFUSALS, evaluate
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
@@ -47,7 +47,8 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     constants = _constant_inputs(target, graph, match, optional)
     # An output keeps a node that computes it, even from constants alone: constant folding handles that.
     ends = set(target.outputs)
-    folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants)]
+    eight = {v for v in constants if isinstance(name := match.values[v], str) and is_float8_matrix(graph, name)}
+    folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants, eight)]
     kept = [n for n in target.nodes if n not in folded]
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
@@ -129,8 +130,9 @@ def _absent(match: Match, optional: Mapping[str, float]) -> set[str]:
     return {name for name in optional if isinstance(match.values[name], str) and match.values[name] == ""}
 
 
-def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None]) -> bool:
-    if any(v and v not in constants for v in node.inputs):
+def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None], eight: Collection[str]) -> bool:
+    """Return whether a node is computed here; a Cast of float8 weights is not, as its kernel reads 8 bits."""
+    if any(v and v not in constants for v in node.inputs) or (node.op == ops.Cast and node.inputs[0] in eight):
         return False
     constants.update(dict.fromkeys(node.outputs, None))
     return True
