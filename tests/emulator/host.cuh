@@ -406,11 +406,11 @@ DEVICE unsigned swizzled(unsigned address) { return address ^ (address >> 7 & 7)
 template <bool TO_MANY>
 DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier, unsigned short) {
   const int first[4] = {x, y, z, w};
-  unsigned at = 0;
+  unsigned bytes = 0, row = to;
   for (int d = 0; d < (map->box[3] ? map->box[3] : 1); ++d)
     for (int c = 0; c < (map->box[2] ? map->box[2] : 1); ++c)
-      for (int b = 0; b < map->box[1]; ++b)
-        for (int a = 0; a < map->box[0]; ++a, at += map->strides[0]) {
+      for (int b = 0; b < map->box[1]; ++b, row += 128)
+        for (int a = 0; a < map->box[0]; ++a, bytes += map->strides[0]) {
           const int place[4] = {a, b, c, d};
           const char* from = map->start;
           bool inside = true;
@@ -419,9 +419,9 @@ DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int
             inside &= 0 <= index && index < map->extents[i];
             from += index * map->strides[i];
           }
-          for (int byte = 0; byte < map->strides[0]; ++byte) dynamic_shared.bytes[swizzled(to + at + byte)] = inside ? read(from + byte) : 0;
+          for (int byte = 0; byte < map->strides[0]; ++byte) dynamic_shared.bytes[swizzled(row + a * map->strides[0] + byte)] = inside ? read(from + byte) : 0;
         }
-  barrier_at(barrier).bytes -= at;
+  barrier_at(barrier).bytes -= bytes;
   barrier_at(barrier).end();
 }
 template <bool TO_MANY>
@@ -433,9 +433,9 @@ DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, uns
   tma_load<TO_MANY>(to, map, x, y, z, 0, barrier, blocks);
 }
 DEVICE void tma_store(const TensorMap* map, int x, int y, int z, unsigned from) {
-  unsigned at = 0;
   for (int row = 0; row < map->box[1]; ++row)
-    for (int column = 0; column < map->box[0]; ++column, at += map->strides[0]) {
+    for (int column = 0; column < map->box[0]; ++column) {
+      const unsigned at = row * 128 + column * map->strides[0];
       if (x + column >= map->extents[0] || y + row >= map->extents[1]) continue;
       const long long place = (x + column) * map->strides[0] + (y + row) * map->strides[1] + z * map->strides[2];
       for (int byte = 0; byte < map->strides[0]; ++byte) write((char*)map->start + place + byte, dynamic_shared.bytes[swizzled(from + at + byte)]);

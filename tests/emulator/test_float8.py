@@ -178,7 +178,7 @@ def test_float16_models_have_the_same_products() -> None:
 @pytest.mark.parametrize("tile", [t for t in TILES if t.cluster == 1][::6], ids=str)
 def test_tiles_promote_their_sums(tile: GemmTile) -> None:
     """Of 656 terms the sums of 14 bits alone would be off by more."""
-    x, w, *_ = inputs = drawn((150,), 192 if tile.n >= 64 else 16, 656)
+    x, w, *_ = inputs = drawn((150,), 2 * tile.n if tile.n >= 64 else 16, 656)
     x[...], w[...] = np.abs(x.astype(np.float32)).astype(E4M3), np.abs(w.astype(np.float32)).astype(E4M3)
     fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
     plan = cuda.plan(fused, shapes, True, H200, GemmVariant(tile=tile))

@@ -218,13 +218,12 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
 }
 
 DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& maps, const Parameters& p) {
-  const bool consumer = thread_index() < CONSUMERS * WARPGROUP;
-  const int ring = RINGS == 1 ? 0 : consumer ? this_team() : thread_index() / 32 % RINGS;
+  const int ring = RINGS == 1 ? 0 : thread_index() < CONSUMERS * WARPGROUP ? this_team() : thread_index() / 32 % RINGS;
   const SharedMemory shared(ring);
   const unsigned rank = TOGETHER > 1 ? cluster_rank() : 0;
   if (thread_index() == 0) {
-    for (int each = 0; each < RINGS; ++each)
-      SharedMemory(each).pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, COMPUTERS * 4);
+    shared.pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, COMPUTERS * 4);
+    if constexpr (RINGS > 1) SharedMemory(1).pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, COMPUTERS * 4);
     for (int warp = 0; warp < CONSUMER_WARPS; ++warp) mbarrier_init(shared.staged + warp * 8, 1);
     fence_mbarrier_init();
   }
@@ -235,7 +234,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
   if constexpr (TOGETHER > 1) cluster_sync();
   else wait_for_block();
 
-  if (consumer) {
+  if (thread_index() < CONSUMERS * WARPGROUP) {
     if constexpr (CONSUMERS > 1) increase_registers<CONSUMER_REGISTERS>();
     consume(shared, maps, rank, operands, to, p);
   } else if (PROLOGUE && thread_index() >= (CONSUMERS + 1) * WARPGROUP) {

@@ -90,13 +90,15 @@ struct SharedMemory {
   unsigned staged, pieces;
 
   DEVICE explicit SharedMemory(int ring) {
-    const unsigned first = (shared_address(dynamic_shared) + 1023) & ~1023u;
-    stages = first + ring * STAGES * STAGE_BYTES;
-    outputs = first + RINGS * STAGES * STAGE_BYTES;
+    stages = (shared_address(dynamic_shared) + 1023) & ~1023u;
+    outputs = stages + RINGS * STAGES * STAGE_BYTES;
     parts = outputs + CONSUMER_WARPS * BUFFERS * OUTPUT_CHUNK_BYTES;
-    const unsigned barriers = parts + (SPLIT - 1) * PART_WARPS * PART_BYTES;
-    pipeline = {barriers + ring * pipeline.BARRIER_BYTES};
-    staged = barriers + RINGS * pipeline.BARRIER_BYTES;
+    pipeline = {parts + (SPLIT - 1) * PART_WARPS * PART_BYTES};
+    staged = pipeline.barriers + RINGS * pipeline.BARRIER_BYTES;
+    if constexpr (RINGS > 1) {
+      stages += ring * STAGES * STAGE_BYTES;
+      pipeline.barriers += ring * pipeline.BARRIER_BYTES;
+    }
     pieces = (staged + CONSUMER_WARPS * 8 + 15) & ~15u;
   }
   DEVICE unsigned a(const State& at) const { return stages + at.stage * STAGE_BYTES; }
