@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper
+from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse.files import detached, io
