@@ -38,9 +38,6 @@ from a table by constant indices, or by products with zeros and ones (timm's Max
 FILLED = 1 << 28
 """Bytes. Weights produced by ConstantOfShape are materialized if a model's weights take no more than this."""
 
-FLOAT8 = (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
-"""Element types of float8 that products multiply."""
-
 WEIGHED = named(Trait.CONTRACTION)
 """Operators whose weights rules inspect."""
 
@@ -314,15 +311,7 @@ def _packs(graph: Graph, node: Node) -> bool:
 
 def _is_quantized_weight(graph: Graph, node: Node) -> bool:
     """Return whether `node` quantizes or dequantizes a matrix or more, which stays in 8 bits: no bias, no scalar."""
-    if node.has(Trait.CASTS):
-        return is_float8_matrix(graph, node.inputs[0])
     return node.has(Trait.QUANTIZES) and graph.type(node.inputs[0]).rank not in (0, 1)
-
-
-def is_float8_matrix(graph: Graph, value: str) -> bool:
-    """Return whether a value is a matrix of float8 numbers, or more."""
-    type_ = graph.type(value)
-    return type_.dtype in FLOAT8 and type_.rank not in (0, 1)
 
 
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:

@@ -91,7 +91,8 @@ def test_the_kernels_compile_for_each_gpu(arch: Arch) -> None:
 # ---- products
 
 SX, SW, SO = 0.02, 0.03, 0.05
-FACTORS = "t = Transpose <perm = [1, 0]> (w) a = Cast <to = 1> (x) b = Cast <to = 1> (t) m = MatMul (a, b)"
+FACTORS = """one = Constant <value = float {1.0}> () a = DequantizeLinear (x, one) t = DequantizeLinear (w, one)
+  b = Transpose <perm = [1, 0]> (t) m = MatMul (a, b)"""
 SUMS = f"""(x, w) => (y) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () y = Mul (m, s) }}"""
 LAYER = f"""(x, w, c, r) => (q) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () v = Mul (m, s)
   so = Constant <value = float {{{SO}}}> () d = Add (v, c) e = Relu (d) f = Add (e, r)

@@ -90,11 +90,13 @@ def integer_factors(node: BodyNode) -> tuple[Term, Term]:
 
 
 def _as_float8(x: Term) -> Term | None:
-    """Return the float8 numbers of which a Cast to float32 makes `x`, moved like it: the Cast changes none of them."""
+    """Return the float8 numbers that `x` has as float32, moved like it: a scale of 1 changes none of them."""
     value = x.builder.values[x.index]
     if isinstance(value, Move) and len(value.args) == 1:
         own = _as_float8(Term(x.builder, value.args[0]))
         return None if own is None else x.builder.term(replace(value, args=(own.index,), dtype=own.dtype))
+    if isinstance(value, Apply) and value.op == scalar.mul and Term(x.builder, value.args[1]).literal == 1.0:
+        value = x.builder.values[value.args[0]]
     if not isinstance(value, Apply) or value.op != scalar.cast or x.dtype != FLOAT:
         return None
     read = Term(x.builder, value.args[0])

@@ -16,7 +16,8 @@ from onnxfuse.files import detached
 from onnxfuse.fusion.region.attempt import Attempt, GraphContext
 from onnxfuse.fusion.region.weight_index import SUFFIX, WeightIndex
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
-from onnxfuse.graph.constant_folding import is_float8_matrix, is_product
+from onnxfuse.graph.constant_folding import is_product
+from onnxfuse.graph.float8 import multiplies_float8, widens_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.nested import graphs_in, readers_of
@@ -31,7 +32,7 @@ def store_k_major(attempt: Attempt) -> None:
     """
     graph, transposes = attempt.graph, attempt.around.transposes
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w transposed.
-    # Cast(w) -> Transpose(Cast(v)): of float8, which Transpose reads from operator set 21 on.
+    # DequantizeLinear(w) -> Transpose(DequantizeLinear(v)): of float8, which Transpose does not read.
     found: list[Node] = []
     for node in attempt.nodes:
         transpose = transposes.get(node.inputs[1]) if is_product(node) else None
@@ -74,9 +75,10 @@ def _wants(graph: Graph, node: Node) -> bool:
 
 
 def _widens_weight(graph: Graph, node: Node) -> bool:
-    """Return whether a node casts a float8 weight to the type in which a product adds up."""
-    constant = node.op == ops.Cast and graph.is_constant(node.inputs[0])
-    return constant and is_float8_matrix(graph, node.inputs[0]) and all(map(is_product, graph.readers(node.outputs[0])))
+    """Return whether a node writes a float8 weight as float32 for products of float8."""
+    if not widens_float8(graph, node) or not graph.is_constant(node.inputs[0]):
+        return False
+    return all(multiplies_float8(graph, r) and r.inputs[1] == node.outputs[0] for r in graph.readers(node.outputs[0]))
 
 
 def _has_few_rows(left: ValueType, weight: ValueType) -> bool:
@@ -116,7 +118,7 @@ def _store_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
 
 
 def _widen_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
-    """Replace the Cast of a weight by that of a transposed one, and a Transpose."""
+    """Replace the DequantizeLinear of a weight by that of a transposed one, and a Transpose."""
     graph, stored = to.graph, _transposed(to.graph, node.inputs[0], weights)
     if stored is None:
         return
@@ -173,7 +175,7 @@ def _makes_turned(transpose: NodeProto) -> bool:
 
 
 def _undone(graph: GraphProto, node: NodeProto) -> bool:
-    if node.op_type == ops.Cast:
+    if node.op_type == ops.DequantizeLinear:
         return all(_undone(graph, n) and n.op_type == ops.Transpose for _, n in readers_of(graph, node.output[0]))
     if node.op_type == ops.Gemm:
         return node.input[1].endswith(SUFFIX) and any(a.name == "transB" and a.i for a in node.attribute)
@@ -197,7 +199,7 @@ def _turn_one_back(
             node.input[1] = own
             node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
             continue
-        if node.op_type == ops.Cast:
+        if node.op_type == ops.DequantizeLinear:
             node.input[0] = own
             _remove_transposes(graph, [n for _, n in readers_of(graph, node.output[0])], node.output[0])
         else:

@@ -10,7 +10,8 @@ from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.steps.combined import combined, results_of_anchors
-from onnxfuse.graph.constant_folding import is_float8_matrix, is_repeatable
+from onnxfuse.graph.constant_folding import is_repeatable
+from onnxfuse.graph.float8 import multiplies_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.host_values import HALF, SMALL, leaves_on_host
@@ -95,18 +96,18 @@ def _is_operand_alone(graph: Graph, region: Region, node: Node) -> bool:
 def _leave_dequantized(attempt: Attempt) -> None:
     """Leave values that are dequantized for others to their readers: a quarter of the bytes is written, and read.
 
-    Products read float8 as its Cast writes it, and other dequantized values as numbers.
+    Products read float8 so if both factors are, and other dequantized values as numbers.
     """
     graph, region = attempt.graph, attempt.region
     for node in sorted(region.nodes, key=lambda n: n.order, reverse=True):
         value = node.outputs[0]
         others = [r for r in graph.readers(value) if r not in region.nodes]
-        cast = node.op == ops.Cast and is_float8_matrix(graph, node.inputs[0])
-        left = cast or node.op == ops.DequantizeLinear
-        if not left or node in attempt.start.seeds or graph.is_output(value) or not others:
+        if node.op != ops.DequantizeLinear or node in attempt.start.seeds or graph.is_output(value) or not others:
             continue
         inside = len(others) < len(graph.readers(value))
-        if not inside and all(not r.domain and r.has(Trait.CONTRACTION) == cast for r in others):
+        if not inside and all(
+            not r.domain and (not r.has(Trait.CONTRACTION) or multiplies_float8(graph, r)) for r in others
+        ):
             del region.nodes[node]
             region.stops[node] = "is dequantized by what reads it"
 

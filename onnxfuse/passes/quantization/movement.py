@@ -6,7 +6,7 @@ integer where the scale is positive. The DequantizeLinear then stands behind, wi
 
 from onnxfuse import ops
 from onnxfuse.graph.channels import order_of
-from onnxfuse.graph.constant_folding import FLOAT8
+from onnxfuse.graph.float8 import FLOAT8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter

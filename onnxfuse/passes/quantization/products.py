@@ -7,7 +7,7 @@ the rules have made integers of them, and after that in the fused ops.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onnxfuse.graph.constant_folding import is_float8_matrix
+from onnxfuse.graph.float8 import multiplies_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.ops import Trait, named
 from onnxfuse.passes.quantization.weights import dequantizing, stays_floating_point
@@ -46,7 +46,7 @@ def explain(graph: Graph, report: OptimizeReport, rules: Sequence[Rule]) -> None
         product = report.products.get(node.name)
         if product is None:
             continue
-        if node.has(Trait.INTEGER_PRODUCT) or _multiplies_float8(graph, node):
+        if node.has(Trait.INTEGER_PRODUCT) or multiplies_float8(graph, node):
             report.products[node.name] = replace(product, is_integer=True)
         elif node.has(Trait.CONTRACTION):
             rule, reason = refused.get(node.name, ("", NO_RULE))
@@ -57,12 +57,6 @@ def explain(graph: Graph, report: OptimizeReport, rules: Sequence[Rule]) -> None
                 reason=_of_the_weight(graph, node) or reason,
                 dequantizes_once=any(_dequantizes_once(graph, v) for v in node.inputs[:FACTORS]),
             )
-
-
-def _multiplies_float8(graph: Graph, node: Node) -> bool:
-    """Return whether both factors of a product are float8 numbers, only cast."""
-    makers = [graph.producer(v) for v in node.inputs[:FACTORS]]
-    return all(m is not None and m.has(Trait.CASTS) and is_float8_matrix(graph, m.inputs[0]) for m in makers)
 
 
 def _of_the_weight(graph: Graph, node: Node) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from onnx import TensorProto
 
 from onnxfuse import ops
-from onnxfuse.graph.constant_folding import is_float8_matrix, is_product
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
@@ -22,8 +21,10 @@ from onnxfuse.ops import Trait
 def dequantize_for_each_reader(graph: Graph) -> bool:
     """Gives each reader of a dequantized value a DequantizeLinear of its own."""
     changed = False
-    for node in [n for n in graph.nodes if _is_dequantization(graph, n)]:
+    for node in [n for n in graph.nodes if n.op == ops.DequantizeLinear and not n.domain]:
         value = node.outputs[0]
+        if not node.is_elementwise or graph.is_constant(node.inputs[0]):
+            continue
         readers = graph.readers(value)
         if _is_factor_of_floats(graph, node, readers):
             continue
@@ -38,20 +39,7 @@ def dequantize_for_each_reader(graph: Graph) -> bool:
     return changed
 
 
-def _is_dequantization(graph: Graph, node: Node) -> bool:
-    """Return whether a node makes numbers of computed 8-bit values, or of float8 in a product without rounding any."""
-    if node.op == ops.Cast and not node.domain:
-        readers = graph.readers(node.outputs[0])
-        return is_float8_matrix(graph, node.inputs[0]) and any(is_product(r) for r in readers) and len(readers) > 1
-    return (
-        node.op == ops.DequantizeLinear
-        and not node.domain
-        and node.is_elementwise
-        and not graph.is_constant(node.inputs[0])
-    )
-
-
 def _is_factor_of_floats(graph: Graph, node: Node, readers: Sequence[Node]) -> bool:
     """Return whether a node dequantizes float8 numbers for products, all of which are computed in wider types."""
-    eight = node.op == ops.DequantizeLinear and graph.type(node.inputs[0]).dtype == TensorProto.FLOAT8E4M3FN
+    eight = graph.type(node.inputs[0]).dtype == TensorProto.FLOAT8E4M3FN
     return eight and any(reader.has(Trait.CONTRACTION) for reader in readers)
