@@ -1,7 +1,8 @@
-"""Products of float8 numbers as rule quantized_product writes them: a DequantizeLinear of scale 1 changes no number.
+"""Products of float8 numbers as rule quantized_product writes them: both factors are written as float32, unchanged.
 
-A Cast would say the same; but ONNX Runtime's optimizer moves a Transpose in front of QuantizeLinear and Cast behind
-them, and then finds no kernel that transposes float8.
+That of activations by a DequantizeLinear of scale 1, as ONNX Runtime's optimizer moves a Transpose in front of
+QuantizeLinear and Cast behind them, and then finds no kernel that transposes float8. That of weights by a Cast, as it
+takes the product of two dequantized factors in float32 for one of integers.
 """
 
 import numpy as np
@@ -28,8 +29,10 @@ def multiplies_float8(graph: Graph, node: Node) -> bool:
 
 def widens_float8(graph: Graph, node: Node) -> bool:
     """Return whether a node writes a matrix of float8 numbers as float32, without a scale."""
-    if node.op != ops.DequantizeLinear or node.domain or not is_float8_matrix(graph, node.inputs[0]):
+    if node.domain or node.op not in (ops.Cast, ops.DequantizeLinear) or not is_float8_matrix(graph, node.inputs[0]):
         return False
+    if node.op == ops.Cast:
+        return graph.type(node.outputs[0]).dtype == TensorProto.FLOAT
     scale = graph.constant(node.inputs[1])
     return scale is not None and scale.dtype == np.float32 and scale.size == 1 and bool((scale == 1).all())
 

@@ -91,7 +91,7 @@ def test_the_kernels_compile_for_each_gpu(arch: Arch) -> None:
 # ---- products
 
 SX, SW, SO = 0.02, 0.03, 0.05
-FACTORS = """one = Constant <value = float {1.0}> () a = DequantizeLinear (x, one) t = DequantizeLinear (w, one)
+FACTORS = """one = Constant <value = float {1.0}> () a = DequantizeLinear (x, one) t = Cast <to = 1> (w)
   b = Transpose <perm = [1, 0]> (t) m = MatMul (a, b)"""
 SUMS = f"""(x, w) => (y) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () y = Mul (m, s) }}"""
 LAYER = f"""(x, w, c, r) => (q) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () v = Mul (m, s)

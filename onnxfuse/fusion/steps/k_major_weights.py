@@ -32,7 +32,7 @@ def store_k_major(attempt: Attempt) -> None:
     """
     graph, transposes = attempt.graph, attempt.around.transposes
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w transposed.
-    # DequantizeLinear(w) -> Transpose(DequantizeLinear(v)): of float8, which Transpose does not read.
+    # Cast(w) -> Transpose(Cast(v)): of float8, which ONNX Runtime does not transpose.
     found: list[Node] = []
     for node in attempt.nodes:
         transpose = transposes.get(node.inputs[1]) if is_product(node) else None
@@ -118,7 +118,7 @@ def _store_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
 
 
 def _widen_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
-    """Replace the DequantizeLinear of a weight by that of a transposed one, and a Transpose."""
+    """Replace the Cast of a weight by that of a transposed one, and a Transpose."""
     graph, stored = to.graph, _transposed(to.graph, node.inputs[0], weights)
     if stored is None:
         return
@@ -175,7 +175,7 @@ def _makes_turned(transpose: NodeProto) -> bool:
 
 
 def _undone(graph: GraphProto, node: NodeProto) -> bool:
-    if node.op_type == ops.DequantizeLinear:
+    if node.op_type == ops.Cast:
         return all(_undone(graph, n) and n.op_type == ops.Transpose for _, n in readers_of(graph, node.output[0]))
     if node.op_type == ops.Gemm:
         return node.input[1].endswith(SUFFIX) and any(a.name == "transB" and a.i for a in node.attribute)
@@ -199,7 +199,7 @@ def _turn_one_back(
             node.input[1] = own
             node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
             continue
-        if node.op_type == ops.DequantizeLinear:
+        if node.op_type == ops.Cast:
             node.input[0] = own
             _remove_transposes(graph, [n for _, n in readers_of(graph, node.output[0])], node.output[0])
         else:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from onnx import TensorProto
 
 from onnxfuse import ops
+from onnxfuse.graph.float8 import widens_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
@@ -21,9 +22,11 @@ from onnxfuse.ops import Trait
 def dequantize_for_each_reader(graph: Graph) -> bool:
     """Gives each reader of a dequantized value a DequantizeLinear of its own."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == ops.DequantizeLinear and not n.domain]:
+    for node in [n for n in graph.nodes if n.op in (ops.Cast, ops.DequantizeLinear) and not n.domain]:
         value = node.outputs[0]
-        if not node.is_elementwise or graph.is_constant(node.inputs[0]):
+        # A weight of float8 is read by its products as it is stored.
+        weight = graph.is_constant(node.inputs[0])
+        if not node.is_elementwise or weight != (node.op == ops.Cast) or (weight and not widens_float8(graph, node)):
             continue
         readers = graph.readers(value)
         if _is_factor_of_floats(graph, node, readers):
@@ -41,5 +44,5 @@ def dequantize_for_each_reader(graph: Graph) -> bool:
 
 def _is_factor_of_floats(graph: Graph, node: Node, readers: Sequence[Node]) -> bool:
     """Return whether a node dequantizes float8 numbers for products, all of which are computed in wider types."""
-    eight = graph.type(node.inputs[0]).dtype == TensorProto.FLOAT8E4M3FN
+    eight = node.op == ops.DequantizeLinear and graph.type(node.inputs[0]).dtype == TensorProto.FLOAT8E4M3FN
     return eight and any(reader.has(Trait.CONTRACTION) for reader in readers)

@@ -15,7 +15,6 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from onnxfuse import ops
-from onnxfuse.graph.float8 import multiplies_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.ops import Trait
@@ -105,10 +104,7 @@ def stays_floating_point(graph: Graph, node: Node, value: str) -> bool:
     readers = graph.readers(value)
     if not all(map(graph.is_constant, filter(None, node.inputs))) or graph.is_output(value) or not readers:
         return False
-    return all(
-        r.has(Trait.CONTRACTION) and _reads_quantized(graph, r, value) and not multiplies_float8(graph, r)
-        for r in readers
-    )
+    return all(r.has(Trait.CONTRACTION) and _reads_quantized(graph, r, value) for r in readers)
 
 
 def _are_scales(graph: Graph, node: Node, value: str) -> bool:

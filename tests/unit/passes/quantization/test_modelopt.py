@@ -118,7 +118,7 @@ def test_float8(dtype: type[np.floating], casts: bool, stored: bool, gemm: bool)
     rounded, product = ops(made)
     assert rounded == ("{Cast QuantizeLinear}" if casts else "QuantizeLinear")
     back = "" if dtype == np.float32 else " Cast"
-    assert product == f"{{DequantizeLinear DequantizeLinear Transpose MatMul Mul{back} Add Relu}}"
+    assert product == f"{{DequantizeLinear Cast Transpose MatMul Mul{back} Add Relu}}"
     assert [p.is_integer for p in report.products.values()] == [True]
     assert_same(model, made, dtype, of_factors=dtype == np.float16)
     assert verify(model, made, providers=["CPUExecutionProvider"]).ok
@@ -152,8 +152,8 @@ def test_float8_is_written_by_the_product_before(dtype: type[np.floating]) -> No
     made, _ = optimize(model)
     back = "" if dtype == np.float32 else " Cast"
     assert ops(made)[1:] == [
-        f"{{DequantizeLinear DequantizeLinear Transpose MatMul Mul{back} Add Relu QuantizeLinear}}",
-        f"{{DequantizeLinear DequantizeLinear Transpose MatMul Mul{back} Add Relu}}",
+        f"{{DequantizeLinear Cast Transpose MatMul Mul{back} Add Relu QuantizeLinear}}",
+        f"{{DequantizeLinear Cast Transpose MatMul Mul{back} Add Relu}}",
     ]
     report = verify(model, made, providers=["CPUExecutionProvider"])
     assert report.ok, report
