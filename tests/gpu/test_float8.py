@@ -24,8 +24,8 @@ from tests.emulator.test_float8 import (
     drawn,
     exact,
     layer_of,
-    off_by_steps,
     product_of,
+    rounded,
 )
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
@@ -107,7 +107,7 @@ def check(
     cupy.cuda.Device(0).synchronize()
     sums = exact(*inputs[:2], SX * SW)
     if to == EIGHT:
-        off_by_steps(result.read(), layer_of(sums, *inputs[2:]))
+        rounded(result.read(), layer_of(sums, *inputs[2:]), sums)
     else:
         close(result.read(), sums, 2.0**-11)
 
