@@ -10,7 +10,9 @@ from tests.support import small
 
 parse = partial(small.parse, opset=21)
 
-HEAD = "g (float8e4m3fn[N,16] x) => (float[N,4] y) <float8e4m3fn[16,4] w, float8e4m3fn[4,16] v, float one = {1}, float two = {2}>"
+NUMBERS = ",".join(["56"] * 64)
+HEAD = f"""g (float8e4m3fn[N,16] x) => (float[N,4] y)
+<float8e4m3fn[16,4] w = {{{NUMBERS}}}, float8e4m3fn[4,16] v = {{{NUMBERS}}}, float one = {{1}}, float two = {{2}}>"""
 FACTORS = {
     "a = DequantizeLinear (x, one) b = Cast <to = 1> (w)": True,
     "a = DequantizeLinear (x, one) c = Cast <to = 1> (v) b = Transpose <perm = [1, 0]> (c)": True,
@@ -20,8 +22,7 @@ FACTORS = {
 
 
 def graph_of(factors: str) -> Graph:
-    weights = HEAD.replace("w,", f"w = {{{','.join(['56'] * 64)}}},").replace("v,", f"v = {{{','.join(['56'] * 64)}}},")
-    return Graph(parse(f"{weights} {{ {factors} y = MatMul (a, b) }}"))
+    return small.graph_of(parse(f"{HEAD} {{ {factors} y = MatMul (a, b) }}"))
 
 
 @pytest.mark.parametrize("factors", FACTORS)
