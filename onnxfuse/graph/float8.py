@@ -29,10 +29,12 @@ def multiplies_float8(graph: Graph, node: Node) -> bool:
 
 def widens_float8(graph: Graph, node: Node) -> bool:
     """Return whether a node writes a matrix of float8 numbers as float32, without a scale."""
-    if node.domain or node.op not in (ops.Cast, ops.DequantizeLinear) or not is_float8_matrix(graph, node.inputs[0]):
+    if node.domain or not node.inputs or not is_float8_matrix(graph, node.inputs[0]):
         return False
     if node.op == ops.Cast:
         return graph.type(node.outputs[0]).dtype == TensorProto.FLOAT
+    if node.op != ops.DequantizeLinear:
+        return False
     scale = graph.constant(node.inputs[1])
     return scale is not None and scale.dtype == np.float32 and scale.size == 1 and bool((scale == 1).all())
 

@@ -30,9 +30,9 @@ def take_siblings(attempt: Attempt) -> None:
         chosen = _chosen(attempt, of_value[key])
     attempt.region.siblings = tuple(chosen)
     for node in chosen:
-        found = _match(attempt, node, shared)
-        assert found is not None
-        attempt.region.nodes.update((n, None) for n in found.nodes.values() if n.op != ops.Constant)
+        match = _match(attempt, node, shared)
+        assert match is not None
+        attempt.region.nodes.update((n, None) for n in match.nodes.values() if n.op != ops.Constant)
     works = (graph.type(n.outputs[0]) for n in attempt.region.siblings)
     attempt.region.uneven = tuple(w for w in works if shapes_differ(w.shape, own))
 

@@ -22,12 +22,8 @@ from onnxfuse.ops import Trait
 def dequantize_for_each_reader(graph: Graph) -> bool:
     """Gives each reader of a dequantized value a DequantizeLinear of its own."""
     changed = False
-    for node in [n for n in graph.nodes if n.op in (ops.Cast, ops.DequantizeLinear) and not n.domain]:
+    for node in [n for n in graph.nodes if _is_read_narrow(graph, n)]:
         value = node.outputs[0]
-        # A weight of float8 is read by its products as it is stored.
-        weight = graph.is_constant(node.inputs[0])
-        if not node.is_elementwise or weight != (node.op == ops.Cast) or (weight and not widens_float8(graph, node)):
-            continue
         readers = graph.readers(value)
         if _is_factor_of_floats(graph, node, readers):
             continue
@@ -40,6 +36,15 @@ def dequantize_for_each_reader(graph: Graph) -> bool:
             to.finish()
             changed = True
     return changed
+
+
+def _is_read_narrow(graph: Graph, node: Node) -> bool:
+    """Return whether kernels read the operand of a node as it is stored: quantized activations, weights of float8."""
+    if node.domain or not node.is_elementwise:
+        return False
+    if graph.is_constant(node.inputs[0]):
+        return node.op == ops.Cast and widens_float8(graph, node)
+    return node.op == ops.DequantizeLinear
 
 
 def _is_factor_of_floats(graph: Graph, node: Node, readers: Sequence[Node]) -> bool:

@@ -6,6 +6,7 @@ from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, HOPPER, WARP_SPECIALIZED, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
+from onnxfuse.cuda.isa.isa import WARPGROUP
 from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.limits import ACCESS_BYTES
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
@@ -122,8 +123,9 @@ def part_sums(parts: Anatomy, tile: GemmTile, width: int) -> PartSums | None:
     float32, or if the registers do not suffice."""
     if not parts.factors.promoted_after:
         return None
-    own, threads = width // 2 * (tile.m // (64 * tile.warpgroups)), 128 * (tile.warpgroups * tile.teams + 1)
-    left = min(limits.REGISTERS // threads * threads // (threads - 128), MOST_REGISTERS) - wgmma.REGISTERS - own
+    own, threads = width // 2 * (tile.m // (64 * tile.warpgroups)), WARPGROUP * (tile.warpgroups * tile.teams + 1)
+    consumers = limits.REGISTERS - WARPGROUP * costs.KEPT_REGISTERS[0]
+    left = consumers // (threads - WARPGROUP) - wgmma.REGISTERS - own
     possible = (PartSums(width // n) for n in (1, 2, 4) if width % (n * 8) == 0)
     return next((p for p in possible if p.registers <= left), None)
 
@@ -140,8 +142,6 @@ def _brought(work: GemmSource) -> int:
 
 FEW = 64
 """Columns for which unrounded float32 accumulates products in float32 registers while the next ones run."""
-MOST_REGISTERS = 240
-"""Registers of a consumer's thread, as in warp_roles.cuh."""
 SLICES = 4
 """Slices of a 128-byte row: a tensor-core product consumes 32 bytes at a time."""
 
