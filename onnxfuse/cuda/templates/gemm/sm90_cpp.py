@@ -120,8 +120,8 @@ class PartSums:
 
 def part_sums(parts: Anatomy, tile: GemmTile, width: int) -> PartSums | None:
     """Return how the sums of a step are kept beside those of all, of `width` columns; None if the tensor cores keep
-    float32, or if the registers do not suffice."""
-    if not parts.factors.promoted_after:
+    float32, or if the registers do not suffice: in a cluster they never do."""
+    if not parts.factors.promoted_after or tile.cluster > 1:
         return None
     own, threads = width // 2 * (tile.m // (64 * tile.warpgroups)), WARPGROUP * (tile.warpgroups * tile.teams + 1)
     consumers = limits.REGISTERS - WARPGROUP * costs.KEPT_REGISTERS[0]
