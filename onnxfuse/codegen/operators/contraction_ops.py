@@ -26,10 +26,9 @@ def accumulator(dtype: int) -> int:
 
 def _product(node: BodyNode, left_axis: int, right_axis: int) -> Term:
     a, b = node.term(0), node.term(1)
-    eight = [_as_float8(a), _as_float8(b)]
-    if eight[0] is not None and eight[1] is not None and eight[0].dtype == eight[1].dtype:
-        a, b = eight
-        return node.builder.term(Contraction((a.index, b.index), (left_axis, right_axis), 1, FLOAT, FLOAT))
+    x, w = _as_float8(a), _as_float8(b)
+    if x is not None and w is not None and x.dtype == w.dtype:
+        return node.builder.term(Contraction((x.index, w.index), (left_axis, right_axis), 1, FLOAT, FLOAT))
     if a.dtype != b.dtype:
         raise UnsupportedError(f"products of {' and '.join(sorted(element_types.name(t.dtype) for t in (a, b)))}")
     contract = Contraction((a.index, b.index), (left_axis, right_axis), 1, accumulator(a.dtype), a.dtype)
