@@ -200,8 +200,10 @@ def _turn_one_back(
             node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
             continue
         if node.op_type == ops.Cast:
-            node.input[0] = own
-            _remove_transposes(graph, [n for _, n in readers_of(graph, node.output[0])], node.output[0])
+            transposes = [n for _, n in readers_of(graph, node.output[0])]
+            node.input[0], node.output[0] = own, transposes[0].output[0]
+            graph.node.remove(transposes[0])
+            _remove_transposes(graph, transposes[1:], node.output[0])
         else:
             _remove_transposes(graph, [node], own)
 

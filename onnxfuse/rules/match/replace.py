@@ -132,8 +132,8 @@ def _absent(match: Match, optional: Mapping[str, float]) -> set[str]:
 
 
 def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None], eight: Collection[str]) -> bool:
-    """Return whether a node is computed here; the numbers of float8 weights are not, as their kernel reads 8 bits."""
-    if any(v and v not in constants for v in node.inputs) or (node.op == ops.Cast and node.inputs[0] in eight):
+    """Return whether a node is computed here; what reads `eight`, matrices of float8, is not: kernels do."""
+    if any(v and (v not in constants or v in eight) for v in node.inputs):
         return False
     constants.update(dict.fromkeys(node.outputs, None))
     return True
