@@ -8,7 +8,10 @@ from onnx import TensorProto
 from bench.cases import ops
 from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.arch import H200, SUPPORTED, Arch
+from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED, Arch
+from onnxfuse.cuda.templates.gemm import plan as gemm
+from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
+from onnxfuse.model.fused import FusedOp
 from onnxfuse.support.errors import KernelError
 from tests.emulator import emulate
 
@@ -83,3 +86,138 @@ def test_the_kernels_compile_for_each_gpu(arch: Arch) -> None:
     text = "(x) => (y) { s = Constant <value = float {0.5}> () y = QuantizeLinear <output_dtype = 17> (x, s) }"
     plan = cuda.plan(ops.op(text, (FLOAT,), (EIGHT,), "pointwise"), ((64, 64),), True, arch)
     nvrtc.compile(plan.kernel, arch)
+
+
+# ---- products
+
+SX, SW, SO = 0.02, 0.03, 0.05
+FACTORS = """one = Constant <value = float {1.0}> () a = DequantizeLinear (x, one) t = Cast <to = 1> (w)
+  b = Transpose <perm = [1, 0]> (t) m = MatMul (a, b)"""
+SUMS = f"""(x, w) => (y) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () y = Mul (m, s) }}"""
+LAYER = f"""(x, w, c, r) => (q) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () v = Mul (m, s)
+  so = Constant <value = float {{{SO}}}> () d = Add (v, c) e = Relu (d) f = Add (e, r)
+  q = QuantizeLinear <output_dtype = {EIGHT}> (f, so) }}"""
+HALVES = f"""(x, w, c) => (y) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () v = Mul (m, s)
+  h = Cast <to = 10> (v) y = Add (h, c) }}"""
+
+
+def drawn(rows: tuple[int, ...], n: int, k: int) -> list[np.ndarray]:
+    """Return activations, a weight [n, k], a bias, and a residual."""
+    rng = np.random.default_rng(0)
+    x, w = (np.clip(rng.standard_normal(s) * 60, -MOST, MOST).astype(E4M3) for s in ((*rows, k), (n, k)))
+    return [x, w, rng.standard_normal(n).astype(np.float32), rng.standard_normal((*rows, n)).astype(np.float32)]
+
+
+def exact(x: np.ndarray, w: np.ndarray, scale: float) -> np.ndarray:
+    return x.astype(np.float64) @ w.astype(np.float64).T * scale
+
+
+def product_of(text: str, real: int, inputs: list[np.ndarray], to: int) -> tuple[FusedOp, tuple[tuple[int, ...], ...]]:
+    types = (EIGHT, EIGHT, *(real,) * (len(inputs) - 2))
+    return ops.op(text, types, (to,), "gemm"), tuple(x.shape for x in inputs)
+
+
+def close(got: np.ndarray, wanted: np.ndarray, bound: float) -> None:
+    """Assert that sums differ by no more than float32, or the 14 bits within an instruction's 128 terms, loses."""
+    assert np.abs(got.astype(np.float64) - wanted).max() <= bound * np.abs(wanted).max()
+
+
+def layer_of(sums: np.ndarray, c: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """Return the steps that LAYER rounds to float8, by the sums of its product."""
+    return np.clip((np.maximum(sums + c, 0) + r) / SO, -MOST, MOST)
+
+
+def rounded(got: np.ndarray, steps: np.ndarray, sums: np.ndarray) -> None:
+    """Assert that numbers of float8 are the nearest ones to these, up to what the sums may have lost."""
+    spacing = np.exp2(np.maximum(np.floor(np.log2(np.maximum(np.abs(steps), 2.0**-9))), -6) - 3)
+    lost = 2.0**-11 * np.abs(sums).max() / SO
+    assert (np.abs(got.astype(np.float64) - steps) <= spacing / 2 + lost).all()
+    assert (got.view(np.uint8) == steps.astype(E4M3).view(np.uint8)).mean() > 0.95
+    assert len(np.unique(got.view(np.uint8))) > 50
+
+
+def _tiles(columns: int) -> list[GemmTile]:
+    fused = ops.op(SUMS, (EIGHT, EIGHT), (FLOAT,), "gemm")
+    return gemm.tiles(fused, ((4096, 1024), (columns, 1024)))
+
+
+TILES = [*(t for t in _tiles(1296) if t.n >= 64), *(t for t in _tiles(16) if t.n < 64)]
+
+
+@pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
+@pytest.mark.parametrize(("rows", "n", "k"), [((70,), 64, 128), ((2, 33), 48, 400), ((5,), 16, 16), ((1,), 24, 272)])
+def test_products_give_their_sums(rows: tuple[int, ...], n: int, k: int, arch: Arch) -> None:
+    x, w, *_ = inputs = drawn(rows, n, k)
+    fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
+    (got,) = emulate.run(cuda.plan(fused, shapes, True, arch), inputs[:2], [np.float32])
+    close(got, exact(x, w, SX * SW), 2.0**-12 if arch is H200 else 2.0**-20)
+
+
+@pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
+def test_a_layer_reads_and_writes_8_bits(arch: Arch) -> None:
+    """Bias, activation, residual and the next QuantizeLinear."""
+    x, w, c, r = inputs = drawn((70,), 64, 400)
+    fused, shapes = product_of(LAYER, FLOAT, inputs, EIGHT)
+    (got,) = emulate.run(cuda.plan(fused, shapes, True, arch), inputs, [E4M3])
+    sums = exact(x, w, SX * SW)
+    rounded(got, layer_of(sums, c, r), sums)
+
+
+def test_float16_models_have_the_same_products() -> None:
+    """Factors are not rounded to float16; scaled sums are."""
+    x, w, c, _ = drawn((70,), 64, 400)
+    inputs = [x, w, c.astype(np.float16)]
+    fused, shapes = product_of(HALVES, HALF, inputs, HALF)
+    (got,) = emulate.run(cuda.plan(fused, shapes, True, H200), inputs, [np.float16])
+    close(got, exact(x, w, SX * SW) + inputs[2], 2.0**-10)
+
+
+@pytest.mark.parametrize("tile", TILES[::6], ids=str)
+def test_tiles_promote_their_sums(tile: GemmTile) -> None:
+    """Of 656 terms the sums of 14 bits alone would be off by more."""
+    x, w, *_ = inputs = drawn((150,), 2 * tile.n if tile.n >= 64 else 16, 656)
+    x[...], w[...] = np.abs(x.astype(np.float32)).astype(E4M3), np.abs(w.astype(np.float32)).astype(E4M3)
+    fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
+    plan = cuda.plan(fused, shapes, True, H200, GemmVariant(tile=tile))
+    (got,) = emulate.run(plan, inputs[:2], [np.float32])
+    close(got, exact(x, w, SX * SW), 2.0**-12)
+
+
+def test_no_number_and_saturated_ones_pass_through() -> None:
+    x, w, *_ = inputs = drawn((20,), 16, 64)
+    x[3, 5] = np.nan
+    w[7] = MOST
+    fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
+    for arch in (A100, H200):
+        (got,) = emulate.run(cuda.plan(fused, shapes, True, arch), inputs[:2], [np.float32])
+        assert np.isnan(got[3]).all()
+        assert np.isfinite(np.delete(got, 3, 0)).all()
+
+
+@pytest.mark.parametrize("arch", [A100, L4, H200], ids=lambda arch: arch.name)
+def test_products_compile(arch: Arch) -> None:
+    inputs = drawn((512,), 768, 768)
+    fused, shapes = product_of(LAYER, FLOAT, inputs, EIGHT)
+    plan = cuda.plan(fused, shapes, True, arch)
+    assert ("k32.f32.e4m3.e4m3 " in plan.kernel.text) == (arch is H200)
+    cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
+    assert cubin
+    assert "0 bytes spill stores" in log
+    assert "serialized" not in log
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_every_tile_compiles_for_hopper(tile: GemmTile) -> None:
+    inputs = drawn((1024,), 1280 if tile.n >= 64 else 16, 512)
+    fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
+    cubin, log = nvrtc.build(cuda.plan(fused, shapes, True, H200, GemmVariant(tile=tile)).kernel, H200, ("-Xptxas=-v",))
+    assert cubin
+    assert "serialized" not in log
+    assert "0 bytes spill stores" in log
+
+
+def test_the_general_kernel_gives_the_same() -> None:
+    x, w, *_ = inputs = drawn((5,), 16, 48)
+    fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
+    (got,) = emulate.run(cuda.general(fused, shapes, A100), inputs[:2], [np.float32])
+    close(got, exact(x, w, SX * SW), 2.0**-20)
