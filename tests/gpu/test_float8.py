@@ -30,7 +30,7 @@ from tests.emulator.test_float8 import (
 from tests.gpu.test_gemm import launch
 from tests.gpu.test_kernels import DeviceBuffer, _gpu
 from tests.support.small import parse
-from tests.unit.passes.quantization.test_modelopt import COLUMNS, TERMS, layer
+from tests.unit.passes.quantization.test_modelopt import COLUMNS, TERMS, layer, runs_by_quotient
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_gpu() is not None, reason=_gpu() or "")]
@@ -75,16 +75,15 @@ def test_kernels_give_what_the_model_gives(text: str) -> None:
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_layers_of_modelopt(dtype: type[np.floating], stored: bool) -> None:
+    """By either quotient of QuantizeLinear, which stays ONNX Runtime's here: of its CPU or its CUDA provider."""
     model = layer(dtype, float8=True, stored=stored)
     made = onnxfuse.optimize(model)
     x = (np.random.default_rng(1).standard_normal((33, TERMS)) * 2).astype(dtype)
     session = onnxfuse.session(made, ["CUDAExecutionProvider", "CPUExecutionProvider"], wait_for_kernels=True)
     (y,) = session.run(None, {"x": x})
-    plain = onnxfuse.session(model, ["CPUExecutionProvider"])
-    (wanted,) = plain.run(None, {"x": x})
     assert y.shape == (33, COLUMNS)
-    close = np.abs(y.astype(np.float64) - wanted.astype(np.float64)) <= 4e-3 * np.abs(wanted).max()
-    assert close.all()
+    either = [wanted.astype(np.float64) for wanted in runs_by_quotient(model, x)]
+    assert min(np.abs(y.astype(np.float64) - wanted).max() / np.abs(wanted).max() for wanted in either) <= 4e-3
 
 
 # ---- products
