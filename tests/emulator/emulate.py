@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
-from onnxfuse.cuda.isa.factors import FACTORS
+from onnxfuse.cuda.isa.factors import E4M3, FACTORS
+from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.symbolic import element_types
 
@@ -93,7 +94,9 @@ def _by_twins(text: str) -> str:
         text,
         flags=re.DOTALL,
     )
-    twin = "\n  emulated_product_of_bytes(d, a, b, add, e4m3_to_float);\n}\n"
+    instruction = SM_90A.wgmma(E4M3)
+    assert instruction is not None
+    twin = f"\n  emulated_product_of_bytes<{instruction.sum_bits}>(d, a, b, add, e4m3_to_float);\n}}\n"
     return re.sub(head + r"f32\.e4m3\.e4m3 .*?\n\}\n", lambda m: m[1] + twin, text, flags=re.DOTALL)
 
 

@@ -555,10 +555,13 @@ DEVICE void emulated_product(float (&d)[COUNT][4], unsigned long long a, unsigne
   add_products<RIGHT_ROWS>(d, b, add, decode,
                            [&](int row, int k) { return element_of<false>(operand_of(a), warp * 16 + row, k); });
 }
-// The same of 32 terms of a byte each, both factors in shared memory with adjacent terms. The sum of an instruction is cut
-// off behind 14 bits, as the tensor cores of sm_90 keep it.
-DEVICE float kept_bits(float sum) { return float_of_bits(bits_of_float(sum) & ~0x3ffu); }
-template <int COUNT, class Decode>
+// The same of 32 terms of a byte each, both factors in shared memory with adjacent terms. Terms and sum are aligned to the
+// largest of them and cut off behind BITS, and so is their sum (MatrixInstruction.sum_bits).
+template <int BITS> DEVICE float cut_off(float x, float largest) {
+  const float last = std::ldexp(1.0f, std::ilogb(largest) - (BITS - 1));
+  return std::trunc(x / last) * last;
+}
+template <int BITS, int COUNT, class Decode>
 DEVICE void emulated_product_of_bytes(float (&d)[COUNT], unsigned long long a, unsigned long long b, int add, Decode decode) {
   const Operand left = operand_of(a), right = operand_of(b);
   const int lane = machine.thread % 32, warp = thread_index() / 32 % 4;
@@ -567,9 +570,14 @@ DEVICE void emulated_product_of_bytes(float (&d)[COUNT], unsigned long long a, u
   };
   for (int i = 0; i < COUNT; ++i) {
     const int row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    float sum = add ? d[i] : 0.0f;
-    for (int k = 0; k < 32; ++k) sum += decode(byte_of(left, row, k)) * decode(byte_of(right, column, k));
-    d[i] = kept_bits(sum);
+    float terms[33] = {add ? d[i] : 0.0f}, largest = std::fabs(terms[0]), sum = 0.0f;
+    for (int k = 0; k < 32; ++k) {
+      terms[1 + k] = decode(byte_of(left, row, k)) * decode(byte_of(right, column, k));
+      largest = std::fmax(largest, std::fabs(terms[1 + k]));
+    }
+    const bool cut = largest > 0.0f && std::isfinite(largest);
+    for (float term : terms) sum += cut ? cut_off<BITS>(term, largest) : term;
+    d[i] = sum == 0.0f || !std::isfinite(sum) ? sum : cut_off<BITS>(sum, sum);
   }
 }
 // The same of sums that are one array.

@@ -1,19 +1,30 @@
 """float8 e4m3 in kernels: how it is read, rounded and written, by the software of GPUs before Ada."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from bench.cases import ops
 from onnxfuse import cuda
+from onnxfuse.authoring.rules import example_model
 from onnxfuse.cuda.build import nvrtc
-from onnxfuse.cuda.planning.arch import A100, H200, L4, SUPPORTED, Arch
+from onnxfuse.cuda.planning.arch import A100, H200, L4, RTX5090, SUPPORTED, Arch
+from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import FusedOp, fused_ops
+from onnxfuse.passes import pipeline
+from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import KernelError
+from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.verification.reference.float8_sums import kept_sums
+from onnxfuse.verification.reference.float64_reference import as_tf32, reference_for
+from onnxfuse.verification.tolerance import error_budget
 from tests.emulator import emulate
+from tests.support import small
 
 FLOAT, HALF, EIGHT = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.FLOAT8E4M3FN
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -91,6 +102,8 @@ def test_the_kernels_compile_for_each_gpu(arch: Arch) -> None:
 # ---- products
 
 SX, SW, SO = 0.02, 0.03, 0.05
+FLOAT32 = 2.0**-20
+"""What float32 loses of such sums, of the greatest one: a few roundings for each step of 128 terms."""
 FACTORS = """one = Constant <value = float {1.0}> () a = DequantizeLinear (x, one) t = Cast <to = 1> (w)
   b = Transpose <perm = [1, 0]> (t) m = MatMul (a, b)"""
 SUMS = f"""(x, w) => (y) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () y = Mul (m, s) }}"""
@@ -112,13 +125,23 @@ def exact(x: np.ndarray, w: np.ndarray, scale: float) -> np.ndarray:
     return x.astype(np.float64) @ w.astype(np.float64).T * scale
 
 
+def kept(x: np.ndarray, w: np.ndarray, scale: float) -> np.ndarray:
+    """Return the same of sums as Hopper's tensor cores keep them."""
+    rows = x.reshape(-1, x.shape[-1]).astype(np.float64)
+    return kept_sums(rows, w.T.astype(np.float64)).reshape(*x.shape[:-1], -1) * scale
+
+
+def by_wgmma(plan: LaunchPlan) -> bool:
+    return "k32.f32.e4m3.e4m3 " in plan.kernel.text
+
+
 def product_of(text: str, real: int, inputs: list[np.ndarray], to: int) -> tuple[FusedOp, tuple[tuple[int, ...], ...]]:
     types = (EIGHT, EIGHT, *(real,) * (len(inputs) - 2))
     return ops.op(text, types, (to,), "gemm"), tuple(x.shape for x in inputs)
 
 
 def close(got: np.ndarray, wanted: np.ndarray, bound: float) -> None:
-    """Assert that sums differ by no more than float32, or the 14 bits within an instruction's 128 terms, loses."""
+    """Assert that sums differ by no more than `bound` of the greatest one."""
     assert np.abs(got.astype(np.float64) - wanted).max() <= bound * np.abs(wanted).max()
 
 
@@ -149,8 +172,9 @@ TILES = [*(t for t in _tiles(1296) if t.n >= 64), *(t for t in _tiles(16) if t.n
 def test_products_give_their_sums(rows: tuple[int, ...], n: int, k: int, arch: Arch) -> None:
     x, w, *_ = inputs = drawn(rows, n, k)
     fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
-    (got,) = emulate.run(cuda.plan(fused, shapes, True, arch), inputs[:2], [np.float32])
-    close(got, exact(x, w, SX * SW), 2.0**-12 if arch is H200 else 2.0**-20)
+    plan = cuda.plan(fused, shapes, True, arch)
+    (got,) = emulate.run(plan, inputs[:2], [np.float32])
+    close(got, (kept if by_wgmma(plan) else exact)(x, w, SX * SW), FLOAT32)
 
 
 @pytest.mark.parametrize("arch", [A100, H200], ids=lambda arch: arch.name)
@@ -174,13 +198,16 @@ def test_float16_models_have_the_same_products() -> None:
 
 @pytest.mark.parametrize("tile", TILES[::6], ids=str)
 def test_tiles_promote_their_sums(tile: GemmTile) -> None:
-    """Of 656 terms the sums of 14 bits alone would be off by more."""
+    """Of 656 terms the sums of 14 bits alone are off by three times as much."""
     x, w, *_ = inputs = drawn((150,), 2 * tile.n if tile.n >= 64 else 16, 656)
     x[...], w[...] = np.abs(x.astype(np.float32)).astype(E4M3), np.abs(w.astype(np.float32)).astype(E4M3)
     fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
     plan = cuda.plan(fused, shapes, True, H200, GemmVariant(tile=tile))
     (got,) = emulate.run(plan, inputs[:2], [np.float32])
-    close(got, exact(x, w, SX * SW), 2.0**-12)
+    wanted = exact(x, w, SX * SW)
+    close(got, kept(x, w, SX * SW), FLOAT32)
+    alone = kept_sums(x.astype(np.float64), w.astype(np.float64).T, promoted_after=656) * SX * SW
+    assert np.abs(alone - wanted).max() > 3 * np.abs(got - wanted).max()
 
 
 def test_no_number_and_saturated_ones_pass_through() -> None:
@@ -199,7 +226,7 @@ def test_products_compile(arch: Arch) -> None:
     inputs = drawn((512,), 768, 768)
     fused, shapes = product_of(LAYER, FLOAT, inputs, EIGHT)
     plan = cuda.plan(fused, shapes, True, arch)
-    assert ("k32.f32.e4m3.e4m3 " in plan.kernel.text) == (arch is H200)
+    assert by_wgmma(plan) == (arch is H200)
     cubin, log = nvrtc.build(plan.kernel, arch, ("-Xptxas=-v",))
     assert cubin
     assert "0 bytes spill stores" in log
@@ -220,4 +247,44 @@ def test_the_general_kernel_gives_the_same() -> None:
     x, w, *_ = inputs = drawn((5,), 16, 48)
     fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
     (got,) = emulate.run(cuda.general(fused, shapes, A100), inputs[:2], [np.float32])
-    close(got, exact(x, w, SX * SW), 2.0**-20)
+    close(got, exact(x, w, SX * SW), FLOAT32)
+
+
+@pytest.mark.parametrize("arch", [A100, L4, H200, RTX5090], ids=lambda arch: arch.name)
+def test_where_float32_is_strict_sums_keep_its_bits(arch: Arch) -> None:
+    """By products of float16; where mma.sync multiplies float8 itself, the general kernel is left."""
+    x, w, *_ = inputs = drawn((150,), 64, 656)
+    fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
+    strict = replace(fused, tf32=False)
+    if arch in (L4, RTX5090):
+        with pytest.raises(UnsupportedError, match="sums of 14 bits, and use_tf32 is 0"):
+            gemm.plan(strict, shapes, True, arch)
+        return
+    plan = cuda.plan(strict, shapes, True, arch)
+    assert not by_wgmma(plan)
+    (got,) = emulate.run(plan, inputs[:2], [np.float32])
+    close(got, exact(x, w, SX * SW), FLOAT32)
+
+
+def test_verify_allows_what_the_sums_lose_and_no_wrong_weight() -> None:
+    """The rule's own example, of 16 terms whose factors TF32 holds: the sums alone are off, by 100 times the budget."""
+    rule = next(r for r in rule_file.shipped() if r.name == "float8_product")
+    model, made = (example_model(rule, rule.examples[0].text) for _ in range(2))
+    pipeline.run(made, [rule])
+    ((fused, node),) = [(op, n) for op in fused_ops(made).values() for n in made.graph.node if n.op_type == op.name]
+    x = np.random.default_rng(0).standard_normal((40, 16)).astype(np.float32)
+    constants = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
+    q = np.clip(x / constants["sx"], -MOST, MOST).astype(E4M3)
+    inputs = [constants.get(name, q) for name in node.input]
+    plan = cuda.plan(fused, tuple(a.shape for a in inputs), True, H200)
+    assert by_wgmma(plan)
+    (original,), (wanted,) = small.run(model, {"x": x}), reference_for(model, "auto", []).evaluate({"x": x}).values()
+    (rounded_run,) = as_tf32(model)({"x": x}).values()
+    runs = [original, rounded_run.astype(np.float32)]
+    (got,) = emulate.run(plan, inputs, [np.float32])
+    assert error_budget.measure(got, runs[:1], wanted).severity > 100
+    assert 0.4 < error_budget.measure(got, runs, wanted).severity <= 1
+    inputs[1] = inputs[1].copy()
+    inputs[1][3, 5] = np.float32(inputs[1][3, 5]) * 1.125  # a step of float8
+    (wrong,) = emulate.run(plan, inputs, [np.float32])
+    assert error_budget.measure(wrong, runs, wanted).severity > 10

@@ -20,9 +20,11 @@ from tests.emulator.test_float8 import (
     SW,
     SX,
     TILES,
+    by_wgmma,
     close,
     drawn,
     exact,
+    kept,
     layer_of,
     product_of,
     rounded,
@@ -99,7 +101,7 @@ def check(
     tuning = GemmVariant(tile=variant) if isinstance(variant, GemmTile) else GemmVariant(block=variant)
     plan = cuda.plan(fused, shapes, True, cuda.arch_of(0), tuning)
     if isinstance(variant, GemmTile):
-        assert "k32.f32.e4m3.e4m3 " in plan.kernel.text
+        assert by_wgmma(plan)
     sources = [DeviceBuffer(x.shape, x.dtype, True, x) for x in inputs]
     result = DeviceBuffer(plan.output_shapes[0], np.dtype(ops.NUMPY[to]), True)
     launch(plan, [b.address for b in (*sources, result)])
@@ -121,6 +123,26 @@ hopper = pytest.mark.skipif(_gpu() is not None or cuda.arch_of(0).name != "sm_90
 def test_every_tile_promotes_its_sums(tile: GemmTile, sizes: tuple[tuple[int, ...], int, int]) -> None:
     rows, n, k = sizes
     check(SUMS, FLOAT, FLOAT, (rows, n if tile.n >= 64 else 16, k), tile)
+
+
+@hopper
+@pytest.mark.parametrize("terms", [16, 128, 768, 3072])
+@pytest.mark.parametrize("positive", [False, True])
+def test_sums_keep_the_bits_that_verify_expects(terms: int, positive: bool) -> None:
+    """The budget of `verify` is twice what `kept_sums` loses: the tensor cores lose as much, and no more than that."""
+    x, w, *_ = inputs = drawn((200,), 64, terms)
+    if positive:
+        x[...], w[...] = (np.abs(a.astype(np.float32)).astype(a.dtype) for a in (x, w))
+    fused, shapes = product_of(SUMS, FLOAT, inputs[:2], FLOAT)
+    plan = cuda.plan(fused, shapes, True, cuda.arch_of(0), GemmVariant(tile=GemmTile(64, 64, 1)))
+    sources = [DeviceBuffer(a.shape, a.dtype, True, a) for a in inputs[:2]]
+    result = DeviceBuffer(plan.output_shapes[0], np.dtype(np.float32), True)
+    launch(plan, [b.address for b in (*sources, result)])
+    cupy.cuda.Device(0).synchronize()
+    wanted = exact(x, w, SX * SW)
+    lost, expected = np.abs(result.read() - wanted).max(), np.abs(kept(x, w, SX * SW) - wanted).max()
+    assert by_wgmma(plan)
+    assert expected / 4 < lost < 1.5 * expected
 
 
 @hopper

@@ -69,7 +69,7 @@ class FactorType:
 
 
 def _float8(name: str, dtype: int) -> FactorType:
-    # The sums of e4m3 keep 14 bits inside of wgmma (DeepSeek-V3, 2024): 128 terms are four instructions.
+    # Instructions keep few bits of their sums (FLOAT8_BITS of isa.py): 128 terms are four of wgmma (DeepSeek-V3, 2024).
     header = "include/float8.cuh"
     return FactorType(f"float8 {name}", dtype, dtype, 1, name, (name, name), header=header, promoted_after=128)
 

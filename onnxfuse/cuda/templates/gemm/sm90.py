@@ -34,6 +34,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
     instruction = arch.isa.wgmma(parts.factors)
     if (
         instruction is None
+        or (not work.op.tf32 and not instruction.keeps_float32)
         or Copy.TMA not in arch.isa.copies
         or tensor_maps.count(work) > limits.TENSOR_MAPS
         or gcd(ALIGNED, *size.widths) != ALIGNED

@@ -44,6 +44,19 @@ def test_which_instructions_multiply_which_factors() -> None:
         assert isa.mma(FLOAT32) is None
 
 
+def test_products_of_float8_alone_keep_fewer_bits_than_float32() -> None:
+    """By wgmma, and by mma.sync of sm_89 and sm_120; elsewhere they are products of float16."""
+    few = {
+        (isa.name, i.threads, i.factors.name)
+        for isa in ALL
+        for i in isa.instructions
+        if not i.keeps_float32 and i.factors is E4M3
+    }
+    assert few == {("sm_89", 32, E4M3.name), ("sm_120", 32, E4M3.name), ("sm_90a", 128, E4M3.name)}
+    assert all(i.sum_bits == 14 for isa in ALL for i in isa.instructions if not i.keeps_float32)
+    assert all(i.factors.promoted_after for isa in ALL for i in isa.instructions if not i.keeps_float32)
+
+
 def test_columns_of_warpgroup_products() -> None:
     """Of integers multiples of 16 from 32 columns on, of all else multiples of eight (PTX ISA, wgmma.mma_async)."""
     integers, halves = SM_90A.wgmma(INTEGERS[0]), SM_90A.wgmma(FLOAT16)
