@@ -7,9 +7,9 @@
 // (a gate); SIBLINGS of such bodies are concatenated, as more output tiles with factors, columns, operands and outputs of
 // their own. One of ACCUMULATED and SIBLINGS is 1.
 //
-// Types of A and B: float16, bfloat16, int8 and uint8, or float32 with B [n, k], rounded to TF32 as TMA loads it unless
-// PRECISE (sm90_precise.cuh). Accuracy: float32 accumulators (int32 of integers), which the body reads unrounded; each
-// output is rounded once.
+// Types of A and B: float16, bfloat16, int8 and uint8, float8 e4m3, or float32 with B [n, k], rounded to TF32 as TMA loads it
+// unless PRECISE (sm90_precise.cuh). Accuracy: float32 accumulators (int32 of integers), which the body reads unrounded; of
+// float8 sums of 128 terms, of 14 bits each, are added up in them (sm90_promoted.cuh). Each output is rounded once.
 //
 // A persistent, warp-specialized kernel (CUTLASS, sm90 "pingpong" and "cooperative" kernels, 2023; stages: pipeline.cuh).
 // Behind the consumers stands a producer, a thread that loads tiles of A and B through STAGES of shared memory, and with a

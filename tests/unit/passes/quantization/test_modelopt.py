@@ -245,3 +245,63 @@ def test_what_is_no_number_stays(damage: str) -> None:
     tensor.CopyFrom(numpy_helper.from_array(array, name))
     made, _ = optimize(model)
     assert any("QuantizeLinear" in op and "w_q" in n.output for op, n in zip(ops(made), made.graph.node, strict=True))
+
+
+def changed(model: onnx.ModelProto, **arrays: np.ndarray) -> onnx.ModelProto:
+    """Return the model with other constants."""
+    for tensor in model.graph.initializer:
+        if tensor.name in arrays:
+            tensor.CopyFrom(numpy_helper.from_array(arrays[tensor.name], tensor.name))
+    return model
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("scale", ["sx", "sw"])
+def test_a_scale_of_0_gives_what_it_gives_in_the_file(dtype: type[np.floating], scale: str) -> None:
+    """448 times 0 is 0; 0 / 0 is no number, which is one in float8 and in the sum, too, and none to the Relu."""
+    model = changed(layer(dtype, float8=True, stored=True), **{scale: np.zeros((), dtype)})
+    made, report = optimize(model)
+    assert [p.is_integer for p in report.products.values()] == [True]
+    x = (np.random.default_rng(1).standard_normal((33, TERMS)) * 2).astype(dtype)
+    x[5, 7] = 0
+    (before,), (after,) = run(model, {"x": x}), run(made, {"x": x})
+    np.testing.assert_array_equal(after, before)
+    assert np.isnan(before[5]).all() == (scale == "sx")
+    assert np.isfinite(np.delete(before, 5, 0)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_no_number_passes_through_float8(dtype: type[np.floating]) -> None:
+    """NaN in the activations and in the weight; what is infinite saturates."""
+    weight = numpy_helper.to_array(
+        next(t for t in layer(dtype, float8=True, stored=True).graph.initializer if t.name == "w")
+    )
+    damaged = weight.copy()
+    damaged[3, 4] = np.nan
+    model = changed(layer(dtype, float8=True, stored=True), w=damaged)
+    made, report = optimize(model)
+    assert [p.is_integer for p in report.products.values()] == [True]
+    x = (np.random.default_rng(1).standard_normal((33, TERMS)) * 2).astype(dtype)
+    x[5, 7], x[6, 8], x[7, 9] = np.nan, np.inf, -np.inf
+    (before,), (after,) = run(model, {"x": x}), run(made, {"x": x})
+    for y in (before, after):
+        assert np.isnan(y[5]).all()
+        assert np.isnan(y[:, 4]).all()
+        assert np.isfinite(np.delete(np.delete(y, 5, 0), 4, 1)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_e5m2_is_multiplied_as_numbers(dtype: type[np.floating]) -> None:
+    """No kernel reads it: the weight is dequantized once, and ONNX Runtime rounds the activations."""
+    model = layer(dtype, float8=True, stored=True)
+    numbers = numpy_helper.to_array(next(t for t in model.graph.initializer if t.name == "w")).astype(np.float32)
+    zero = next(t for t in model.graph.initializer if t.name == "z")
+    zero.CopyFrom(helper.make_tensor("z", TensorProto.FLOAT8E5M2, [], [0]))
+    changed(model, w=numbers.astype(ml_dtypes.float8_e5m2))
+    made, report = optimize(model)
+    assert weight_types(made) == {helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+    (product,) = report.products.values()
+    assert (product.is_integer, product.reason) == (False, "dtype(x) is float8e5m2")
+    assert "QuantizeLinear" in ops(made)
+    assert_same(model, made, dtype)
+    assert verify(model, made, providers=["CPUExecutionProvider"]).ok
