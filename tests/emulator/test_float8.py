@@ -102,6 +102,7 @@ def test_the_kernels_compile_for_each_gpu(arch: Arch) -> None:
 # ---- products
 
 SX, SW, SO = 0.02, 0.03, 0.05
+STEP = 0.5
 FLOAT32 = 2.0**-20
 """What float32 loses of such sums, of the greatest one: a few roundings for each step of 128 terms."""
 FACTORS = """one = Constant <value = float {1.0}> () a = DequantizeLinear (x, one) t = Cast <to = 1> (w)
@@ -288,3 +289,26 @@ def test_verify_allows_what_the_sums_lose_and_no_wrong_weight() -> None:
     inputs[1][3, 5] = np.float32(inputs[1][3, 5]) * 1.125  # a step of float8
     (wrong,) = emulate.run(plan, inputs, [np.float32])
     assert error_budget.measure(wrong, runs, wanted).severity > 10
+
+
+def test_other_steps_of_float8_are_those_of_the_sums() -> None:
+    """Of 1000 values more than one is so close to the middle of two steps: verify knows which ones, and no others."""
+    x, w, *_ = inputs = drawn((150,), 64, 656)
+    text = f"""(x, w) => (q) {{ {FACTORS} s = Constant <value = float {{{SX * SW}}}> () v = Mul (m, s)
+      so = Constant <value = float {{{STEP}}}> () q = QuantizeLinear <output_dtype = {EIGHT}> (v, so) }}"""
+    fused, shapes = product_of(text, FLOAT, inputs[:2], EIGHT)
+    plan = cuda.plan(fused, shapes, True, H200)
+    assert by_wgmma(plan)
+    (codes,) = emulate.run(plan, inputs[:2], [E4M3])
+    numbers = [(sums / STEP).astype(E4M3) for sums in (exact(x, w, SX * SW), kept(x, w, SX * SW))]
+    got, original, rounded_run = (n.astype(np.float32) * np.float32(STEP) for n in (codes, *numbers))
+
+    def broken(fused_values: np.ndarray, runs: list[np.ndarray]) -> str:
+        return error_budget.measure(fused_values, runs, original.astype(np.float64), float8=STEP).broken
+
+    assert "rounded to another step" in broken(got, [original])
+    assert not broken(got, [original, rounded_run])
+    wrong = codes.view(np.uint8).copy()
+    wrong[::10] ^= 1  # another step in every tenth row
+    wrong_values = wrong.view(E4M3).astype(np.float32) * np.float32(STEP)
+    assert "rounded to another step" in broken(wrong_values, [original, rounded_run])
