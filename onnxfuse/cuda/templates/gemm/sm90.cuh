@@ -82,8 +82,8 @@ DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 
 using State = PipelineState<STAGES>;
 
-// The stages of a ring, of which each team may have its own, the chunks that warps store, the sums that other blocks send, the barriers. A stage is full once TMA has
-// brought its factors and, behind a prologue, four warps have computed the left one.
+// The stages of a ring, of which each team may have its own, the chunks that warps store, the sums that other blocks send, the
+// barriers. A stage is full once TMA has brought its factors and, behind a prologue, four warps have computed the left one.
 struct SharedMemory {
   unsigned stages, outputs, parts;
   TmaPipeline<STAGES, PROLOGUE ? 2 : 1, CLUSTER> pipeline;
