@@ -45,7 +45,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "fusion": "support ops symbolic model files shapes graph cuda rules",
         "passes": "support ops symbolic model files shapes graph cuda rules fusion",
         "runtime": "support ops symbolic model files shapes graph cuda rules fusion",
-        "verification": "support ops symbolic model files shapes graph runtime",
+        "verification": "support ops symbolic model files shapes graph cuda runtime",
         "precision": "support ops model files shapes graph verification",
         "measure": "support options ops model files shapes graph cuda rules fusion passes runtime verification",
         "deploy": "support model codegen files shapes symbolic cuda rules runtime",

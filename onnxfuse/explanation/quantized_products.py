@@ -68,7 +68,11 @@ class QuantizedProducts:
 def quantized_products(report: OptimizeReport) -> QuantizedProducts:
     """Return what became of the quantized products that a report records."""
     integers = {name: p.node for name, p in report.products.items() if p.is_integer}
-    roots = {f"{op} {name}": node for name, node in integers.items() for op in named(Trait.INTEGER_PRODUCT)}
+    roots = {
+        f"{op} {name}": node
+        for name, node in integers.items()
+        for op in named(Trait.INTEGER_PRODUCT, Trait.CONTRACTION)
+    }
     kernels = {roots[line]: a for a in report.applied if a.op for line in a.nodes if line in roots}
     of_dequantized = {line: a for a in report.applied if a.integers for line in a.nodes}
     floating = [p for p in report.products.values() if p.is_integer is False]

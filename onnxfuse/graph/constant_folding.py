@@ -15,6 +15,7 @@ from onnxfuse import ops
 from onnxfuse.files.io import tensor_bytes
 from onnxfuse.graph.channels import is_nhwc_to_nchw
 from onnxfuse.graph.evaluate import REFUSALS, evaluate, is_foldable
+from onnxfuse.graph.float8 import is_float8_matrix
 from onnxfuse.graph.graph import Graph, Node, bodies
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter, substitute
@@ -319,6 +320,8 @@ def _packs(graph: Graph, node: Node) -> bool:
 
 def _is_quantized_weight(graph: Graph, node: Node) -> bool:
     """Return whether `node` quantizes or dequantizes a matrix or more, which stays in 8 bits: no bias, no scalar."""
+    if node.op == ops.Cast:
+        return is_float8_matrix(graph, node.inputs[0])
     return node.has(Trait.QUANTIZES) and graph.type(node.inputs[0]).rank not in (0, 1)
 
 

@@ -48,6 +48,8 @@ def _saturates(node: ScalarNode, zero: Scalar | None) -> None:
 
 def _quantized(node: ScalarNode) -> Scalar:
     """saturate(round_half_even(x / scale) + zero); float8 is rounded to its own numbers"""
+    # Of two float16 the quotient is a float32, too, as in ONNX Runtime's CPU provider. Its CUDA provider rounds it to
+    # float16, so that values close to the middle of two steps become the other one.
     _of_one_scale(node)
     x, scale, zero = node.real(0), node.real(1), node.optional(2)
     to = int(node.number("output_dtype", 0)) or (TensorProto.UINT8 if zero is None else zero.dtype)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, DEVICE, HOPPER, KernelSource
-from onnxfuse.cuda.isa.factors import FACTORS
+from onnxfuse.cuda.isa.factors import E4M3, FACTORS
+from onnxfuse.cuda.isa.sm_90 import SM_90A
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan, TensorMapSpec
 from onnxfuse.symbolic import element_types
 
@@ -64,7 +65,7 @@ def host_text(kernel: KernelSource, pointers: int, scratch: bool = False) -> str
 
     `scratch`: the last of the pointers is that of the scratch memory.
     """
-    twins = (AMPERE, CLUSTER, HOPPER, *(f.header for f in FACTORS if f.header is not None))
+    twins = (AMPERE, CLUSTER, HOPPER, *(f.header for f in FACTORS if f.is_integer))
     sections = ['#include "host.hpp"' if s.file == DEVICE else s.text for s in kernel.sections if s.file not in twins]
     arguments = ", ".join(f"pointers[{i}]" for i in range(pointers))
     if HOPPER in (s.file for s in kernel.sections):
@@ -87,12 +88,16 @@ def _by_twins(text: str) -> str:
     """Return the text with a twin's call in the place of each instruction of a warpgroup."""
     head = r"(DEVICE void \w+\(float \(&d\)\[\d+\](?:\[4\])?, [^)]*(?:\(&a\)[^)]*)?\) \{)[^}]*?wgmma\.mma_async.*?"
     end = r"f32\.(b?f16)\.b?f16 .*?, (\d);\\n.*?\n\}\n"
-    return re.sub(
+    text = re.sub(
         head + end,
         lambda m: f"{m[1]}\n  emulated_product<{m[3]}>(d, a, b, add, {m[2]}_to_float);\n}}\n",
         text,
         flags=re.DOTALL,
     )
+    instruction = SM_90A.wgmma(E4M3)
+    assert instruction is not None
+    twin = f"\n  emulated_product_of_bytes<{instruction.sum_bits}>(d, a, b, add, e4m3_to_float);\n}}\n"
+    return re.sub(head + r"f32\.e4m3\.e4m3 .*?\n\}\n", lambda m: m[1] + twin, text, flags=re.DOTALL)
 
 
 class _HostMap(ctypes.Structure):

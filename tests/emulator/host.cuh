@@ -407,11 +407,11 @@ DEVICE unsigned swizzled(unsigned address) { return address ^ (address >> 7 & 7)
 template <bool TO_MANY>
 DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int w, unsigned barrier, unsigned short) {
   const int first[4] = {x, y, z, w};
-  unsigned at = 0;
+  unsigned bytes = 0, row = to;
   for (int d = 0; d < (map->box[3] ? map->box[3] : 1); ++d)
     for (int c = 0; c < (map->box[2] ? map->box[2] : 1); ++c)
-      for (int b = 0; b < map->box[1]; ++b)
-        for (int a = 0; a < map->box[0]; ++a, at += 2) {
+      for (int b = 0; b < map->box[1]; ++b, row += 128)
+        for (int a = 0; a < map->box[0]; ++a, bytes += map->strides[0]) {
           const int place[4] = {a, b, c, d};
           const char* from = map->start;
           bool inside = true;
@@ -420,10 +420,9 @@ DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, int
             inside &= 0 <= index && index < map->extents[i];
             from += index * map->strides[i];
           }
-          const unsigned short bits = inside ? read((const unsigned short*)from) : 0;
-          std::memcpy(dynamic_shared.bytes + swizzled(to + at), &bits, 2);
+          for (int byte = 0; byte < map->strides[0]; ++byte) dynamic_shared.bytes[swizzled(row + a * map->strides[0] + byte)] = inside ? read(from + byte) : 0;
         }
-  barrier_at(barrier).bytes -= at;
+  barrier_at(barrier).bytes -= bytes;
   barrier_at(barrier).end();
 }
 template <bool TO_MANY>
@@ -435,14 +434,12 @@ DEVICE void tma_load(unsigned to, const TensorMap* map, int x, int y, int z, uns
   tma_load<TO_MANY>(to, map, x, y, z, 0, barrier, blocks);
 }
 DEVICE void tma_store(const TensorMap* map, int x, int y, int z, unsigned from) {
-  unsigned at = 0;
   for (int row = 0; row < map->box[1]; ++row)
-    for (int column = 0; column < map->box[0]; ++column, at += 2) {
+    for (int column = 0; column < map->box[0]; ++column) {
+      const unsigned at = row * 128 + column * map->strides[0];
       if (x + column >= map->extents[0] || y + row >= map->extents[1]) continue;
-      unsigned short bits;
-      std::memcpy(&bits, dynamic_shared.bytes + swizzled(from + at), 2);
       const long long place = (x + column) * map->strides[0] + (y + row) * map->strides[1] + z * map->strides[2];
-      write((unsigned short*)(map->start + place), bits);
+      for (int byte = 0; byte < map->strides[0]; ++byte) write((char*)map->start + place + byte, dynamic_shared.bytes[swizzled(from + at + byte)]);
     }
 }
 DEVICE void tma_store(const TensorMap* map, int x, int y, unsigned from) { tma_store(map, x, y, 0, from); }
@@ -557,6 +554,31 @@ DEVICE void emulated_product(float (&d)[COUNT][4], unsigned long long a, unsigne
   const int warp = thread_index() / 32 % 4;
   add_products<RIGHT_ROWS>(d, b, add, decode,
                            [&](int row, int k) { return element_of<false>(operand_of(a), warp * 16 + row, k); });
+}
+// The same of 32 terms of a byte each, both factors in shared memory with adjacent terms. Terms and sum are aligned to the
+// largest of them and cut off behind BITS, and so is their sum (MatrixInstruction.sum_bits).
+template <int BITS> DEVICE float cut_off(float x, float largest) {
+  const float last = std::ldexp(1.0f, std::ilogb(largest) - (BITS - 1));
+  return std::trunc(x / last) * last;
+}
+template <int BITS, int COUNT, class Decode>
+DEVICE void emulated_product_of_bytes(float (&d)[COUNT], unsigned long long a, unsigned long long b, int add, Decode decode) {
+  const Operand left = operand_of(a), right = operand_of(b);
+  const int lane = machine.thread % 32, warp = thread_index() / 32 % 4;
+  const auto byte_of = [](const Operand& factor, int outer, int term) {
+    return (unsigned)(unsigned char)(dynamic_shared.bytes[swizzled(factor.address + outer / 8 * factor.stride + outer % 8 * 128 + term)]);
+  };
+  for (int i = 0; i < COUNT; ++i) {
+    const int row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    float terms[33] = {add ? d[i] : 0.0f}, largest = std::fabs(terms[0]), sum = 0.0f;
+    for (int k = 0; k < 32; ++k) {
+      terms[1 + k] = decode(byte_of(left, row, k)) * decode(byte_of(right, column, k));
+      largest = std::fmax(largest, std::fabs(terms[1 + k]));
+    }
+    const bool cut = largest > 0.0f && std::isfinite(largest);
+    for (float term : terms) sum += cut ? cut_off<BITS>(term, largest) : term;
+    d[i] = sum == 0.0f || !std::isfinite(sum) ? sum : cut_off<BITS>(sum, sum);
+  }
 }
 // The same of sums that are one array.
 template <bool RIGHT_ROWS, int COUNT, class Decode, class Left>

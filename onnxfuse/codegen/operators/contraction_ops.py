@@ -1,16 +1,20 @@
 """Contractions in the body language: semantics of each matrix product, by (domain, op type)."""
 
+from dataclasses import replace
+
 from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.codegen.operators.node import BodyNode, Handlers, handles
 from onnxfuse.codegen.program.builder import Term
-from onnxfuse.codegen.program.program import Contraction, Unpacked
+from onnxfuse.codegen.program.program import Apply, Contraction, Move, Unpacked
+from onnxfuse.ops import scalar
 from onnxfuse.symbolic import element_types
 from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.packing import packing_of
 
 CONTRACTION: Handlers = {}
+FLOAT = int(TensorProto.FLOAT)
 INT32 = int(TensorProto.INT32)
 """Type of exact sums of products of 8-bit integers."""
 
@@ -22,6 +26,9 @@ def accumulator(dtype: int) -> int:
 
 def _product(node: BodyNode, left_axis: int, right_axis: int) -> Term:
     a, b = node.term(0), node.term(1)
+    x, w = _as_float8(a), _as_float8(b)
+    if x is not None and w is not None and x.dtype == w.dtype:
+        return node.builder.term(Contraction((x.index, w.index), (left_axis, right_axis), 1, FLOAT, FLOAT))
     if a.dtype != b.dtype:
         raise UnsupportedError(f"products of {' and '.join(sorted(element_types.name(t.dtype) for t in (a, b)))}")
     contract = Contraction((a.index, b.index), (left_axis, right_axis), 1, accumulator(a.dtype), a.dtype)
@@ -79,6 +86,20 @@ def integer_factors(node: BodyNode) -> tuple[Term, Term]:
         if node.optional(position) is not None and node.constant(position).any():
             raise node.refusal("with a zero point other than 0")
     return node.term(0), node.term(1)
+
+
+def _as_float8(x: Term) -> Term | None:
+    """Return the float8 numbers that `x` has as float32, moved like it: a scale of 1 changes none of them."""
+    value = x.builder.values[x.index]
+    if isinstance(value, Move) and len(value.args) == 1:
+        own = _as_float8(Term(x.builder, value.args[0]))
+        return None if own is None else x.builder.term(replace(value, args=(own.index,), dtype=own.dtype))
+    if isinstance(value, Apply) and value.op == scalar.mul and Term(x.builder, value.args[1]).literal == 1.0:
+        value = x.builder.values[value.args[0]]
+    if not isinstance(value, Apply) or value.op != scalar.cast or x.dtype != FLOAT:
+        return None
+    read = Term(x.builder, value.args[0])
+    return read if read.dtype == TensorProto.FLOAT8E4M3FN else None
 
 
 def _scaled(x: Term, factor: float) -> Term:

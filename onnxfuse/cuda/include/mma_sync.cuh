@@ -6,6 +6,7 @@
 // float              8      of factors rounded to TF32     float
 // float, SPLIT       8      within 2^-22 (split.cuh)       float, rounded after every 8 terms
 // Bytes<A, B>        32     exact (integers.cuh)           int32, whose bits the registers of d hold
+// e4m3               32     exact (float8.cuh)             float; sm_89, sm_120: within 32 terms of fewer bits
 
 template <class Element, bool SPLIT = false> struct MmaSync {
   static constexpr int TERMS = 32 / int(sizeof(Element));

@@ -69,8 +69,9 @@ class FactorType:
 
 
 def _float8(name: str, dtype: int) -> FactorType:
-    # The sums of e4m3 keep 14 bits inside of wgmma (DeepSeek-V3, 2024): 128 terms are four instructions.
-    return FactorType(f"float8 {name}", dtype, dtype, 1, name, (name, name), promoted_after=128)
+    # Instructions keep few bits of their sums (FLOAT8_BITS of isa.py): 128 terms are four of wgmma (DeepSeek-V3, 2024).
+    header = "include/float8.cuh"
+    return FactorType(f"float8 {name}", dtype, dtype, 1, name, (name, name), header=header, promoted_after=128)
 
 
 def _integers(left: int, right: int) -> FactorType:
@@ -102,7 +103,7 @@ INTEGERS = tuple(
 """Both signs on both sides: the instructions take each pair, and add up in int32 without saturation."""
 
 FACTORS = (FLOAT16, BFLOAT16, TF32, SPLIT_FLOAT32, FLOAT32, E4M3, E5M2, *INTEGERS)
-"""The table. float8 is prepared: instruction sets list its products, no template multiplies it yet."""
+"""The table. e5m2 is prepared: instruction sets list its products, but kernels do not read its elements."""
 
 
 def factors_of(left: int, right: int) -> FactorType | None:

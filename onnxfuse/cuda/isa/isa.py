@@ -19,6 +19,17 @@ SWIZZLED_BYTES = 128
 """Bytes of a row of a swizzled tile in shared memory: all banks once (PTX ISA, 128B swizzle)."""
 
 
+FLOAT32_BITS = 24
+"""Significant bits of a float32, in which matrix instructions add up."""
+FLOAT8_BITS = 14
+"""Bits of those that multiply float8: terms and sum are aligned to the largest of them, and cut off behind so many.
+
+Of sm_90: DeepSeek-V3 (2024, section 3.3.2, 14 bits of the aligned products); of sm_89 and sm_90: SageAttention2 (Zhang
+et al., 2024, an accumulator of 1 + 8 + 13 bits). They are cut off towards zero (Fasi et al., "Numerical behavior of
+NVIDIA tensor cores", 2021). Of sm_120 the same is assumed.
+"""
+
+
 class Copy(Enum):
     """A way in which data moves from global to shared memory next to the threads."""
 
@@ -43,6 +54,13 @@ class MatrixInstruction:
     k_major: bool
     """Whether both factors must have the terms of a row or column adjacent in memory: no load or descriptor transposes
     elements that are not 16 bits wide."""
+    sum_bits: int = FLOAT32_BITS
+    """Bits that it keeps of its terms and their sum, counted from the highest bit of the largest; of floats."""
+
+    @property
+    def keeps_float32(self) -> bool:
+        """Return whether sums keep the bits of float32, or all of them."""
+        return self.factors.is_integer or self.sum_bits >= FLOAT32_BITS
 
     def left(self, lane: int, register: int, element: int = 0) -> tuple[int, int]:
         """Return (row, term) of an element of a warp's left factor in registers: four of 32 bits per lane."""
@@ -90,18 +108,20 @@ class Isa:
         return next((i for i in self.instructions if i.factors == factors and i.threads == threads), None)
 
 
-def mma_sync(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
+def mma_sync(*factors: FactorType, sum_bits: int = FLOAT32_BITS) -> tuple[MatrixInstruction, ...]:
     """Return `mma.sync.aligned.m16n8` of each type: 32 bytes of terms, fragments in registers (PTX ISA 9.7.14).
 
     Transposed fragments of 16-bit elements are loaded by ldmatrix, those of 32 bits element by element.
     """
     return tuple(
-        MatrixInstruction(f, FRAGMENT, (FRAGMENT_COLUMNS,), TERMS_BYTES // f.bytes, WARP, k_major=f.needs_k_major)
+        MatrixInstruction(
+            f, FRAGMENT, (FRAGMENT_COLUMNS,), TERMS_BYTES // f.bytes, WARP, k_major=f.needs_k_major, sum_bits=sum_bits
+        )
         for f in factors
     )
 
 
-def wgmma_async(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
+def wgmma_async(*factors: FactorType, sum_bits: int = FLOAT32_BITS) -> tuple[MatrixInstruction, ...]:
     """Return `wgmma.mma_async.sync.aligned.m64` of each type, factors in shared memory (PTX ISA 9.7.15).
 
     Integer sums have no widths of odd multiples of eight from 40 columns on.
@@ -110,7 +130,7 @@ def wgmma_async(*factors: FactorType) -> tuple[MatrixInstruction, ...]:
         MatrixInstruction(
             f, 64,
             tuple(n for n in range(8, 257, 8) if not f.is_integer or n <= 24 or n % 16 == 0),
-            TERMS_BYTES // f.bytes, WARPGROUP, k_major=f.bytes != 2,
+            TERMS_BYTES // f.bytes, WARPGROUP, k_major=f.bytes != 2, sum_bits=sum_bits,
         )
         for f in factors
     )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from onnxfuse.cuda.isa.sm_89 import SM_89
 from onnxfuse.cuda.isa.sm_90 import SM_90
 
 SM_100 = replace(SM_90, name="sm_100", unused="tcgen05")
 """A kernel by tcgen05 does not exist yet: those for mma.sync run, which reach a fraction of the tensor cores' rate."""
-SM_120 = replace(SM_90, name="sm_120", shared_bytes=99 * 1024)
+SM_120 = replace(SM_90, name="sm_120", shared_bytes=99 * 1024, instructions=SM_89.instructions)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onnxfuse.cuda.isa.factors import E4M3, E5M2
-from onnxfuse.cuda.isa.isa import mma_sync
-from onnxfuse.cuda.isa.sm_80 import SM_86
+from onnxfuse.cuda.isa.isa import FLOAT8_BITS, mma_sync
+from onnxfuse.cuda.isa.sm_80 import SIXTEEN, SM_86
 
-SM_89 = replace(SM_86, name="sm_89", instructions=(*SM_86.instructions, *mma_sync(E4M3, E5M2)))
+SM_89 = replace(SM_86, name="sm_89", instructions=(*SIXTEEN, *mma_sync(E4M3, E5M2, sum_bits=FLOAT8_BITS)))

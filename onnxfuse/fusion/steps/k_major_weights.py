@@ -17,6 +17,7 @@ from onnxfuse.fusion.region.attempt import Attempt, GraphContext
 from onnxfuse.fusion.region.weight_index import SUFFIX, WeightIndex
 from onnxfuse.fusion.steps.stored_transposes import transpose_inside
 from onnxfuse.graph.constant_folding import is_product
+from onnxfuse.graph.float8 import multiplies_float8, widens_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.nested import graphs_in, readers_of
@@ -31,6 +32,7 @@ def store_k_major(attempt: Attempt) -> None:
     """
     graph, transposes = attempt.graph, attempt.around.transposes
     # MatMul(x, w) -> MatMul(x, Transpose(v)), Gemm(x, w) -> Gemm <transB = 1> (x, v): v is w transposed.
+    # Cast(w) -> Transpose(Cast(v)): of float8, which ONNX Runtime does not transpose.
     found: list[Node] = []
     for node in attempt.nodes:
         transpose = transposes.get(node.inputs[1]) if is_product(node) else None
@@ -39,6 +41,8 @@ def store_k_major(attempt: Attempt) -> None:
             _read_stored(node, transpose, to)
         elif _wants(graph, node, attempt.around):
             _store_transposed(node, to, attempt.around.weights)
+        elif _widens_weight(graph, node):
+            _widen_transposed(node, to, attempt.around.weights)
         found.extend(to.draft() if to.nodes else [node])
     attempt.nodes = found
 
@@ -50,7 +54,9 @@ K_MAJOR = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
 def depends_on_itself(graph: Graph, product: Node, around: GraphContext) -> bool:
     """Return whether a product's weight is stored as it would be if the graph had no other weights and Transposes."""
     constants = {v: graph.constant(v) for v in product.inputs[:2] if graph.is_constant(v)}
-    weight = constants.get(product.inputs[1])
+    weight, widening = constants.get(product.inputs[1]), graph.producer(product.inputs[1])
+    if widening is not None and _widens_weight(graph, widening):
+        return False
     if product.inputs[1] in around.transposes or any(data is None for data in constants.values()):
         return False
     if weight is None or not _wants(graph, product, around):
@@ -66,6 +72,13 @@ def _wants(graph: Graph, node: Node, around: GraphContext) -> bool:
         return False
     standing = weight.shape is not None and len(weight.shape) == 2 and graph.is_constant(node.inputs[1])
     return standing and not graph.attributes(node).get("transB", 0)
+
+
+def _widens_weight(graph: Graph, node: Node) -> bool:
+    """Return whether a node writes a float8 weight as float32 for products of float8."""
+    if not widens_float8(graph, node) or not graph.is_constant(node.inputs[0]):
+        return False
+    return all(multiplies_float8(graph, r) and r.inputs[1] == node.outputs[0] for r in graph.readers(node.outputs[0]))
 
 
 def _has_few_rows(left: ValueType, weight: ValueType, decodes: bool) -> bool:
@@ -96,18 +109,37 @@ def _name(product: Node) -> str:
 
 def _store_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
     """Replace a product by one that reads a transposed weight, unless the weight's data was not loaded."""
-    graph, weight = to.graph, to.graph.constant(node.inputs[1])
-    if weight is None:
+    graph, stored = to.graph, _transposed(to.graph, node.inputs[1], weights)
+    if stored is None:
         return
-    stored = weights.transpose_of(node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
-    if stored not in graph.initializers:
-        graph.add_constant(stored, weight.T)
     if node.op == ops.Gemm:
         to.copy(node, {1: stored}, transB=1)
         return
-    type_ = ValueType(graph.type(stored).dtype, weight.shape)
+    type_ = ValueType(graph.type(stored).dtype, graph.type(node.inputs[1]).shape)
     back = to.add(ops.Transpose, stored, perm=[1, 0], hint=f"{stored}.back", type_=type_, name=_name(node))
     to.copy(node, {1: back})
+
+
+def _widen_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
+    """Replace the Cast of a weight by that of a transposed one, and a Transpose."""
+    graph, stored = to.graph, _transposed(to.graph, node.inputs[0], weights)
+    if stored is None:
+        return
+    type_ = ValueType(graph.type(node.outputs[0]).dtype, graph.type(stored).shape)
+    wide = to.copy(node, {0: stored}, hint=f"{stored}.wide", type_=type_)
+    to.add(ops.Transpose, wide, perm=[1, 0], output=node.outputs[0], name=_name(node))
+
+
+def _transposed(graph: Graph, own: str, weights: WeightIndex) -> str | None:
+    """Return the name of a weight's transposed form, which the graph then has; None if the weight's data was not
+    loaded."""
+    weight = graph.constant(own)
+    if weight is None:
+        return None
+    stored = weights.transpose_of(own, weight) or f"{own}{SUFFIX}"
+    if stored not in graph.initializers:
+        graph.add_constant(stored, weight.T)
+    return stored
 
 
 def store_once(graph: Graph) -> None:
@@ -137,7 +169,7 @@ def restore_weights(model: ModelProto) -> None:
         turned += [(n.output[0], n) for n in holder.node if n.op_type == ops.Transpose and _makes_turned(n)]
         for name, maker in turned:
             readers = list(readers_of(holder, name))
-            if readers and all(_undone(node) for _, node in readers):
+            if readers and all(_undone(graph, node) for graph, node in readers):
                 _turn_one_back(holder, name, maker, readers)
 
 
@@ -145,7 +177,9 @@ def _makes_turned(transpose: NodeProto) -> bool:
     return str(transpose.output[0]) == f"{transpose.input[0]}{SUFFIX}"
 
 
-def _undone(node: NodeProto) -> bool:
+def _undone(graph: GraphProto, node: NodeProto) -> bool:
+    if node.op_type == ops.Cast:
+        return all(_undone(graph, n) and n.op_type == ops.Transpose for _, n in readers_of(graph, node.output[0]))
     if node.op_type == ops.Gemm:
         return node.input[1].endswith(SUFFIX) and any(a.name == "transB" and a.i for a in node.attribute)
     return node.op_type == ops.Transpose and not node.domain
@@ -168,6 +202,18 @@ def _turn_one_back(
             node.input[1] = own
             node.attribute.remove(next(a for a in node.attribute if a.name == "transB"))
             continue
+        if node.op_type == ops.Cast:
+            transposes = [n for _, n in readers_of(graph, node.output[0])]
+            node.input[0], node.output[0] = own, transposes[0].output[0]
+            graph.node.remove(transposes[0])
+            _remove_transposes(graph, transposes[1:], node.output[0])
+        else:
+            _remove_transposes(graph, [node], own)
+
+
+def _remove_transposes(graph: GraphProto, transposes: Sequence[NodeProto], source: str) -> None:
+    """Remove nodes whose readers read `source` instead."""
+    for node in transposes:
         for _, reader in list(readers_of(graph, node.output[0])):
-            reader.input[:] = [own if v == node.output[0] else v for v in reader.input]
+            reader.input[:] = [source if v == node.output[0] else v for v in reader.input]
         graph.node.remove(node)

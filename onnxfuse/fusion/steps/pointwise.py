@@ -11,6 +11,7 @@ from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt, Region
 from onnxfuse.fusion.steps.combined import combined, results_of_anchors
 from onnxfuse.graph.constant_folding import is_repeatable
+from onnxfuse.graph.float8 import multiplies_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.host_values import HALF, SMALL, leaves_on_host
@@ -93,7 +94,10 @@ def _is_operand_alone(graph: Graph, region: Region, node: Node) -> bool:
 
 
 def _leave_dequantized(attempt: Attempt) -> None:
-    """Leave values that are dequantized for others to their readers: a quarter of the bytes is written, and read."""
+    """Leave values that are dequantized for others to their readers: a quarter of the bytes is written, and read.
+
+    Products read float8 so if both factors are, and other dequantized values as numbers.
+    """
     graph, region = attempt.graph, attempt.region
     dequantized = [n for n in region.nodes if n.op == ops.DequantizeLinear and n not in attempt.start.seeds]
     for node in sorted(dequantized, key=lambda n: n.order, reverse=True):
@@ -102,7 +106,9 @@ def _leave_dequantized(attempt: Attempt) -> None:
         if graph.is_output(value) or not others:
             continue
         inside = len(others) < len(graph.readers(value))
-        if not inside and all(not r.domain and not r.has(Trait.CONTRACTION) for r in others):
+        if not inside and all(
+            not r.domain and (not r.has(Trait.CONTRACTION) or multiplies_float8(graph, r)) for r in others
+        ):
             del region.nodes[node]
             region.stops[node] = "is dequantized by what reads it"
 

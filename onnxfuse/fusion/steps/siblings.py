@@ -1,9 +1,9 @@
 """Growth step: absorb anchors that read the same value, so that products of one input share a launch."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import islice
 
-from onnxfuse import cuda
+from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.attempt import Attempt
 from onnxfuse.fusion.steps.start import anchored
@@ -25,13 +25,26 @@ def take_siblings(attempt: Attempt) -> None:
     chosen = _chosen(attempt, of_value[key]) if key in of_value else None
     # What was fused since may have changed a match: of those that join, they are matched again whose surroundings did.
     if chosen is None or not all(_still_matches(attempt, n, shared, of_value[key][n]) for n in chosen):
-        found = (n for n in graph.readers(shared) if _may_join(attempt, n) and _matches(attempt, n, shared))
+        found = (n for n in _candidates(attempt, shared) if _may_join(attempt, n) and _matches(attempt, n, shared))
         of_value[key] = {n: around.equal.state(n) for n in found}
         chosen = _chosen(attempt, of_value[key])
     attempt.region.siblings = tuple(chosen)
-    attempt.region.nodes.update(dict.fromkeys(attempt.region.siblings))
+    for node in chosen:
+        match = _match(attempt, node, shared)
+        assert match is not None
+        attempt.region.nodes.update((n, None) for n in match.nodes.values() if n.op != ops.Constant)
     works = (graph.type(n.outputs[0]) for n in attempt.region.siblings)
     attempt.region.uneven = tuple(w for w in works if shapes_differ(w.shape, own))
+
+
+def _candidates(attempt: Attempt, shared: str) -> Iterator[Node]:
+    """Return the nodes at which an anchor may match that reads `shared`: its readers, or what reads these."""
+    graph, roots = attempt.graph, attempt.how.anchors_at
+    for node in graph.readers(shared):
+        if node.op in roots:
+            yield node
+        elif node.is_elementwise:
+            yield from (r for r in graph.readers(node.outputs[0]) if r.op in roots)
 
 
 def _chosen(attempt: Attempt, candidates: Collection[Node]) -> list[Node]:
@@ -55,13 +68,16 @@ def _still_matches(attempt: Attempt, node: Node, shared: str, before: Surroundin
 
 def _matches(attempt: Attempt, node: Node, shared: str) -> bool:
     """Return whether a node is an anchor of the rule that reads `shared` as the first one does."""
-    if node is attempt.start.root:
-        return True
+    return node is attempt.start.root or _match(attempt, node, shared) is not None
+
+
+def _match(attempt: Attempt, node: Node, shared: str) -> Match | None:
+    """Return the match of an anchor that reads `shared` at a node, None if there is none."""
     step = attempt.how.step(Growth.SIBLINGS)
     assert step is not None
     anchors = attempt.how.anchors_at.get(node.op, ())
     matches = (anchored(attempt.graph, a, node, attempt.around) for a in anchors)
-    return any(isinstance(m, Match) and m.values[step.input] == shared for m in matches)
+    return next((m for m in matches if isinstance(m, Match) and m.values[step.input] == shared), None)
 
 
 def _fit(attempt: Attempt, shape: tuple[Dim, ...] | None, own: tuple[Dim, ...] | None) -> bool:

@@ -6,6 +6,7 @@ integer where the scale is positive. The DequantizeLinear then stands behind, wi
 
 from onnxfuse import ops
 from onnxfuse.graph.channels import order_of
+from onnxfuse.graph.float8 import FLOAT8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
@@ -41,7 +42,10 @@ def _swap(graph: Graph, node: Node) -> bool:
         return False
     before = chain[0]
     dtype = graph.type(before.inputs[0]).dtype
-    if not schema.takes(node.op, graph.opset, 0, dtype):
+    # ONNX Runtime has no kernels that move float8; a constant is transposed here.
+    eight = dtype in FLOAT8
+    constant = graph.constant(before.inputs[0]) if eight and node.op == ops.Transpose else None
+    if constant is None and ((eight and not node.has(Trait.VIEW)) or not schema.takes(node.op, graph.opset, 0, dtype)):
         return False
     axis = before.written.get("axis")
     if isinstance(axis, int):
@@ -53,7 +57,10 @@ def _swap(graph: Graph, node: Node) -> bool:
         return False
     to = Rewriter(graph, node)
     moved = [to.value(f"{o}.quantized", ValueType(dtype, graph.type(o).shape)) for o in node.outputs]
-    to.copy(node, {0: before.inputs[0]}, output=moved)
+    if constant is None:
+        to.copy(node, {0: before.inputs[0]}, output=moved)
+    else:
+        graph.add_constant(moved[0], constant.transpose(order_of(graph, node)))
     for value, output in zip(moved, node.outputs, strict=True):
         name = f"{before.name} behind {node.name}"
         if len(chain) == 1:

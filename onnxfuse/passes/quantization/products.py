@@ -7,6 +7,7 @@ the rules have made integers of them, and after that in the fused ops.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from onnxfuse.graph.float8 import multiplies_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.ops import Trait, named
 from onnxfuse.passes.quantization.weights import dequantizing, stays_floating_point
@@ -45,7 +46,7 @@ def explain(graph: Graph, report: OptimizeReport, rules: Sequence[Rule]) -> None
         product = report.products.get(node.name)
         if product is None:
             continue
-        if node.has(Trait.INTEGER_PRODUCT):
+        if node.has(Trait.INTEGER_PRODUCT) or multiplies_float8(graph, node):
             report.products[node.name] = replace(product, is_integer=True)
         elif node.has(Trait.CONTRACTION):
             rule, reason = refused.get(node.name, ("", NO_RULE))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from onnx import TensorProto
 
 from onnxfuse import ops
+from onnxfuse.graph.float8 import widens_float8
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
@@ -21,10 +22,8 @@ from onnxfuse.ops import Trait
 def dequantize_for_each_reader(graph: Graph) -> bool:
     """Gives each reader of a dequantized value a DequantizeLinear of its own."""
     changed = False
-    for node in [n for n in graph.nodes if n.op == ops.DequantizeLinear and not n.domain]:
+    for node in [n for n in graph.nodes if _is_read_narrow(graph, n)]:
         value = node.outputs[0]
-        if not node.is_elementwise or graph.is_constant(node.inputs[0]):
-            continue
         readers = graph.readers(value)
         if _is_factor_of_floats(graph, node, readers):
             continue
@@ -39,7 +38,16 @@ def dequantize_for_each_reader(graph: Graph) -> bool:
     return changed
 
 
+def _is_read_narrow(graph: Graph, node: Node) -> bool:
+    """Return whether kernels read the operand of a node as it is stored: quantized activations, weights of float8."""
+    if node.domain or not node.is_elementwise:
+        return False
+    if graph.is_constant(node.inputs[0]):
+        return node.op == ops.Cast and widens_float8(graph, node)
+    return node.op == ops.DequantizeLinear
+
+
 def _is_factor_of_floats(graph: Graph, node: Node, readers: Sequence[Node]) -> bool:
     """Return whether a node dequantizes float8 numbers for products, all of which are computed in wider types."""
-    eight = graph.type(node.inputs[0]).dtype == TensorProto.FLOAT8E4M3FN
+    eight = node.op == ops.DequantizeLinear and graph.type(node.inputs[0]).dtype == TensorProto.FLOAT8E4M3FN
     return eight and any(reader.has(Trait.CONTRACTION) for reader in readers)

@@ -1,7 +1,7 @@
 """Substitute a rewrite's replacement for a match; parts of constants alone are evaluated here, in float64."""
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from onnxfuse import ops
 from onnxfuse.graph.constant_folding import FEW, FILLED, SPREAD
 from onnxfuse.graph.evaluate import REFUSALS, evaluate
+from onnxfuse.graph.float8 import is_float8_matrix
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import schema
 from onnxfuse.model.attributes import set_attribute
@@ -47,14 +48,15 @@ def instantiate(target: Pattern, graph: Graph, match: Match, optional: Mapping[s
     constants = _constant_inputs(target, graph, match, optional)
     # An output keeps a node that computes it, even from constants alone: constant folding handles that.
     ends = set(target.outputs)
-    folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants)]
+    eight = {v for v in constants if isinstance(name := match.values[v], str) and is_float8_matrix(graph, name)}
+    folded = [n for n in target.nodes if ends.isdisjoint(n.outputs) and _mark_folded(n, constants, eight)]
     kept = [n for n in target.nodes if n not in folded]
     names = {name: value for name, value in match.values.items() if isinstance(value, str)}
     names.update({o: str(match.values[o]) for o in target.outputs})
     base = root.outputs[0]
     made = {o for n in folded for o in n.outputs}  # a name that is also in `from` refers to the value in `to`
     own = made | {v for v in constants if v not in names} | _absent(match, optional)
-    asked = _asked(kept, graph, match, target, own, set(constants))
+    asked = _asked(kept, folded, graph, match, target, own, set(constants))
     computed = _fold(folded, constants, list(dict.fromkeys(v for _, v in asked)), match)
     if isinstance(computed, Refusal):
         return computed
@@ -129,8 +131,9 @@ def _absent(match: Match, optional: Mapping[str, float]) -> set[str]:
     return {name for name in optional if isinstance(match.values[name], str) and match.values[name] == ""}
 
 
-def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None]) -> bool:
-    if any(v and v not in constants for v in node.inputs):
+def _mark_folded(node: PatternNode, constants: dict[str, np.ndarray | None], eight: Collection[str]) -> bool:
+    """Return whether a node is computed here; what reads `eight`, matrices of float8, is not: kernels do."""
+    if any(v and (v not in constants or v in eight) for v in node.inputs):
         return False
     constants.update(dict.fromkeys(node.outputs, None))
     return True
@@ -211,7 +214,13 @@ def _store(array: np.ndarray, element: int) -> np.ndarray | str:
 
 
 def _asked(
-    kept: list[PatternNode], graph: Graph, match: Match, target: Pattern, own: set[str], constants: set[str]
+    kept: list[PatternNode],
+    folded: list[PatternNode],
+    graph: Graph,
+    match: Match,
+    target: Pattern,
+    own: set[str],
+    constants: set[str],
 ) -> dict[tuple[PatternNode, str], int]:
     """Return the stored constants of each node, and their required element type: everything from `own` that it reads,
     and weights of the model that it reads in another float type than theirs.
@@ -219,12 +228,16 @@ def _asked(
     The type is that of the operands with the same type variable; the result of a Cast has the type that it names.
     """
     default = _float_type(graph, match)
+    cast = {o: to for n in folded if n.op == ops.Cast and (to := _cast_to(n, match)) in FLOATS for o in n.outputs}
     names = {v: name for v in target.values if isinstance(name := match.values.get(v), str) and name}
     types = {v: t for v, n in names.items() if v not in own | constants and (t := graph.type(n).dtype)}
     asked: dict[tuple[PatternNode, str], int] = {}
     for node in kept:
         reads, yields = schema.type_variables(node.op, node.domain, NEWEST, len(node.inputs), len(node.outputs))
         bound = {variable: types[v] for v, variable in zip(node.inputs, reads, strict=True) if variable and v in types}
+        for v, variable in zip(node.inputs, reads, strict=True):
+            if variable and v in cast:
+                bound.setdefault(variable, cast[v])
         for v, variable in zip(node.inputs, reads, strict=True):
             # Another variable than the operands': an exponent, which is of its base's type.
             element = found if (found := bound.get(variable, next(iter(bound.values()), 0))) in FLOATS else 0

@@ -8,7 +8,7 @@ so commands perform the check in a child process.
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from onnx import TensorProto
+from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 from onnxfuse.files import detached, io
@@ -50,10 +50,20 @@ SILENT = 4
 """ONNX Runtime's log severity for no output at all: failures are raised and reported by us."""
 
 
+CARRIERS: Mapping[np.dtype[Any], type[np.unsignedinteger[Any]]] = {
+    np.dtype(ml_dtypes.bfloat16): np.uint16,
+    np.dtype(ml_dtypes.float8_e4m3fn): np.uint8,
+    np.dtype(ml_dtypes.float8_e5m2): np.uint8,
+}
+"""Element types that NumPy lacks, and those whose arrays ONNX Runtime takes in their place."""
+
+
 def ort_value(x: npt.NDArray[Any]) -> onnxruntime.OrtValue:
     """Wrap an array, which must outlive the value, as a value of ONNX Runtime."""
-    if x.dtype == ml_dtypes.bfloat16:
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), TensorProto.BFLOAT16)
+    carrier = CARRIERS.get(x.dtype)
+    if carrier is not None:
+        type_ = helper.np_dtype_to_tensor_dtype(x.dtype)
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(carrier), type_)
     return onnxruntime.OrtValue.ortvalue_from_numpy(x)
 
 

@@ -41,10 +41,11 @@ from onnxfuse.verification.compare.judging import Judging
 from onnxfuse.verification.compare.large_cases import LargeCases, sizes_run
 from onnxfuse.verification.compare.lower_precision_check import verified
 from onnxfuse.verification.compare.near_bounds import large_constants
-from onnxfuse.verification.compare.rounding import rounding_behind
+from onnxfuse.verification.compare.rounding import may_round_products, rounding_behind
 from onnxfuse.verification.inputs.branches import only_in_bodies
 from onnxfuse.verification.inputs.input_specs import input_specs
 from onnxfuse.verification.inputs.inputs import Case, InputSpec, Shapes, with_declared
+from onnxfuse.verification.reference.float8_sums import float8_products
 from onnxfuse.verification.reference.float64_reference import (
     Choice,
     as_half,
@@ -137,6 +138,8 @@ def compare(
             )
             rounded = {"tf32": as_tf32, "half": as_half}[judging.rounding](original_model) if judging.rounding else None
             ties = list(within_half_errors(original_model)) if judging.rounding == "half" else []
+            if ties and may_round_products(report) and oracle.kind == "float64" and float8_products(original_model):
+                ties.append(as_tf32(original_model))
             why_not_wide = ""
             if judging.wide and halves and oracle.kind == "float64":
                 wide, why_not_wide = _wide(original, fused, original_model)

@@ -19,7 +19,7 @@ class Judging:
     """Top-k agreements to report over the last axis; None for CLASS_RANKS of the outputs that `classes` takes for class
     scores."""
     rounding: Rounding = ""
-    """Additional rounding attributed to the original: `tf32`, with product factors rounded to TF32; `half`, with every
+    """Additional rounding attributed to the original: `tf32`, with products rounded as by `as_tf32`; `half`, with every
     half-precision value rounded to its type."""
     wide: bool = False
     """Whether half-precision models are also compared in float32 (`wide`); windows expose a fault without it."""

@@ -26,6 +26,7 @@ from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import value_types
 from onnxfuse.support.error_text import first_line
 from onnxfuse.support.errors import UsageError
+from onnxfuse.verification.reference.float8_sums import float8_products
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import NARROWER_ARRAYS, is_narrower, promoted, rounded
 from onnxfuse.verification.reference.reference import Float64, Tf32, float64_evaluator
@@ -196,8 +197,12 @@ def flops(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
-    """Return what evaluates `model` in float64 with product factors rounded to TF32, as CUDA sessions may do."""
-    return _float64(model, 0, Tf32).evaluate
+    """Return what evaluates `model` in float64 with products rounded as CUDA sessions may do: factors to TF32, sums of
+    float8 numbers to the bits that tensor cores keep."""
+    reference = _float64(model, 0, Tf32)
+    assert isinstance(reference.evaluator, Tf32)
+    reference.evaluator.float8 = float8_products(model)
+    return reference.evaluate
 
 
 def as_half(model: onnx.ModelProto, *, seed: int | None = None) -> Callable[[Arrays], Arrays]:

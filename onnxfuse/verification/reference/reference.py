@@ -8,6 +8,7 @@ ConvTranspose, Resize and NonMaxSuppression are Python loops, its Conv copies th
 import math
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from onnxfuse.verification.reference import (
     windows,
 )
 from onnxfuse.verification.reference.factors import Multiplying, rounding
+from onnxfuse.verification.reference.float8_sums import Float8Product
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import promote_tensor, promoted
 from onnxfuse.verification.run import custom_operators
@@ -102,10 +104,12 @@ class Float64(ReferenceEvaluator):
                 options["linked_attributes"] = attributes
             if node.need_context():
                 options["context"] = results
-            inputs = self.read(node.onnx_node, [results[name] for name in node.input])
+            values = [results[name] for name in node.input]
+            inputs = self.read(node.onnx_node, values)
             outputs = node.run(*inputs, **options)
             if self.cross_check is not None:
                 outputs = self.cross_check.trusted(node, attributes, inputs, outputs)
+            outputs = self.rounded(node.onnx_node, values, outputs)
             if self.bound < math.inf and any(_exceeds(x, self.bound) for x in outputs):
                 raise OutOfRange(f"a value beyond {self.bound:.0e} at {node.op_type}")
             results.update(zip(node.output, outputs, strict=False))
@@ -121,6 +125,10 @@ class Float64(ReferenceEvaluator):
         """Return the values of a node's inputs."""
         return inputs
 
+    def rounded(self, node: onnx.NodeProto, inputs: list[Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the values of a node's outputs."""
+        return outputs
+
 
 def to_tf32(x: Array) -> Array:
     """Return float64 numbers rounded to the eleven significant bits of TF32."""
@@ -129,14 +137,22 @@ def to_tf32(x: Array) -> Array:
 
 
 class Tf32(Float64):
-    """Evaluator that rounds the factors of matrix products to TF32, as a GPU may do, and nothing else."""
+    """Evaluator that rounds the factors of matrix products to TF32 and the sums of products of float8 numbers, as a GPU
+    may do, and nothing else."""
 
     multiplying = rounding(Float64.multiplying, to_tf32)
+    float8: Mapping[str, Float8Product] = MappingProxyType({})
+    """The products of float8 numbers in the main graph, by their results."""
 
     def read(self, node: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
         """Return the inputs, rounded where they are factors."""
         factors = () if node.domain else FACTORS.get(node.op_type, ())
         return [to_tf32(x) if i in factors and x is not None else x for i, x in enumerate(inputs)]
+
+    def rounded(self, node: onnx.NodeProto, inputs: list[Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the outputs, off by what sums of float8 numbers lose."""
+        product = self.float8.get(node.output[0])
+        return outputs if product is None else (outputs[0] + product.lost(inputs[0], inputs[1]),)
 
 
 PRODUCTS = named(Trait.CONTRACTION)

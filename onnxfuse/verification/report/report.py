@@ -9,7 +9,7 @@ or changes its meaning, but not for new keys.
 | summary, seconds | the verdict in one line; duration |
 | provider, fused_provider | ONNX Runtime's provider of the original, of the fused model |
 | truth | `kind` (float64, float32), `how` it was computed, `why` it is not float64 |
-| tf32 | whether float32 outputs pass only because the session may round the factors of products to TF32 |
+| tf32 | whether float32 outputs pass only because the session may round products: to TF32, or sums of float8 |
 | half | whether outputs pass only if each half-precision value is rounded to its type, as ONNX defines it |
 | wide | `compared` if half-precision models were also compared in float32; else why not, empty without half types |
 | without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty if they did not |

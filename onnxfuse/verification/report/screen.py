@@ -142,8 +142,9 @@ def _legend(report: "VerifyReport") -> str:
         text += f"\nno float32 product is rounded to TF32 (use_tf32 0): {report.without_tf32}"
     if report.tf32:
         text += (
-            "\nby its own error the original is better; judged by what factors rounded to TF32 do to it, as the "
-            "session allows (use_tf32, ONNX Runtime's default); to keep float32: optimize --strict-fp32"
+            "\nby its own error the original is better; judged by what factors rounded to TF32, and the sums of float8 "
+            "on tensor cores, do to it, as the session allows (use_tf32, ONNX Runtime's default); to keep float32: "
+            "optimize --strict-fp32"
         )
     ties = sum(row.measure.ties for row in report.rows) if report.half else 0
     if ties:

@@ -17,9 +17,12 @@ from tests.support.small import assert_same_numbers, halved, ops, parse, signed_
 
 EXAMPLES = [(one, e, f"{one.name}-{index}") for one in rule_file.shipped() for index, e in enumerate(one.examples)]
 APPLIES = [pytest.param(one, e, id=name) for one, e, name in EXAMPLES if e.after]
-NAMED = r"float16|DynamicQuantizeLinear|ReduceMin[\s\S]*Quant|(MatMulInteger|ConvInteger|int32\[)[\s\S]*Cast <to = 1>"
-"""Examples of float16, of an operator of float32 alone or what that is written as, or of scales of integer sums, whose
-Cast names the type."""
+NAMED = (
+    r"float16|DynamicQuantizeLinear|ReduceMin[\s\S]*Quant|"
+    r"(MatMulInteger|ConvInteger|int32\[|float8)[\s\S]*Cast <to = 1>"
+)
+"""Examples of float16, of an operator of float32 alone or what that is written as, or of scales of sums of integers or
+float8, whose Cast names the type."""
 UNNAMED = [pytest.param(one, e, id=name) for one, e, name in EXAMPLES if e.after and not re.search(NAMED, e.text)]
 REFUSES = [pytest.param(one, e, id=name) for one, e, name in EXAMPLES if e.refusal]
 

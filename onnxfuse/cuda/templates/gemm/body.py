@@ -27,7 +27,7 @@ from onnxfuse.codegen.program.program import (
 from onnxfuse.codegen.program.rounding import rounded_once
 from onnxfuse.codegen.program.slices import between, canonical, depth_first, operands_last
 from onnxfuse.codegen.program.window import Sliding
-from onnxfuse.cuda.isa.factors import BFLOAT16, FLOAT16, INTEGERS, TF32, FactorType, Rounding, factors_of
+from onnxfuse.cuda.isa.factors import BFLOAT16, E4M3, FLOAT16, INTEGERS, TF32, FactorType, Rounding, factors_of
 from onnxfuse.cuda.isa.isa import SWIZZLED_BYTES
 from onnxfuse.cuda.templates.gemm.output_layout import Moves
 from onnxfuse.graph.channels import to_first
@@ -37,7 +37,7 @@ from onnxfuse.symbolic.element_types import UnsupportedError
 from onnxfuse.symbolic.packing import Packing
 from onnxfuse.symbolic.strides import Shape
 
-FACTORS = (FLOAT16, BFLOAT16, TF32, *INTEGERS)
+FACTORS = (FLOAT16, BFLOAT16, TF32, E4M3, *INTEGERS)
 """Types of factors; for float32 the rounded one, unless the op asks for all digits."""
 STORED_BYTES = (1, 2, 4)
 """Element sizes of outputs."""

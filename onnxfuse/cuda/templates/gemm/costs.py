@@ -59,6 +59,7 @@ class WgmmaCosts:
     splits: Mapping[GemmTile, tuple[int, ...]]
     float16: Mapping[GemmTile, TileCost]
     tf32: Mapping[GemmTile, TileCost]
+    float8: Mapping[GemmTile, TileCost]
     exact: Mapping[GemmTile, TileCost]
     instruction: Mapping[GemmTile, float]
 
@@ -66,6 +67,8 @@ class WgmmaCosts:
         """Return the tiles available for a body, and the cost of each."""
         if parts.precise:
             return self.exact
+        if parts.factors.promoted_after:
+            return self.float8
         return self.tf32 if parts.to_tf32 else self.float16
 
     @property

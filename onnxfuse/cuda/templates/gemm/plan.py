@@ -56,6 +56,9 @@ def plan(
             f"products of {parts.factors.name} on {arch.name}" if arch.isa.mma(parts.factors) is None
             else f"images of {limits.INDICES} elements or more"
         )  # fmt: skip
+    instruction = arch.isa.mma(parts.factors)
+    if not op.tf32 and instruction is not None and not instruction.keeps_float32:
+        raise UnsupportedError(f"sums of {instruction.sum_bits} bits, and use_tf32 is 0")
     return sm80.plan(work, aligned, chosen, arch)
 
 

@@ -5,8 +5,8 @@
 // of matrices [m, k], vectors [k] and [m, 1] and numbers (PROLOGUE). B [k, n], or [n, k] (B_TRANSPOSED). BATCHED: many such
 // products, each with its own A and B out of those there are. Lines of A may hold more than is read of them. Operands of
 // the body: [m, n], [n], [m, 1], one element. Outputs [m, n]. Types of A and B: float16, bfloat16, or float32, rounded to
-// TF32 unless PRECISE (see include/split.cuh), or 8-bit integers. Any size and any pointer: A and B are fetched A_PIECE and
-// B_PIECE bytes at a time.
+// TF32 unless PRECISE (see include/split.cuh), 8-bit integers, or float8 e4m3 (include/float8.cuh). Any size and any pointer:
+// A and B are fetched A_PIECE and B_PIECE bytes at a time.
 // Accuracy: float accumulators, which the body reads unrounded; each output is rounded once.
 //
 // A block computes TILE_M x TILE_N of the output by a multistage pipeline (CUTLASS 2.2, NVIDIA, 2020): asynchronous copies

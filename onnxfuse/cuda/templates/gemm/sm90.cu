@@ -7,14 +7,15 @@
 // (a gate); SIBLINGS of such bodies are concatenated, as more output tiles with factors, columns, operands and outputs of
 // their own. One of ACCUMULATED and SIBLINGS is 1.
 //
-// Types of A and B: float16, bfloat16, int8 and uint8, or float32 with B [n, k], rounded to TF32 as TMA loads it unless
-// PRECISE (sm90_precise.cuh). Accuracy: float32 accumulators (int32 of integers), which the body reads unrounded; each
-// output is rounded once.
+// Types of A and B: float16, bfloat16, int8 and uint8, float8 e4m3, or float32 with B [n, k], rounded to TF32 as TMA loads it
+// unless PRECISE (sm90_precise.cuh). Accuracy: float32 accumulators (int32 of integers), which the body reads unrounded; of
+// float8 sums of 128 terms, of 14 bits each, are added up in them (sm90_promoted.cuh). Each output is rounded once.
 //
 // A persistent, warp-specialized kernel (CUTLASS, sm90 "pingpong" and "cooperative" kernels, 2023; stages: pipeline.cuh).
 // Behind the consumers stands a producer, a thread that loads tiles of A and B through STAGES of shared memory, and with a
 // PROLOGUE a warpgroup that computes A there (sm90_prologue.cuh). WARPGROUPS of consumers share an output tile, TILE_M x
-// TILE_N, by rows; of two TEAMS one runs the body over its accumulators while the other one keeps the tensor cores busy.
+// TILE_N, by rows; of two TEAMS one runs the body over its accumulators while the other one keeps the tensor cores busy. With a
+// ring for each team (RINGS) both also multiply at the same time, where one adds up sums meanwhile (sm90_promoted.cuh).
 //
 // How wide a tile must be, the L2 cache decides: at the full rate of the tensor cores 128x128 asks it for 64 bytes a cycle
 // and multiprocessor, which is its limit, 128x192 for 53, 192x192 for 43. 4096x3072x768 without a body, Nsight Compute,
@@ -174,10 +175,10 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
   State state;
   int whose = 0;
   SeenExtremes<EXTREMES> extremes;
-  if (TEAMS > 1 && team == 1) named_barrier_arrive<CONSUMERS * WARPGROUP>(1);
+  if (IN_TURNS && team == 1) named_barrier_arrive<CONSUMERS * WARPGROUP>(1);
   for (Index number = first_tile(); number < tiles(p); number += tile_stride(), whose ^= TEAMS - 1) {
     if (whose != team) {
-      state.advance(steps.count);
+      if constexpr (RINGS == 1) state.advance(steps.count);
       continue;
     }
     Tile tile(number, rank, p);
@@ -217,10 +218,12 @@ DEVICE void consume(const SharedMemory& shared, const TensorMaps& maps, unsigned
 }
 
 DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& maps, const Parameters& p) {
-  const SharedMemory shared;
+  const int ring = RINGS == 1 ? 0 : thread_index() < CONSUMERS * WARPGROUP ? this_team() : thread_index() / 32 % RINGS;
+  const SharedMemory shared(ring);
   const unsigned rank = TOGETHER > 1 ? cluster_rank() : 0;
   if (thread_index() == 0) {
     shared.pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, COMPUTERS * 4);
+    if constexpr (RINGS > 1) SharedMemory(1).pipeline.init(CONSUMER_WARPS / TEAMS * CLUSTER, COMPUTERS * 4);
     for (int warp = 0; warp < CONSUMER_WARPS; ++warp) mbarrier_init(shared.staged + warp * 8, 1);
     fence_mbarrier_init();
   }
@@ -239,7 +242,7 @@ DEVICE void gemm(const Operands& operands, const Results& to, const TensorMaps& 
     compute_factor<Prologue>(shared, operands, rank, p);
   } else {
     if constexpr (CONSUMERS > 1) decrease_registers<PRODUCER_REGISTERS>();
-    if (thread_index() == CONSUMERS * WARPGROUP) produce(shared, maps, rank, p);
+    if (thread_index() == CONSUMERS * WARPGROUP + ring * 32) produce(shared, maps, rank, ring, p);
   }
   // No block leaves while others may still signal its barriers or write into it: those that split a tile have waited.
   if (CLUSTER > 1 || (SPLIT > 1 && thread_index() >= CONSUMERS * WARPGROUP)) wait_for_all();

@@ -14,6 +14,7 @@ constexpr int CHUNKS = (TILE_N + CHUNK - 1) / CHUNK;  // beside each other; the 
 constexpr int CHUNK_NUMBER = CHUNKS * BLOCKS_M;       // of a warp's share of a tile
 constexpr int BUFFERS = STAGED ? CHUNK_NUMBER : 2;    // of a warp, for chunks
 constexpr int CONSUMERS = TEAMS * WARPGROUPS;
+constexpr bool IN_TURNS = TEAMS > 1 && RINGS == 1;
 constexpr int CONSUMER_WARPS = 4 * CONSUMERS;
 // Of a producer's thread, and of one that computes the left factor, or splits the right one.
 constexpr int PRODUCER_REGISTERS = VOLUME || GROUPED || SPLIT > 1 ? 40 : 24;  // coordinates of more digits
@@ -81,19 +82,23 @@ DEVICE Index tile_stride() { return (last_block() + 1) / TOGETHER; }
 
 using State = PipelineState<STAGES>;
 
-// The stages, the chunks that warps store, the sums that other blocks send, the barriers. A stage is full once TMA has
-// brought its factors and, behind a prologue, four warps have computed the left one.
+// The stages of a ring, of which each team may have its own, the chunks that warps store, the sums that other blocks send, the
+// barriers. A stage is full once TMA has brought its factors and, behind a prologue, four warps have computed the left one.
 struct SharedMemory {
   unsigned stages, outputs, parts;
   TmaPipeline<STAGES, PROLOGUE ? 2 : 1, CLUSTER> pipeline;
   unsigned staged, pieces;
 
-  DEVICE SharedMemory() {
+  DEVICE explicit SharedMemory(int ring) {
     stages = (shared_address(dynamic_shared) + 1023) & ~1023u;
-    outputs = stages + STAGES * STAGE_BYTES;
+    outputs = stages + RINGS * STAGES * STAGE_BYTES;
     parts = outputs + CONSUMER_WARPS * BUFFERS * OUTPUT_CHUNK_BYTES;
     pipeline = {parts + (SPLIT - 1) * PART_WARPS * PART_BYTES};
-    staged = pipeline.barriers + pipeline.BARRIER_BYTES;
+    staged = pipeline.barriers + RINGS * pipeline.BARRIER_BYTES;
+    if constexpr (RINGS > 1) {
+      stages += ring * STAGES * STAGE_BYTES;
+      pipeline.barriers += ring * pipeline.BARRIER_BYTES;
+    }
     pieces = (staged + CONSUMER_WARPS * 8 + 15) & ~15u;
   }
   DEVICE unsigned a(const State& at) const { return stages + at.stage * STAGE_BYTES; }
@@ -102,10 +107,10 @@ struct SharedMemory {
 
 // ---- the producer
 
-DEVICE void produce(const SharedMemory& shared, const TensorMaps& maps, unsigned rank, const Parameters& p) {
+DEVICE void produce(const SharedMemory& shared, const TensorMaps& maps, unsigned rank, int ring, const Parameters& p) {
   const auto& pipeline = shared.pipeline;
   State state;
-  for (Index number = first_tile(); number < tiles(p); number += tile_stride()) {
+  for (Index number = first_tile() + ring * tile_stride(); number < tiles(p); number += RINGS * tile_stride()) {
     const Tile tile(number, rank, p);
     const Steps steps(rank, p);
     Terms terms(tile.row, steps.first, p.matrices(tile.batch), p);
@@ -156,16 +161,16 @@ DEVICE void commit_computed(const SharedMemory& shared, const State& state) {
   if (thread_index() % 32 == 0) shared.pipeline.producer_commit(state, 1);
 }
 
-// ---- the consumers. Two teams multiply in turns (ping-pong)
+// ---- the consumers. Two teams multiply in turns (ping-pong), unless each has a ring of its own
 
 struct Accumulators { float of[BLOCKS_M][WIDTH / 2]; };
 
 DEVICE int this_team() { return thread_index() / (WARPGROUP * WARPGROUPS); }
 DEVICE void wait_for_turn() {
-  if constexpr (TEAMS > 1) named_barrier_sync<CONSUMERS * WARPGROUP>(1 + this_team());
+  if constexpr (IN_TURNS) named_barrier_sync<CONSUMERS * WARPGROUP>(1 + this_team());
 }
 DEVICE void pass_turn() {
-  if constexpr (TEAMS > 1) named_barrier_arrive<CONSUMERS * WARPGROUP>(2 - this_team());
+  if constexpr (IN_TURNS) named_barrier_arrive<CONSUMERS * WARPGROUP>(2 - this_team());
 }
 
 template <int COUNT> DEVICE void multiply_slices(Accumulators& sums, unsigned a, unsigned b, bool begun) {

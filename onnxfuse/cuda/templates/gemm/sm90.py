@@ -34,6 +34,7 @@ def takes(work: GemmSource, arch: Arch) -> bool:
     instruction = arch.isa.wgmma(parts.factors)
     if (
         instruction is None
+        or (not work.op.tf32 and not instruction.keeps_float32)
         or Copy.TMA not in arch.isa.copies
         or tensor_maps.count(work) > limits.TENSOR_MAPS
         or gcd(ALIGNED, *size.widths) != ALIGNED
@@ -92,14 +93,16 @@ def plan(work: GemmSource, tile: GemmTile, arch: Arch) -> LaunchPlan:
     if not _takes_columns(work, replace(tile, n=tile.n * work.first_operand)):
         raise UnsupportedError(f"a tile of {tile} for {size.n} columns")
     if not _has_registers(work.parts, tile, tile.n * work.first_operand):
-        raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor")
-    stages = _stages(work, tile)
+        raise UnsupportedError(f"a tile of {tile} beside a warpgroup that computes the left factor, or sums of a step")
+    stages, rings = _stages(work, tile), sm90_cpp.rings(work.parts, tile)
     rows, together = -(-size.m // (tile.m * tile.cluster)), tile.cluster * tile.split
     count = rows * size.across(tile.n) * size.products
     clusters = count if tile.split > 1 else min(count, arch.sm_count // together)
     threads = _threads(work.parts, tile)
     return LaunchPlan(
-        kernel=sm90_cpp.sm90(work, threads, tile, stages, left_rows(size, tile), long=_is_long(work, tile, arch)),
+        kernel=sm90_cpp.sm90(
+            work, threads, tile, stages // rings, left_rows(size, tile), long=_is_long(work, tile, arch)
+        ),
         grid=(clusters * together, 1, 1),
         block=(threads, 1, 1),
         shared_bytes=_shared_bytes(work, tile, stages),
@@ -134,6 +137,8 @@ def _has_registers(parts: Anatomy, tile: GemmTile, columns: int) -> bool:
     those that the producers leave."""
     computers, threads = sm90_cpp.computers(parts), _threads(parts, tile)
     launched = limits.REGISTERS // threads // 8 * 8
+    if parts.factors.promoted_after:
+        return sm90_cpp.part_sums(parts, tile, columns) is not None
     if not computers:
         return True
     left = threads * launched - 128 * (costs.KEPT_REGISTERS[0] + computers * costs.KEPT_REGISTERS[1])
@@ -175,9 +180,10 @@ def _most_stages(work: GemmSource, tile: GemmTile) -> int:
 
 
 def _stages(work: GemmSource, tile: GemmTile) -> int:
-    """Return the number of stages used; raises if not even two fit."""
-    stages = _most_stages(work, tile)
-    if stages < 2:
+    """Return the number of stages used, of all rings; raises if not even two of each fit."""
+    rings = sm90_cpp.rings(work.parts, tile)
+    stages = _most_stages(work, tile) // rings * rings
+    if stages < 2 * rings:
         raise UnsupportedError(f"a tile of {tile.m} by {tile.n} does not fit the shared memory")
     return stages
 
@@ -191,8 +197,8 @@ computes the elements sequentially: 4096x3072x768 takes 39.7 us, 36.9 with 128; 
 
 
 def _light(work: GemmSource) -> bool:
-    """Return whether the epilogue has few instructions, or they are counted, as those of integers."""
-    if work.parts.factors.is_integer:
+    """Return whether the epilogue has few instructions, or they are counted, as those of 8-bit factors."""
+    if work.parts.factors.bytes == 1:
         return True
     program = work.program
     return all(v.op in LIGHT for i in program.live() if isinstance(v := program.values[i], Apply))
@@ -219,7 +225,8 @@ def _tiles(work: GemmSource) -> list[GemmTile]:
 
 def _is_staged(work: GemmSource, tile: GemmTile) -> bool:
     """Return whether enough stages of a tile fit the shared memory."""
-    return _shared_bytes(work, replace(tile, n=tile.n // work.first_operand), LEAST_STAGES) <= SHARED_LIMIT
+    least = max(LEAST_STAGES, 2 * sm90_cpp.rings(work.parts, tile))
+    return _shared_bytes(work, replace(tile, n=tile.n // work.first_operand), least) <= SHARED_LIMIT
 
 
 def _is_near(work: GemmSource, tile: GemmTile) -> bool:
@@ -311,10 +318,10 @@ def _unaligned_bytes(work: GemmSource, tile: GemmTile) -> int:
 
 
 def _cost(parts: Anatomy, tile: GemmTile) -> TileCost:
-    """Return the measured cost of a tile; for integers a light epilogue and the instructions of this one."""
+    """Return the measured cost of a tile; for 8-bit factors a light epilogue and the instructions of this one."""
     whole = _whole(parts, tile)
     cost = wgmma().tiles(parts)[whole]
-    if not parts.factors.is_integer:
+    if parts.factors.bytes > 1:
         return cost
     epilogue = wgmma().instruction[whole] * instructions(parts.epilogues[0].program)
     return replace(cost, launch=cost.launch + epilogue, light=cost.light + epilogue)

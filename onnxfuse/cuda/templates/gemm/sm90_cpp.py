@@ -1,9 +1,13 @@
 """Source generation of the Hopper kernel: tensor maps, products, and stores of result chunks."""
 
+from dataclasses import dataclass
+
 from onnxfuse.codegen.emit import entry as entries
 from onnxfuse.codegen.emit.source import AMPERE, CLUSTER, HOPPER, WARP_SPECIALIZED, KernelSource
 from onnxfuse.codegen.program.program import BodyProgram
 from onnxfuse.cuda.isa import wgmma
+from onnxfuse.cuda.isa.isa import WARPGROUP
+from onnxfuse.cuda.planning import limits
 from onnxfuse.cuda.planning.limits import ACCESS_BYTES
 from onnxfuse.cuda.templates.gemm import costs, prologue_cpp
 from onnxfuse.cuda.templates.gemm.body import Anatomy
@@ -25,11 +29,14 @@ by TMA; elements of 4 bytes occupy two such blocks of rows, those of one byte th
 
 
 def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows: int, *, long: bool) -> KernelSource:
-    """Return the kernel for Hopper's tensor cores; `left_rows` of the left factor are loaded per tile.
+    """Return the kernel for Hopper's tensor cores; `left_rows` of the left factor are loaded per tile, in rings of
+    `stages`.
 
     A `long` one triggers its dependent launch late.
     """
     extremes = work.extremes_of is not None
+    width, factors = work.first_operand * tile.n, work.parts.factors
+    part = part_sums(work.parts, tile, width)
     arguments, more = ("scratch", "void* scratch, ") if extremes else ("nullptr", "")
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op, arguments)}, maps, p);\n",
@@ -41,7 +48,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "LEFT_ROWS": left_rows, "SLICES": slices(work.size, work.parts.terms),
         "FETCHED_SLICES": fetched_slices(work), "LAST_SLICES": _last_slices(work.size, work.parts.terms),
         "PART_WARPS": part_warps(tile, left_rows),
-        "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages,
+        "EVERY_BLOCK": (1 << tile.cluster) - 1, "STAGES": stages, "RINGS": rings(work.parts, tile),
         "OUTPUT_BYTES": sum(chunk_bytes(o.dtype) for o in work.program.outputs),
         "STAGED": int(work.staged is not None), "STAGED_BYTES": 16 * 64 * work.staged_bytes, "BESIDE": _extra(work),
         "FETCHED_LEFT": len(_left_maps(work)), "PIECE_BYTES": piece_bytes(work),
@@ -49,6 +56,7 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         "PRECISE": work.parts.precise, "FEW": smaller(FEW, work.first_operand * tile.n), "EXTREMES": extremes,
         "BROUGHT": _brought(work),
         "WHOLE_COLUMNS": work.parts.products[0].transposed and all(n >= tile.n for n in work.size.widths),
+        **({} if part is None else {"PART": part.columns, "SETS": part.sets}),
     }  # fmt: skip
     middle = (
         result_pointers(work)
@@ -60,16 +68,18 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         + ("" if work.stored else _store_chunk(work))
         + _store_moved(work)
     )
-    width, factors = work.first_operand * tile.n, work.parts.factors
     right_rows = not work.parts.products[0].transposed
     middle += wgmma.product(width, factors, right_rows=right_rows)
     if work.parts.precise:
         middle += wgmma.product(smaller(FEW, width), factors, right_rows=False, regs=True)
+    if part is not None and part.columns < width:
+        middle += wgmma.product(part.columns, factors, right_rows=False)
     prologue = work.parts.prologue
     middle += _load_left(work)
     middle += _load_right(work) + right_factors(work)
     middle += "struct GivenFactor {\n  DEVICE GivenFactor(const Operands&, const Groups&, Index, Index) {}\n};\n"
-    other = "SplitFactor" if work.parts.precise else "UnpackedFactor" if work.parts.packed is not None else ""
+    promoted = "" if part is None else "PromotedFactor"
+    other = "SplitFactor" if work.parts.precise else "UnpackedFactor" if work.parts.packed is not None else promoted
     if other:
         middle += (
             f"struct {other} : GivenFactor {{\n  using GivenFactor::GivenFactor;\n}};\nusing Prologue = {other};\n"
@@ -84,12 +94,45 @@ def sm90(work: GemmSource, threads: int, tile: GemmTile, stages: int, left_rows:
         *(("gemm/store_moved.cuh",) if work.stored else ()),
         "gemm/sm90.cuh",
         *(("include/split.cuh", "gemm/sm90_precise.cuh") if work.parts.precise else ()),
+        *(("gemm/sm90_promoted.cuh",) if promoted else ()),
         *(("gemm/packed_pairs.cuh", "gemm/sm90_packed.cuh") if work.parts.packed is not None else ()),
         *(() if prologue is None else ("gemm/sm90_prologue.cuh",)),
         "gemm/sm90_chunks.cuh",
         "gemm/sm90.cu",
     )
     return kernel(work, before, constants, work.staged, middle, files, end)
+
+
+@dataclass(frozen=True)
+class PartSums:
+    """Sums of one step, which are added to those of all steps in float32."""
+
+    columns: int
+    """Columns of a warpgroup's 64 rows whose sums are computed at once."""
+    sets: int = 1
+    """2: one is added while the other one is computed."""
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread."""
+        return self.columns // 2 * self.sets
+
+
+def part_sums(parts: Anatomy, tile: GemmTile, width: int) -> PartSums | None:
+    """Return how the sums of a step are kept beside those of all, of `width` columns; None if the tensor cores keep
+    float32, or if the registers do not suffice: in a cluster they never do."""
+    if not parts.factors.promoted_after or tile.cluster > 1:
+        return None
+    own, threads = width // 2 * (tile.m // (64 * tile.warpgroups)), WARPGROUP * (tile.warpgroups * tile.teams + 1)
+    consumers = limits.REGISTERS - WARPGROUP * costs.KEPT_REGISTERS[0]
+    left = consumers // (threads - WARPGROUP) - wgmma.REGISTERS - own
+    possible = (PartSums(width // n) for n in (1, 2, 4) if width % (n * 8) == 0)
+    return next((p for p in possible if p.registers <= left), None)
+
+
+def rings(parts: Anatomy, tile: GemmTile) -> int:
+    """Return how many rings of stages a block has: one for each team if sums of steps are added up between products."""
+    return tile.teams if parts.factors.promoted_after else 1
 
 
 def _brought(work: GemmSource) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bench.cases.ops import NUMPY
+from onnxfuse.codegen.emit.source import template
 from onnxfuse.cuda.isa.capabilities import BEFORE, ISAS
 from onnxfuse.cuda.isa.factors import (
     BFLOAT16,
@@ -31,16 +32,29 @@ ALL = (BEFORE, *(isa for _, isa in ISAS), SM_90A)
 
 
 def test_which_instructions_multiply_which_factors() -> None:
-    """mma.sync from sm_80 on, of float8 from sm_89 on; wgmma on sm_90a alone; float32 as it is on the CUDA cores."""
+    """mma.sync from sm_80 on, of e4m3 as float16 before sm_89; wgmma on sm_90a alone; float32 on the CUDA cores."""
     sixteen = {FLOAT16, BFLOAT16, TF32, SPLIT_FLOAT32, *INTEGERS}
     for isa in ALL:
         number = Arch(isa.name, 1).number
         warps, warpgroups = ({f for f in FACTORS if multiply(f)} for multiply in (isa.mma, isa.wgmma))
-        assert warps == (sixteen if number >= 80 else set()) | ({E4M3, E5M2} if number >= 89 else set())
+        assert warps == ({*sixteen, E4M3} if number >= 80 else set()) | ({E5M2} if number >= 89 else set())
         assert warpgroups == ({*sixteen, E4M3, E5M2} if isa is SM_90A else set())
         assert (Copy.CP_ASYNC in isa.copies) == (number >= 80)
         assert (Copy.TMA in isa.copies) == (number >= 90)
         assert isa.mma(FLOAT32) is None
+
+
+def test_products_of_float8_alone_keep_fewer_bits_than_float32() -> None:
+    """By wgmma, and by mma.sync of sm_89 and sm_120; elsewhere they are products of float16."""
+    few = {
+        (isa.name, i.threads, i.factors.name)
+        for isa in ALL
+        for i in isa.instructions
+        if not i.keeps_float32 and i.factors is E4M3
+    }
+    assert few == {("sm_89", 32, E4M3.name), ("sm_120", 32, E4M3.name), ("sm_90a", 128, E4M3.name)}
+    assert all(i.sum_bits == 14 for isa in ALL for i in isa.instructions if not i.keeps_float32)
+    assert all(i.factors.promoted_after for isa in ALL for i in isa.instructions if not i.keeps_float32)
 
 
 def test_columns_of_warpgroup_products() -> None:
@@ -90,7 +104,10 @@ def test_fragments_hold_the_elements_that_the_instruction_says(factors: FactorTy
             words_b[lane, register, element] = b[instruction.right(lane, register, element)]
     sums = np.zeros((32, 4), np.int32 if factors.is_integer else np.float32)
     pointers = (x.ctypes.data_as(ctypes.c_void_p) for x in (words_a, words_b, sums))
-    emulate.library(HARNESS.replace("STORED", factors.stored)).multiply(*pointers)
+    text = HARNESS.replace("STORED", factors.stored)
+    if factors is E4M3:  # by what the host has of float16
+        text = text.replace("\n", f"\n{template('include/memory.cuh').text}{template(str(factors.header)).text}", 1)
+    emulate.library(text).multiply(*pointers)
     expected = a.astype(np.float64) @ b.astype(np.float64)
     for lane, register in itertools.product(range(32), range(4)):
         assert sums[lane, register] == expected[instruction.sums(lane, register)]

@@ -252,13 +252,14 @@ def test_a_gemm_reads_what_its_transpose_reads(given: str, made: int) -> None:
 
 def test_a_weight_is_turned_back_for_products_alone() -> None:
     """Of a Gemm its attribute goes and the others stay; a Transpose of another library is none of ours."""
+    alone = helper.make_graph([], "g", [], [])
     gemm = helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"], alpha=2.0, transB=1)
-    assert k_major_weights._undone(gemm)
-    assert not k_major_weights._undone(helper.make_node("Gemm", ["x", "v"], ["y"], transB=1))
-    assert not k_major_weights._undone(helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"]))
-    assert k_major_weights._undone(helper.make_node("Transpose", ["v"], ["t"]))
-    assert not k_major_weights._undone(helper.make_node("Transpose", ["v"], ["t"], domain="own"))
-    assert not k_major_weights._undone(helper.make_node("Softmax", ["v"], ["t"]))
+    assert k_major_weights._undone(alone, gemm)
+    assert not k_major_weights._undone(alone, helper.make_node("Gemm", ["x", "v"], ["y"], transB=1))
+    assert not k_major_weights._undone(alone, helper.make_node("Gemm", ["x", f"v{SUFFIX}"], ["y"]))
+    assert k_major_weights._undone(alone, helper.make_node("Transpose", ["v"], ["t"]))
+    assert not k_major_weights._undone(alone, helper.make_node("Transpose", ["v"], ["t"], domain="own"))
+    assert not k_major_weights._undone(alone, helper.make_node("Softmax", ["v"], ["t"]))
     turned = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(2, 3), f"v{SUFFIX}")
     holder = helper.make_graph([gemm], "g", [], [], [turned])
     k_major_weights._turn_one_back(holder, turned.name, holder.initializer[0], [(holder, holder.node[0])])

@@ -75,5 +75,7 @@ def test_values_on_a_grid_are_held_to_some_run_on_any_provider() -> None:
     """So nothing hides, with no comparison in float32 and though a law is broken; but not among other outputs."""
     facts = WRONG | {"grid": 0.25, "broken": "another step than any run gives"}
     assert rounding_behind(report(row(**facts), **CUDA), halves=True, wide=False) == "half"
-    assert rounding_behind(report(row(**facts), row("z", **WRONG), **CUDA), halves=True, wide=False) == ""
-    assert rounding_behind(report(row(**facts), **CUDA), halves=False, wide=False) == ""
+    assert rounding_behind(report(row(**facts), row("z", **WRONG)), halves=True, wide=False) == ""
+    assert rounding_behind(report(row(**facts)), halves=False, wide=False) == ""
+    assert rounding_behind(report(row(**facts), **CUDA), halves=False, wide=False) == "tf32"
+    assert rounding_behind(report(row(dtype="int8", **facts), **CUDA), halves=False, wide=False) == ""
