@@ -100,6 +100,9 @@ def _store_transposed(node: Node, to: Rewriter, weights: WeightIndex) -> None:
     if weight is None:
         return
     stored = weights.transpose_of(node.inputs[1], weight) or f"{node.inputs[1]}{SUFFIX}"
+    maker = graph.producer(stored)
+    if maker is not None and _makes_turned(maker.proto):  # of an earlier `store_once`, which will make it again
+        graph.replace([maker], [])
     if stored not in graph.initializers:
         graph.add_constant(stored, weight.T)
     if node.op == ops.Gemm:

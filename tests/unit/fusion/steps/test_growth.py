@@ -2,11 +2,13 @@
 
 from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
+from onnxfuse.fusion import fuse
 from onnxfuse.fusion.region.make_op import outline
 from onnxfuse.fusion.steps import growth
 from onnxfuse.fusion.steps.growth import FINISHING, GROWING
@@ -161,7 +163,7 @@ def test_a_movement_may_begin_at_the_models_input() -> None:
 
 
 def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another region's outline is not even made: it costs as much as writing the op."""
+    """Another region's outline is not even made: it costs as much as writing the op. Nor is any before a failure."""
     outlined = list[list[str]]()
 
     def noted(graph: Graph, nodes: list[Node]) -> Hashable | None:
@@ -169,7 +171,21 @@ def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.M
         return outline(graph, nodes)
 
     monkeypatch.setattr(growth, "outline", noted)
-    assert found("a = Exp (x) b = MatMul (a, v) y = Relu (b)", "gemm")[0] == ["Exp", "{Transpose MatMul Relu}"]
+    two = "y = MatMul (x, v) z = MatMul (x, u)"
+    found(two, "gemm", outputs="float[N,8] y, float[N,8] z")
     assert outlined == []
-    found("y = MatMul (x, v) z = MatMul (x, u)", "gemm", outputs="float[N,8] y, float[N,8] z")
-    assert ["MatMul", "MatMul"] in outlined
+    # no kernel for two products: the outline is that of the failure, and the next two are found by theirs
+    proven = fuse.proven_op
+    tried = list[list[str]]()
+
+    def no_pair(graph: Graph, nodes: list[Node], *rest: Any, **more: Any) -> Any:
+        tried.append([n.op for n in nodes])
+        return "two are too many" if tried[-1].count("MatMul") > 1 else proven(graph, nodes, *rest, **more)
+
+    monkeypatch.setattr(fuse, "proven_op", no_pair)
+    four = f"{two} a = Exp (x) p = MatMul (a, v) q = MatMul (a, u) b = MatMul (y, v) r = Relu (b)"
+    outputs = ", ".join(f"float[N,8] {name}" for name in "yzpqr")
+    assert found(four, "gemm", outputs=outputs)[0].count("{Transpose MatMul Relu}") == 1
+    assert {tuple(nodes) for nodes in outlined} == {("MatMul", "MatMul")}
+    phases = 2
+    assert len([nodes for nodes in tried if nodes.count("MatMul") > 1]) == phases

@@ -20,7 +20,7 @@ from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.shapes.types import Shape, ValueType
-from tests.support.small import assert_same_numbers, graph_of, ops, parse
+from tests.support.small import assert_same_numbers, graph_of, ops, optimize, parse
 
 BLOCK = """<ir_version: 8, opset_import: ["" : 20]>
 g (float[N,S,8] x, float[N,S,8] r) => (float[N,S,8] y, float[N,S,7] z)
@@ -101,6 +101,21 @@ def test_a_weight_that_is_read_as_it_was_too_is_stored_once(other: str) -> None:
     assert sorted(ops(undone)) == sorted(ops(before))
     assert [t.name for t in undone.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
     assert_same_numbers(before, undone)
+
+
+def test_a_product_that_is_fused_later_reads_the_weight_that_is_stored_once() -> None:
+    """After a file's surgery one product of the weight has a kernel already, the other one gets it now."""
+    text = BLOCK.replace("MatMul (r, v)", "MatMul (r, w)").replace("float[N,S,7] z", "float[N,S,8] z")
+    half, before = optimize(parse(text), "gemm")[0], parse(text)
+    assert ops(half) == ["Transpose", "{Transpose MatMul Add Relu}", "MatMul"]
+    for model in (half, before):
+        model.graph.node.append(helper.make_node("Relu", ["z"], ["s"]))
+        model.graph.output[1].name = "s"
+    made = onnxfuse.optimize(half)
+    assert ops(made) == ["{Transpose MatMul Add Relu}", "{Transpose MatMul Relu}"]
+    assert [t.name for t in made.graph.initializer if list(t.dims) == [8, 8]] == ["w.terms_last"]
+    assert_same_numbers(before, made)
+    assert sorted(ops(onnxfuse.unfuse(made))) == sorted(ops(before))
 
 
 def test_onnx_runtime_transposes_a_weight_as_it_makes_a_session(tmp_path: Path) -> None:
