@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.files import io
+from onnxfuse.files.detached import detach, detaching
 from onnxfuse.files.external import ALIGNMENT
 from onnxfuse.support.errors import DeviceError, ModelError
 
@@ -302,6 +303,41 @@ def test_the_data_files_of_a_model_are_the_other_ones(tmp_path: Path, model: onn
     (tmp_path / "text").write_bytes(b"no model")
     assert io.data_files(tmp_path / "text") == ()
     assert io.has_external_data(tmp_path / "in.onnx")
+
+
+def test_a_model_without_weights_needs_no_file_beside_it(tmp_path: Path, model: onnx.ModelProto) -> None:
+    """Though one was asked for."""
+    del model.graph.initializer[:]
+    model.training_info.add().algorithm.name = "kept"
+    with io.saving(model, tmp_path / "out.onnx", external_data=True):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["out.onnx"]
+    assert onnx.load(tmp_path / "out.onnx") == model
+
+
+def test_a_damaged_node_is_in_no_model_with_data(tmp_path: Path) -> None:
+    """What is read of the file, its weights apart, is no message either."""
+    (tmp_path / "damaged.onnx").write_bytes(b"\x08\x08\x3a\x04\x0a\x02\xff\xff")
+    assert io.data_files(tmp_path / "damaged.onnx") == ()
+
+
+def test_a_place_that_is_no_number_is_told_by_an_outline(tmp_path: Path, model: onnx.ModelProto) -> None:
+    """As by `load`: it reads the weights that shapes are made of."""
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(200), "sizes"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    light = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for fact in light.graph.initializer[-1].external_data:
+        fact.value = "x" if fact.key == "offset" else fact.value
+    (tmp_path / "m.onnx").write_bytes(light.SerializeToString())
+    for read in (io.outline, io.load):
+        with pytest.raises(ModelError, match=r"m\.onnx: weight 'sizes': the offset of its data is 'x', no number"):
+            read(tmp_path / "m.onnx")
+
+
+def test_the_size_of_a_detached_weight_is_that_of_its_data() -> None:
+    with detaching():
+        light = detach("w", TensorProto.FLOAT, (3, 4), lambda: np.zeros((3, 4), np.float32))
+        assert io.tensor_bytes(light) == 48
 
 
 def test_the_permissions_of_an_existing_file_stay(tmp_path: Path, model: onnx.ModelProto) -> None:

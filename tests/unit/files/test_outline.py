@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper, parser
 
 from onnxfuse.files import external, io
 from onnxfuse.files.outline import GRAPH as GRAPH_FIELD
-from onnxfuse.files.outline import INITIALIZER, embedded, outline
+from onnxfuse.files.outline import INITIALIZER, _bytes, _StrangeError, embedded, outline
 from onnxfuse.support.errors import ModelError
 
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
@@ -102,6 +102,23 @@ def test_what_is_long_beside_its_numbers_stays(tmp_path: Path) -> None:
     assert [t.name for t in found.graph.initializer if external.is_external(t)] == ["w"]
     assert found.graph.initializer[-2] == noted
     np.testing.assert_array_equal(numpy_helper.to_array(found.graph.initializer[-1]), np.arange(200.0))
+
+
+def test_a_weight_of_an_impossible_shape_stays_for_the_message(tmp_path: Path) -> None:
+    """And a file that is cut while it is read is none."""
+    made = model()
+    made.graph.initializer[0].dims[:] = [-64, 64]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    light = outline(path)
+    assert light is not None
+    assert onnx.ModelProto.FromString(light).graph.initializer[0] == made.graph.initializer[0]
+    assert told(io.outline, path) == told(io.load, path) != ""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        assert len(_bytes(file, 0, size)) == size
+        with pytest.raises(_StrangeError):
+            _bytes(file, 0, size + 1)
 
 
 def told(read: Callable[[Path], onnx.ModelProto], path: Path) -> str:

@@ -162,6 +162,14 @@ def test_a_movement_may_begin_at_the_models_input() -> None:
     assert found(behind, "lone_movement", "softmax", **shapes)[0] == ["{Softmax}", "{Transpose}", "{Softmax}"]
 
 
+def test_one_node_is_enough_where_the_librarys_kernel_is_slow() -> None:
+    """A Pad of the channels; a Transpose alone stays."""
+    shapes = {"inputs": "float[64,32,32,16] x", "outputs": "float[A,B,C,D] y"}
+    pads = "p = Constant <value = int64[8] {0,1,0,0,0,1,0,0}> ()"
+    assert found(f"{pads} y = Pad (x, p)", "movement", **shapes)[0] == ["{Pad}"]
+    assert found("y = Transpose <perm = [0,2,3,1]> (x)", "movement", **shapes)[0] == ["Transpose"]
+
+
 def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another region's outline is not even made: it costs as much as writing the op. Nor is any before a failure."""
     outlined = list[list[str]]()

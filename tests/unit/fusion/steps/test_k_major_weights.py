@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from onnxfuse.fusion import fuse
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.fusion.region.weight_index import SUFFIX
 from onnxfuse.fusion.steps import k_major_weights
+from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
@@ -280,6 +282,41 @@ def test_a_weight_is_turned_back_for_products_alone() -> None:
     assert [a.name for a in holder.node[0].attribute] == ["alpha"]
     assert (holder.node[0].input[1], holder.initializer[0].name) == ("v", "v")
     np.testing.assert_array_equal(numpy_helper.to_array(holder.initializer[0]), [[0, 3], [1, 4], [2, 5]])
+
+
+def test_a_weight_that_a_fused_op_still_reads_stays_turned() -> None:
+    """One of two ops of a weight is undone: its product reads the other one's weight through a Transpose."""
+    text = BLOCK.replace("z = MatMul (r, v)", "k = MatMul (r, w) z = Relu (k)").replace(
+        "float[N,S,7] z", "float[N,S,8] z"
+    )
+    model, before = parse(text), parse(text)
+    pipeline.run(model, choices=MEASURED)
+    (one, other) = (node for node in model.graph.node if node.domain)
+    assert unfuse(model, [one.output[0]]) == 1
+    assert other in model.graph.node
+    assert f"w{SUFFIX}" in other.input
+    assert_same_numbers(before, model)
+
+
+def test_transposes_of_the_models_own_stay_as_they_are() -> None:
+    """Also one behind another, which are no weight that was turned."""
+    model = parse(BLOCK)
+    pipeline.run(model, choices=MEASURED)
+    model.graph.node.extend(
+        [helper.make_node("Transpose", ["y"], ["a"], perm=[1, 0, 2]), helper.make_node("Transpose", ["a"], ["b"])]
+    )
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("b", TensorProto.FLOAT, ["A", "B", "C"]))
+    before = copy.deepcopy(model)
+    unfuse(model)
+    assert [op for op in ops(model) if op == "Transpose"] == ["Transpose"] * 2
+    assert_same_numbers(before, model)
+
+
+def test_a_batch_of_weights_keeps_its_layout() -> None:
+    """Only a matrix is turned."""
+    for shape, wanted in (("[8,8]", True), ("[1,8,8]", False)):
+        graph = graph_of(parse(BLOCK.replace("float[8,8] w", f"float{shape} w")))
+        assert k_major_weights._wants(graph, graph.nodes[0], Mock(decodes=False)) is wanted
 
 
 def test_weights_of_open_rows_are_turned_where_the_graph_keeps_a_cache() -> None:
