@@ -9,6 +9,7 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion import fuse
+from onnxfuse.fusion.region import proof
 from onnxfuse.fusion.region.make_op import outline
 from onnxfuse.fusion.steps import growth
 from onnxfuse.fusion.steps.growth import FINISHING, GROWING
@@ -183,7 +184,7 @@ def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.M
     found(two, "gemm", outputs="float[N,8] y, float[N,8] z")
     assert outlined == []
     # no kernel for two products: the outline is that of the failure, and the next two are found by theirs
-    proven = fuse.proven_op
+    proven = proof.proven_op
     tried = list[list[str]]()
 
     def no_pair(graph: Graph, nodes: list[Node], *rest: Any, **more: Any) -> Any:
