@@ -25,7 +25,7 @@ def node_of(kind: type[CustomOperator], node: onnx.NodeProto, **types: int) -> C
 
 
 def model(text: str) -> onnx.ModelProto:
-    return parse(f'<ir_version: 10, opset_import: ["" : 20, "{MICROSOFT}" : 1, "my.ops" : 1]> {text}')
+    return parse(f'<ir_version: 10, opset_import: ["" : 20, "{MICROSOFT}" : 1, "my.ops" : 1, "ai.onnx.ml" : 3]> {text}')
 
 
 @pytest.fixture
@@ -97,6 +97,8 @@ def test_a_node_alone_has_names_of_its_own() -> None:
         ("y = Relu (x)", []),
         ("y = com.microsoft.Inverse (x)", [(MICROSOFT, "Inverse")]),
         ("y = com.microsoft.FastGelu (x)", []),  # its entry says what it computes
+        ("y = ai.onnx.ml.Normalizer (x)", []),
+        ("y = ai.onnx.ml.NoSuch (x)", [("ai.onnx.ml", "NoSuch")]),
         ("y = MaxRoiPool <pooled_shape = [1, 1]> (x, x)", [("", "MaxRoiPool")]),
         ("a = com.microsoft.Inverse (x) y = my.ops.Bend (a)", [(MICROSOFT, "Inverse")]),
     ],
@@ -150,7 +152,7 @@ def test_sequences_and_maps_are_declared_as_such(value: Any, declared: onnx.Type
 def test_the_type_of_a_sequence_is_that_of_its_elements() -> None:
     operator = node_of(CustomOperator, helper.make_node("Bend", ["x"], ["y"], domain="my.ops"), x=TensorProto.DOUBLE)
     assert operator._type("x", MATRIX, TensorProto.FLOAT) == TensorProto.DOUBLE
-    assert operator._type("unknown", MATRIX, TensorProto.FLOAT) == TensorProto.FLOAT
+    assert operator._type("unknown", MATRIX, TensorProto.FLOAT16) == TensorProto.FLOAT16
     assert operator._type("x", [np.array([1])], TensorProto.FLOAT) == TensorProto.INT64
     assert operator._type("x", [], TensorProto.FLOAT16) == TensorProto.FLOAT16
     assert operator._type("x", None, TensorProto.FLOAT) == 0
