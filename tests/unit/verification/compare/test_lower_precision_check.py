@@ -16,7 +16,7 @@ from onnxfuse.verification.cases.limits import Limits
 from onnxfuse.verification.compare import lower_precision_check
 from onnxfuse.verification.compare.lower_precision_check import _largest, _late, _uses_type, as_declared, lower_run
 from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow
-from tests.support.small import parse
+from tests.support.small import optimize, parse
 
 CPU = ["CPUExecutionProvider"]
 ORIGINAL = "g (float[N,8] x) => (float[N,8] y) { a = Tanh (x) y = Add (a, x) }"
@@ -41,10 +41,42 @@ def test_an_output_is_held_to_the_contract_of_the_file() -> None:
     assert report.contract is not None
     assert {row.dtype for row in report.rows} == {"float16"}
     assert all(row.contract is not None and 0 < row.contract.error < 1e-3 for row in report.rows)
-    assert all(row.measure.scale > 0 for row in report.rows)
+    assert all(row.measure.scale > 0 and row.measure.difference.max_abs > 0 for row in report.rows)
+    assert all(0 < each.seconds < 600 for each in report.cases)
     wrong = checked(HALF.replace("Tanh", "Sin"))
     assert not wrong.ok
     assert "allowed 0.01" in "\n".join(row.fault for row in wrong.rows)
+
+
+@pytest.mark.parametrize(("type_", "by_rounding"), [("float16", False), ("bfloat16", True)])
+def test_the_report_says_whether_a_session_ran(type_: str, by_rounding: bool) -> None:
+    """With its fused ops, whose bodies run on the CPU: that no kernel was launched there is no fault."""
+    model = lowered(HALF.replace("float16", type_), type_)
+    made, applied = optimize(model, "pointwise")
+    assert applied.applied
+    report = verify(parse(ORIGINAL), made, providers=CPU)
+    assert (report.ok, report.half, report.problems) == (True, by_rounding, ())
+    assert bool(report.kernels) is not by_rounding
+
+
+def test_inputs_of_the_user_are_the_cases() -> None:
+    """And no others."""
+    given = {"x": np.ones((2, 8), np.float32)}
+    report = checked(HALF, inputs=[given, given])
+    assert [(each.seed, each.shapes) for each in report.cases] == [(None, {"x": (2, 8)})] * 2
+    assert {each.seed for each in checked(HALF, seeds=(3,)).cases} == {3}
+
+
+def test_of_classes_the_best_is_compared() -> None:
+    """Unless others are asked for."""
+    text = "g (float16[N,8] x) => (float16[N,8] y) { a = MatMul (x, w) y = Softmax (a) }"
+    original, file = parse(text.replace("float16", "float")), lowered(text)
+    weight = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float16)
+    original.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
+    file.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    for asked, told in ((None, ["1"]), ((1, 3), ["1", "3"])):
+        report = verify(original, file, providers=CPU, top_k=asked)
+        assert [*report.rows[0].measure.difference.agreement] == told
 
 
 def test_another_interface_is_told_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
