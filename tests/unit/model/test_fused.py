@@ -35,6 +35,7 @@ def holding(function: onnx.FunctionProto, nodes: str = "y = onnxfuse.Scaled (x, 
 def test_what_is_written_is_read(library: bool) -> None:
     """Its name, rule, template, element types, body and the library's form."""
     (read,) = fused_ops(holding(fused.write(op(library)))).values()
+    assert op().tf32
     assert (read.name, read.rule, read.template) == ("Scaled", "pointwise", "pointwise")
     assert (read.inputs, read.outputs, read.opset) == ((FLOAT, HALF), (FLOAT,), 20)
     assert [n.op_type for n in read.body.node] == ["Mul", "Relu"]
@@ -108,6 +109,13 @@ def test_metadata_that_are_damaged_are_told(key: str, value: str, told: str) -> 
         entry.value = value if entry.key == f"{DOMAIN}.{key}" else entry.value
     with pytest.raises(ModelError, match=told.replace("(", r"\(")):
         fused_ops(holding(function))
+
+
+def test_an_output_that_a_node_leaves_out_has_the_name_of_the_body() -> None:
+    """As trailing outputs may."""
+    two = parser.parse_function(BODY.replace("=> (v3)", "=> (v3, v2)"))
+    node = helper.make_node("Scaled", ["x", "w"], ["y"], domain=DOMAIN)
+    assert replaced_nodes(node, FusedOp("Scaled", "", "", (FLOAT, HALF), (FLOAT, FLOAT), two)) == ("Mul v2", "Relu y")
 
 
 TEXT = "g (float[N,8] x) => (float[N,8] y) { a = Exp (x) [last] y = Neg (a) }"

@@ -1,5 +1,6 @@
 """What shapes are computed by, element by element: as ONNX computes it, or unknown."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from onnxfuse.ops.shapes.extents import UnknownError
 from onnxfuse.shapes.scalar_values import Whole
 from onnxfuse.shapes.value_facts import Ratio
 from onnxfuse.symbolic.integer import Int, ceiling
+from tests.support.small import graph_of, parse
 
 N = Int.name("n", least=1)
+OPEN = Int.name("o", least=0)
 ANY = Int.name("d") - 7
 """An integer of either sign."""
 
@@ -34,9 +37,12 @@ def only(function: Function, *elements: Any, floats: bool = False) -> Any:
     [
         (scalar.add, N, 3, N + 3), (scalar.sub, N, N, 0), (scalar.mul, 2, N, 2 * N),
         (scalar.div, 7, 2, 3), (scalar.div, N * 4, 2, N * 2), (scalar.div, N, 2, N // 2),
+        (scalar.div, N, OPEN, N // OPEN), (scalar.div, OPEN, 2, OPEN // 2),
         (scalar.div, ANY, 2, None), (scalar.div, 7, 0, None), (scalar.div, N, 0, None),
         (scalar.mod_integer, 7, 4, 3), (scalar.mod_integer, -7, 4, 1), (scalar.mod_integer, 7, -4, -1),
-        (scalar.mod_integer, N, 4, N % 4), (scalar.mod_integer, ANY, 4, None), (scalar.mod_integer, 7, 0, None),
+        (scalar.mod_integer, N, 4, N % 4),
+        (scalar.mod_integer, OPEN, 4, OPEN % 4), (scalar.mod_integer, N, OPEN, N % OPEN),
+        (scalar.mod_integer, ANY, 4, None), (scalar.mod_integer, 7, 0, None),
         (scalar.fmod_integer, 7, 4, 3), (scalar.fmod_integer, -7, 4, None), (scalar.fmod_integer, 7, 0, None),
         (scalar.maximum, 3, 5, 5), (scalar.minimum, 3, 5, 3),
         (scalar.equal, N, N, 1), (scalar.equal, N, 0, 0), (scalar.equal, -N, 0, 0), (scalar.equal, N, 1, None),
@@ -70,12 +76,25 @@ def test_real_quotients_are_rounded_where_the_file_says_so() -> None:
     assert scalar.ceil(half).array.item() == ceiling(N, 2)
     assert half.cast(TensorProto.INT64).array.item() == N // 2
     assert half.cast(TensorProto.FLOAT16) == half
+    # what was rounded is a floating-point number still: its quotient is not
+    assert scalar.div(scalar.floor(half), whole(2, floats=True)).array.item() == Ratio(N // 2, 2)
+    assert not half.cast(TensorProto.INT64).floats
     below = scalar.div(whole(ANY, floats=True), whole(2, floats=True))
     assert below.cast(TensorProto.INT64).array.item() is None  # down or up
     assert scalar.floor(below).array.item() == ANY // 2
     assert only(scalar.div, N * 2, 2, floats=True) == N
     for divisor in (0, -2, N):
         assert only(scalar.div, ANY, divisor, floats=True) is None
+
+
+def test_an_extent_that_is_rounded_twice_is_that_of_onnx() -> None:
+    """A quarter of three rows, rounded down and then up, is one."""
+    text = """g (float[N,8] x) => (float[M] y) <float two = {2}> {
+      s = Shape <start = 0, end = 1> (x) f = Cast <to = 1> (s) h = Div (f, two) d = Floor (h) q = Div (d, two)
+      c = Ceil (q) i = Cast <to = 7> (c) z = ConstantOfShape <value = float[1] {1}> (i) y = Neg (z) }"""
+    (extent,) = graph_of(parse(text)).type("y").shape or ()
+    assert isinstance(extent, Int)
+    assert [extent.substitute(N=n) for n in range(1, 10)] == [math.ceil(n // 2 / 2) for n in range(1, 10)]
 
 
 def test_a_cast_to_truth_tells_zero_from_the_rest() -> None:
