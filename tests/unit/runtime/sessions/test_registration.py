@@ -1,5 +1,7 @@
 """Which ops of a model get a kernel, and why the others do not; what options hold."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -7,11 +9,13 @@ import pytest
 from onnx import numpy_helper
 
 from onnxfuse.cuda import Arch
+from onnxfuse.fusion.region.realize import Realized
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.runtime.sessions import registration
 from onnxfuse.runtime.sessions.registration import as_functions, ops_of, register, with_forms
 from onnxfuse.support.errors import UsageError
+from onnxfuse.symbolic.integer import Int
 from tests.support import fused_models as models
 from tests.support.small import optimize, parse
 
@@ -123,3 +127,21 @@ def test_arithmetic_on_shapes_stays_with_the_body() -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), "unused"))
     _, refusals = with_forms(model, True, (), None, H200)
     assert refusals == {"Scaled": "works on shapes, which ONNX Runtime keeps on the CPU"}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "open_"),
+    [
+        (((8, 16), (16,)), False),
+        ((("N", 16), (16,)), False),
+        (((8, "S", 16),), True),
+        (((8, 4, "S"),), True),
+        (((8, None),), True),
+        ((None,), True),
+    ],
+)
+def test_a_length_is_open_where_more_than_the_batch_is(shapes: Any, open_: bool) -> None:
+    """At one of the op's locations."""
+    named = tuple(s and tuple(Int.name(d) if isinstance(d, str) else d for d in s) for s in shapes)
+    known = ((8, 16), (16,))
+    assert registration._is_open(Realized(None, "", (known, named))) is open_
