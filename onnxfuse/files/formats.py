@@ -1,5 +1,6 @@
 """Detect other model formats by their magic bytes, and say how to convert them to ONNX."""
 
+import codecs
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -103,7 +104,8 @@ def of(head: bytes) -> Format | None:
 def _text(head: bytes) -> Format | None:
     """Describe a text file: usually a server's error page in place of the file."""
     try:
-        text = head.decode() if len(head) < HEAD else head[: HEAD - 4].decode(errors="strict")
+        # What is longer may be cut within a letter.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
     except UnicodeDecodeError:
         return None
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")

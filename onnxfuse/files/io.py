@@ -174,7 +174,6 @@ def saving(
     with as_model_error(named):
         through = is_through(named)
         large = size(model) > PROTOBUF_LIMIT
-        external_data = large or (external_data and not through)
         if through and large:
             raise ModelError(
                 f"{named}: is not a regular file, and a model over 2 GB keeps its weights in a file next to it",
@@ -186,6 +185,7 @@ def saving(
     if through:
         yield []
         return
+    external_data = external_data or large
     path = real(named)
     if external_data and Path(os.path.realpath(path.parent)) != Path(os.path.realpath(named.parent)):
         raise ModelError(

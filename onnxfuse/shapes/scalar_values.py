@@ -99,7 +99,7 @@ class Whole(Scalar):
         if to in _REALS:
             return type(self)(self.array, True)
         whole = self._each(
-            lambda x: None if isinstance(x, Ratio) and bounds(x.above)[0] < 0 else _rounded(x, down=True)
+            lambda x: None if isinstance(x, Ratio) and bounds(x.above)[0] < 0 else _rounded(x, down=True), False
         )
         return whole if to != TensorProto.BOOL else scalar.logical_not(scalar.equal(whole, 0))
 
@@ -120,14 +120,14 @@ class Whole(Scalar):
         if function == scalar.where:
             return type(self)(_elementwise(_where, *(v.array for v in values)), is_real)
         if function in (scalar.floor, scalar.ceil):
-            return self._each(lambda x: _rounded(x, down=function == scalar.floor))
+            return self._each(lambda x: _rounded(x, down=function == scalar.floor), is_real)
         compute = _real_quotient if function == scalar.div and is_real else FUNCTIONS.get(function)
         if compute is None:
             raise UnknownError(f"{function} of integers")
         return type(self)(_elementwise(_lifted(compute), *(v.array for v in values)), is_real)
 
-    def _each(self, compute: Callable[[Any], Any]) -> Self:
-        return type(self)(_elementwise(compute, self.array), False)
+    def _each(self, compute: Callable[[Any], Any], floats: bool) -> Self:
+        return type(self)(_elementwise(compute, self.array), floats)
 
 
 def _elementwise(compute: Callable[..., Any], *arrays: Elements) -> Elements:

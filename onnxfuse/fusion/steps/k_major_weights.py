@@ -137,6 +137,9 @@ def _transposed(graph: Graph, own: str, weights: WeightIndex) -> str | None:
     if weight is None:
         return None
     stored = weights.transpose_of(own, weight) or f"{own}{SUFFIX}"
+    maker = graph.producer(stored)
+    if maker is not None and _makes_turned(maker.proto):  # of an earlier `store_once`, which will make it again
+        graph.replace([maker], [])
     if stored not in graph.initializers:
         graph.add_constant(stored, weight.T)
     return stored

@@ -21,8 +21,6 @@ OLDEST, NEWEST = 7, 25
 
 LAST = 10**9
 
-RNG = np.random.default_rng(0)
-
 
 @dataclass(frozen=True)
 class Row:

@@ -245,6 +245,7 @@ def test_no_link_is_followed_below_a_folder_that_was_named(tmp_path: Path) -> No
     named = tmp_path / "named"
     named.symlink_to("real")
     atomic_write.check_no_links(named / "sub" / "out.onnx", named)
+    atomic_write.check_no_links(tmp_path / "out.onnx", named)  # elsewhere
     (named / "sub").symlink_to(tmp_path)
     with pytest.raises(ModelError, match=r"out.onnx: is not written: .*named/sub is a link, to "):
         atomic_write.check_no_links(named / "sub" / "out.onnx", named)
@@ -308,6 +309,33 @@ def test_a_disk_that_is_full_half_way_leaves_nothing_appended(tmp_path: Path) ->
     assert path.read_bytes() == b"old"
     with pytest.raises(ModelError, match="/dev/full: cannot be written: No space left"):
         atomic_write.add(Path("/dev/full"), b"more")
+
+
+def test_blocks_within_blocks_end_with_the_outer_one(tmp_path: Path) -> None:
+    """What was written is put in its place by then; what would be undone stays."""
+    undone = list[str]()
+    path = tmp_path / "f"
+    with atomic_write.together():
+        with atomic_write.together():
+            atomic_write.at_failure(lambda: undone.append("undone"))
+            with atomic_write.replacing(path) as file:
+                file.write(b"new")
+        assert not path.exists()
+        with atomic_write.filling(tmp_path):
+            pass
+    assert path.read_bytes() == b"new"
+    assert undone == []
+    atomic_write.at_failure(lambda: undone.append("no block"))
+    assert undone == []
+
+
+def test_where_open_files_cannot_be_renamed_they_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    for renames in (True, False):
+        monkeypatch.setattr(locks, "RENAMES_OPEN_FILES", renames)
+        with temporary(tmp_path / "f") as (file, name):
+            atomic_write.replace_file(file, name, tmp_path / "f")
+            assert file.closed is not renames
 
 
 def test_new_folders_go_with_what_was_made_in_them(tmp_path: Path) -> None:

@@ -138,3 +138,15 @@ def test_the_name_of_moved_weights_is_set_in_them_alone() -> None:
     assert [external.location(t) for t in model.graph.initializer] == ["ours", "theirs"]
     external.name_data(model, "", "ours")
     assert [external.location(t) for t in model.graph.initializer] == ["", "theirs"]
+
+
+def test_a_large_weight_without_its_data_is_its_type_and_shape() -> None:
+    """A small one stays, and one that is elsewhere as it is."""
+    small, large = (numpy_helper.from_array(np.ones(n, np.float32), "w") for n in (256, 257))
+    assert external.without_data(small) is small
+    light = external.without_data(large)
+    assert (light.name, light.data_type, list(light.dims)) == ("w", TensorProto.FLOAT, [257])
+    assert external.is_external(light)
+    assert light.ByteSize() < 20
+    elsewhere = at("0", (257,))
+    assert external.without_data(elsewhere) is elsewhere

@@ -77,6 +77,23 @@ def test_of_a_text_the_first_line_is_quoted(length: int, shown: str) -> None:
     assert found.what == f"text that begins with '{shown}'"
 
 
+@pytest.mark.parametrize("before", range(4))
+def test_a_text_may_be_cut_within_a_letter(before: int) -> None:
+    """Where what is looked at ends; a file that ends so is no text."""
+    for letters in ("é", "字", "𝕏"):
+        text = ("x" * before + letters * formats.HEAD).encode()
+        found = formats.recognized(text)
+        assert found is not None
+        assert found.what.startswith("text that begins with 'x" if before else f"text that begins with '{letters}")
+        assert formats.recognized(("x" * before + letters).encode()[:-1]) is None
+
+
+@pytest.mark.parametrize(("protocol", "known"), [(1, False), (2, True), (5, True), (6, False)])
+def test_pickles_of_known_protocols_are_told(protocol: int, known: bool) -> None:
+    found = formats.recognized(b"\x80" + bytes([protocol]) + b"}q\x00.")
+    assert (found is not None and "pickle" in found.what) is known
+
+
 def test_a_file_that_is_too_large_is_looked_at_first(tmp_path: Path) -> None:
     """Checkpoints are: what it is says more than its size."""
     path = tmp_path / "in.onnx"

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxfuse.files import io
+from onnxfuse.files.detached import detach, detaching
 from onnxfuse.files.external import ALIGNMENT
 from onnxfuse.support.errors import DeviceError, ModelError
 
@@ -61,6 +62,8 @@ def data_name(folder: Path) -> str:
         (b"\x0f no field" + bytes(range(128, 200)), "is not an ONNX model, or is truncated"),
         (b"\x89PNG\r\n\x1a\n" + bytes(100), "is not an ONNX model"),
         (b"\x08\x08", "is not an ONNX model: it has no graph"),
+        (b"\x08\x08\x3a\x03\x12\x01g", "is not an ONNX model: it has no graph or no operator set"),
+        (b"\x08\x08\x42\x02\x10\x11", "is not an ONNX model: it has no graph or no operator set"),
     ],
 )
 def test_what_is_no_model_is_told_in_one_message(tmp_path: Path, data: bytes, told: str) -> None:
@@ -272,6 +275,71 @@ def test_a_folder_that_takes_no_files_is_told(model: onnx.ModelProto) -> None:
         io.save(model, "/proc/out.onnx")
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_written_model_is_opened_before_it_takes_its_place(
+    tmp_path: Path, model: onnx.ModelProto, beside: bool
+) -> None:
+    """With its weights, also those that get their name later."""
+    opened = list[onnx.ModelProto]()
+
+    def opens(path: Path) -> None:
+        assert not (tmp_path / "out.onnx").exists()
+        opened.append(onnx.load(path))
+
+    with io.saving(model, tmp_path / "out.onnx", external_data=beside, opens=opens):
+        assert len(opened) == 1
+    np.testing.assert_array_equal(numpy_helper.to_array(opened[0].graph.initializer[0]), WEIGHT)
+    assert bool(list(tmp_path.glob("*.data"))) is beside
+    np.testing.assert_array_equal(numpy_helper.to_array(onnx.load(tmp_path / "out.onnx").graph.initializer[0]), WEIGHT)
+
+
+def test_the_data_files_of_a_model_are_the_other_ones(tmp_path: Path, model: onnx.ModelProto) -> None:
+    """Weights within the file are looked at as references into it, which is no other file."""
+    io.save(model, tmp_path / "whole.onnx")
+    external(model, tmp_path / "in.onnx")
+    assert io.data_files(tmp_path / "whole.onnx") == ()
+    assert io.data_files(tmp_path / "in.onnx") == ("weights.bin",)
+    assert io.data_files(tmp_path / "gone.onnx") == ()
+    (tmp_path / "text").write_bytes(b"no model")
+    assert io.data_files(tmp_path / "text") == ()
+    assert io.has_external_data(tmp_path / "in.onnx")
+
+
+def test_a_model_without_weights_needs_no_file_beside_it(tmp_path: Path, model: onnx.ModelProto) -> None:
+    """Though one was asked for."""
+    del model.graph.initializer[:]
+    model.training_info.add().algorithm.name = "kept"
+    with io.saving(model, tmp_path / "out.onnx", external_data=True):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["out.onnx"]
+    assert onnx.load(tmp_path / "out.onnx") == model
+
+
+def test_a_damaged_node_is_in_no_model_with_data(tmp_path: Path) -> None:
+    """What is read of the file, its weights apart, is no message either."""
+    (tmp_path / "damaged.onnx").write_bytes(b"\x08\x08\x3a\x04\x0a\x02\xff\xff")
+    assert io.data_files(tmp_path / "damaged.onnx") == ()
+
+
+def test_a_place_that_is_no_number_is_told_by_an_outline(tmp_path: Path, model: onnx.ModelProto) -> None:
+    """As by `load`: it reads the weights that shapes are made of."""
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(200), "sizes"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    light = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for fact in light.graph.initializer[-1].external_data:
+        fact.value = "x" if fact.key == "offset" else fact.value
+    (tmp_path / "m.onnx").write_bytes(light.SerializeToString())
+    for read in (io.outline, io.load):
+        with pytest.raises(ModelError, match=r"m\.onnx: weight 'sizes': the offset of its data is 'x', no number"):
+            read(tmp_path / "m.onnx")
+
+
+def test_the_size_of_a_detached_weight_is_that_of_its_data() -> None:
+    with detaching():
+        light = detach("w", TensorProto.FLOAT, (3, 4), lambda: np.zeros((3, 4), np.float32))
+        assert io.tensor_bytes(light) == 48
+
+
 def test_the_permissions_of_an_existing_file_stay(tmp_path: Path, model: onnx.ModelProto) -> None:
     """And a new file gets those of the umask, not those of a temporary one."""
     old = tmp_path / "old.onnx"
@@ -323,8 +391,10 @@ def test_the_size_of_a_weight_is_told_by_its_shape(shape: tuple[int, ...]) -> No
         tensor = numpy_helper.from_array(np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(dtype)))
         assert tensor.HasField("raw_data")
         assert io.tensor_bytes(tensor) == len(tensor.raw_data)
-    four_bits = onnx.helper.make_tensor("w", TensorProto.INT4, (3,), [1, 2, 3])
-    assert io.tensor_bytes(four_bits) > 0
+    four_bits = onnx.helper.make_tensor("w", TensorProto.INT4, (3,), b"\x21\x03", raw=True)
+    assert io.tensor_bytes(four_bits) == 2
+    spelled = onnx.helper.make_tensor("w", TensorProto.FLOAT, (3,), [1, 2, 3])
+    assert io.tensor_bytes(spelled) == spelled.ByteSize()
 
 
 def test_a_name_that_onnx_runtime_does_not_take_is_told(tmp_path: Path) -> None:

@@ -68,31 +68,35 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Return what Windows's locks were asked for, in a process that has them alone."""
-    asked = list[tuple[int, int]]()
-    windows = SimpleNamespace(LK_LOCK=1, LK_UNLCK=0, locking=lambda _, how, count: asked.append((how, count)))
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+    """Return what Windows's locks were asked for and where in the file, in a process that has them alone."""
+    asked = list[tuple[int, int, int]]()
+
+    def locking(handle: int, how: int, count: int) -> None:
+        asked.append((how, count, os.lseek(handle, 0, os.SEEK_CUR)))
+
+    windows = SimpleNamespace(LK_LOCK=1, LK_UNLCK=0, locking=locking)
     monkeypatch.setattr(locks, "fcntl", None)
     monkeypatch.setattr(locks, "msvcrt", windows)
     return asked
 
 
-def test_on_windows_a_file_stands_for_the_folder(tmp_path: Path, calls: list[tuple[int, int]]) -> None:
+def test_on_windows_a_file_stands_for_the_folder(tmp_path: Path, calls: list[tuple[int, int, int]]) -> None:
     """One byte of it, until the block ends, also by an error."""
 
     def fail() -> None:
         with locks.folder_locked(tmp_path) as locked:
             assert locked
-            assert calls == [(1, 1)]
+            assert calls == [(1, 1, 0)]
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert calls == [(1, 1), (0, 1)]
+    assert calls == [(1, 1, 0), (0, 1, 0)]
 
 
 def test_on_windows_a_lock_may_be_held(
-    tmp_path: Path, calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, calls: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the block runs without it; as without any kind of lock."""
 
@@ -109,7 +113,7 @@ def test_on_windows_a_lock_may_be_held(
 
 
 def test_on_windows_an_open_file_cannot_be_removed(
-    tmp_path: Path, calls: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, calls: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it needs no lock; elsewhere without locks nothing is removed."""
     file = tmp_path / "f"

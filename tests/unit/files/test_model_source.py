@@ -3,11 +3,14 @@
 from collections import namedtuple
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon
 import pytest
+from onnx import numpy_helper
 
-from onnxfuse.files.model_source import is_model, path_or_proto
+from onnxfuse.files.external import is_external
+from onnxfuse.files.model_source import copied, is_model, loaded, path_or_proto
 from onnxfuse.support.errors import UsageError
 from tests.support.small import parse
 
@@ -29,6 +32,20 @@ def test_a_graph_of_graphsurgeon_is_exported() -> None:
     made = path_or_proto(graph)
     assert isinstance(made, onnx.ModelProto)
     assert [node.op_type for node in made.graph.node] == ["Relu"]
+
+
+def test_a_model_is_loaded_with_its_weights(tmp_path: Path) -> None:
+    """Unless it is asked for without; one in memory is the one that was given."""
+    model = parse("g (float[N,300] x) => (float[N,300] y) { y = Add (x, w) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(300, np.float32), "w"))
+    assert loaded(model) is model
+    onnx.save(copied(model), tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert not is_external(loaded(tmp_path / "m.onnx").graph.initializer[0])
+    assert is_external(loaded(tmp_path / "m.onnx", weights=False).graph.initializer[0])
+    copy = copied(model)
+    assert copy == model
+    copy.graph.initializer[0].name = "other"
+    assert model.graph.initializer[0].name == "w"
 
 
 @pytest.mark.parametrize("given", [None, 3, b"m.onnx", parse(TEXT).graph, namedtuple("Graph", "nodes")([])])

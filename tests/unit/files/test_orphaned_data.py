@@ -54,6 +54,28 @@ def test_a_weight_without_an_offset_begins_with_the_file(path: Path) -> None:
     assert orphaned_data.read_by(path) == (data,)
 
 
+def test_data_in_a_folder_below_may_be_another_models(path: Path) -> None:
+    light = onnx.load(path, load_external_data=False)
+    for tensor in light.graph.initializer:
+        for fact in tensor.external_data:
+            fact.value = "below/m.data" if fact.key == "location" else fact.value
+    path.write_bytes(light.SerializeToString())
+    path.with_name("below").mkdir()
+    path.with_name("m.data").rename(path.parent / "below" / "m.data")
+    assert orphaned_data.read_by(path) == ()
+
+
+def test_weights_without_elements_end_where_an_empty_file_ends(path: Path) -> None:
+    light = onnx.load(path, load_external_data=False)
+    for tensor in light.graph.initializer:
+        tensor.dims[:] = [0]
+        for fact in tensor.external_data:
+            fact.value = "0" if fact.key in ("offset", "length") else fact.value
+    path.write_bytes(light.SerializeToString())
+    path.with_name("m.data").write_bytes(b"")
+    assert orphaned_data.read_by(path) == (path.with_name("m.data"),)
+
+
 def test_what_is_no_model_has_no_data(path: Path) -> None:
     """Nor has one whose weights are at no place."""
     assert orphaned_data.read_by(path.with_name("none.onnx")) == ()

@@ -2,6 +2,7 @@
 
 import os
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from onnx import TensorProto, numpy_helper, parser
 
 from onnxfuse.files import external, io
+from onnxfuse.files.outline import GRAPH as GRAPH_FIELD
+from onnxfuse.files.outline import INITIALIZER, _bytes, _StrangeError, embedded, outline
 from onnxfuse.support.errors import ModelError
 
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
@@ -74,6 +77,48 @@ def test_external_data_stays_where_it_is(tmp_path: Path) -> None:
     assert io.outline(path) == io.load(path, weights=False)
     (tmp_path / "w.bin").unlink()
     assert [t.name for t in io.outline(path).graph.initializer if external.is_external(t)] == ["w"]
+
+
+def test_a_name_that_is_not_utf_8_leaves_external_data_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"m\xff.onnx")
+    onnx.save(model(), tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=2000)
+    (tmp_path / "m.onnx").rename(path)
+    assert [t.name for t in io.outline(path).graph.initializer if external.is_external(t)] == ["w"]
+
+
+def test_what_is_long_beside_its_numbers_stays(tmp_path: Path) -> None:
+    """A few numbers with a long text, and numbers of 64 bits that a writer put one by one: the outline has both."""
+    made = model()
+    noted = made.graph.initializer.add()
+    noted.CopyFrom(numpy_helper.from_array(np.ones(2, np.float32), "noted"))
+    noted.doc_string = "x" * 4000
+    one_by_one = b"".join(bytes([10 << 3 | 1]) + struct.pack("<d", n) for n in range(200))
+    tensor = TensorProto(name="doubles", data_type=TensorProto.DOUBLE, dims=[200]).SerializeToString() + one_by_one
+    data = made.SerializeToString() + embedded(GRAPH_FIELD, len(embedded(INITIALIZER, len(tensor))) + len(tensor))
+    (tmp_path / "m.onnx").write_bytes(data + embedded(INITIALIZER, len(tensor)) + tensor)
+    light = outline(tmp_path / "m.onnx")
+    assert light is not None
+    found = onnx.ModelProto.FromString(light)
+    assert [t.name for t in found.graph.initializer if external.is_external(t)] == ["w"]
+    assert found.graph.initializer[-2] == noted
+    np.testing.assert_array_equal(numpy_helper.to_array(found.graph.initializer[-1]), np.arange(200.0))
+
+
+def test_a_weight_of_an_impossible_shape_stays_for_the_message(tmp_path: Path) -> None:
+    """And a file that is cut while it is read is none."""
+    made = model()
+    made.graph.initializer[0].dims[:] = [-64, 64]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    light = outline(path)
+    assert light is not None
+    assert onnx.ModelProto.FromString(light).graph.initializer[0] == made.graph.initializer[0]
+    assert told(io.outline, path) == told(io.load, path) != ""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        assert len(_bytes(file, 0, size)) == size
+        with pytest.raises(_StrangeError):
+            _bytes(file, 0, size + 1)
 
 
 def told(read: Callable[[Path], onnx.ModelProto], path: Path) -> str:

@@ -64,6 +64,19 @@ def test_the_activation_that_is_pooled_and_gated_is_written_once() -> None:
     assert_same_numbers(parse(text), made)
 
 
+def test_a_mean_of_other_axes_stays_outside() -> None:
+    """The kernel gives the mean of each channel alone."""
+    text = """g (float[N,4,4,2] x) => (float[N,4,4,2] y, float[N,4,1,2] m)
+    <float[2,1,3,3] w = {1,-2,3,-4,5,-6,7,-8,9,1,2,3,4,5,6,7,8,9}, int64[1] rows = {2}> {
+      first = Transpose <perm = [0,3,1,2]> (x)
+      c = Conv <group = 2, pads = [1,1,1,1]> (first, w)
+      last = Transpose <perm = [0,2,3,1]> (c)
+      y = Relu (last)
+      m = ReduceMean (y, rows)
+    }"""
+    assert fuses(text, "depthwise", opset=18) == ["{Transpose Conv Transpose Relu}", "ReduceMean"]
+
+
 def test_a_norm_after_it_reads_what_it_wrote() -> None:
     """The bias costs nothing behind the convolution, so it goes there and not into the kernel of the norm."""
     text = """g (float[N,4,4,2] x) => (float[N,4,4,2] y)

@@ -14,11 +14,10 @@ from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.model.fused import fused_ops
 from tests.support.small import assert_same_numbers, ops, parse
 
-RNG = np.random.default_rng(0)
-
 
 def layers(tmp_path: Path, **options: Any) -> onnx.ModelProto:
     """Return three products of one input and one of theirs, quantized by ONNX Runtime's tool."""
+    rng = np.random.default_rng(0)
     model = parse(
         """<ir_version: 8, opset_import: ["" : 17]>
 g (float[B,S,32] x) => (float[B,S,16] y) {
@@ -29,9 +28,9 @@ g (float[B,S,32] x) => (float[B,S,16] y) {
     )
     # Seven bits: ONNX Runtime's CPU kernels saturate sums of two products of eight.
     weights = {
-        n: RNG.standard_normal(s) for n, s in {"q": (32, 16), "k": (32, 16), "v": (32, 16), "o": (16, 16)}.items()
+        n: rng.standard_normal(s) for n, s in {"q": (32, 16), "k": (32, 16), "v": (32, 16), "o": (16, 16)}.items()
     }
-    weights["bias"] = RNG.standard_normal(16)
+    weights["bias"] = rng.standard_normal(16)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items())
     onnx.save(model, tmp_path / "float.onnx")
     quantize_dynamic(tmp_path / "float.onnx", tmp_path / "int8.onnx", reduce_range=True, **options)

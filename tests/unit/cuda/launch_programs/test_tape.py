@@ -1,5 +1,6 @@
 """Programs as the engine reads them: long paths are written, and branches that exclude each other share registers."""
 
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from onnxfuse.cuda.launch_programs.family import Family, Key
 from onnxfuse.cuda.launch_programs.tape import HEADER, written
 from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
+from onnxfuse.runtime.engine.bridge import bridge
 from onnxfuse.symbolic.branching import settled
 from tests.support.kernels.tape_evaluator import Tape
 
@@ -32,6 +34,20 @@ def recorded(grid: Callable[[Any], Any], sizes: Iterable[int]) -> Family:
     for size in sizes:
         made.record(((size,),))
     return made
+
+
+@pytest.mark.parametrize("fixed", [0, 1, 4])
+def test_a_program_is_for_its_own_extents(fixed: int) -> None:
+    """Those that are fixed, none of them too; the engine and its twin leave others, and other ranks, to the planner."""
+    launch = cuda.plan(NEGATE, ((8,),), True, H200)
+    made = Family(Key((2,), (fixed, None)), lambda shapes: launch)
+    made.record(((fixed, 8),))
+    data = written(made)
+    assert data is not None
+    rows = [(2, fixed, 8), (2, fixed + 1, 8), (2, fixed, 9), (1, fixed, 8)]
+    words = struct.pack("<12q", *itertools.chain(*rows))
+    assert bridge().unanswered(data, words, 3) == [1, 3]
+    assert [Tape(data).answer(((one, 8),), made.kernels) is None for one in (fixed, fixed + 1)] == [False, True]
 
 
 @pytest.mark.parametrize("answers", [2, 12])

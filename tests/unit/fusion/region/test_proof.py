@@ -16,11 +16,14 @@ from onnxfuse.cuda.dispatch import proof
 from onnxfuse.cuda.planning.arch import A100, Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.variant import Variant
+from onnxfuse.fusion.region import proof as proving
 from onnxfuse.graph import concrete_shapes
 from onnxfuse.model.fused import FusedOp, fused_ops
 from onnxfuse.passes import pipeline
 from onnxfuse.rules.match.report import OptimizeReport
+from onnxfuse.shapes.types import ValueType
 from onnxfuse.symbolic.element_types import UnsupportedError
+from onnxfuse.symbolic.integer import Int
 from tests.support.arches import on
 from tests.support.shared_input import products
 from tests.support.small import assert_same_numbers, fuses, parse
@@ -166,3 +169,31 @@ def test_each_supported_gpu_is_planned_for_before_an_op_is_made() -> None:
     assert {aligned for _, aligned in proof.FIRST[0]} == {True, False}
     assert proof.SMALLEST.shared_bytes <= min(arch.shared_bytes for arch in SUPPORTED)
     assert proof.RICHEST.name == "sm_90a"
+
+
+def test_the_extremes_of_gpus_and_alignments_are_planned_at_other_sizes() -> None:
+    """Once each at an op's first location, where the first sizes have all GPUs; at further ones aligned alone."""
+    ends = [(arch, aligned) for arch in (proving.SMALLEST, proving.RICHEST) for aligned in (True, False)]
+    assert {arch for arch, _ in proving.FIRST[0]} == set(SUPPORTED)
+    assert sorted((c for row in proving.FIRST[1:] for c in row), key=ends.index) == ends
+    assert [c for row in proving.LATER for c in row] == [(proving.SMALLEST, True), (proving.RICHEST, True)]
+
+
+FLOATS = onnx.TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(
+    ("shapes", "known", "of_a_step"),
+    [
+        (((2, 3), (3,)), ((2, 3), (3,)), ((2, 3), (3,))),
+        (((2, 3), ()), ((2, 3), ()), ((2, 3), ())),
+        (((Int.name("n"), 3), (3,)), None, ((1, 3), (3,))),
+        (((2, 3), None), None, None),
+        (((2, Int.name("n")), (Int.name("n"),)), None, ((2, 1), (1,))),
+    ],
+)
+def test_launches_are_counted_where_sizes_are_known(shapes: Any, known: Any, of_a_step: Any) -> None:
+    """In a graph that decodes a name is one token; what has no name is not known there either."""
+    types = [ValueType(FLOATS, shape) for shape in shapes]
+    assert proving._known(types) == known
+    assert proving._sized(types, {}) == of_a_step

@@ -48,3 +48,9 @@ def test_weights_that_come_and_go_are_followed() -> None:
     assert index.transpose_of("w", W) == "new"
     del graph.initializers["new"]
     assert index.transpose_of("w", W) is None
+
+
+def test_small_numbers_of_another_type_are_not_the_weight() -> None:
+    """Though bytes are the same numbers: the op reads a weight of its own type."""
+    same = W.T.astype(np.uint8)
+    assert WeightIndex(graph_with(w=W, u=same)).transpose_of("w", W) is None

@@ -9,8 +9,8 @@ import pytest
 from onnxfuse import cuda
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion import fuse
+from onnxfuse.fusion.region import proof
 from onnxfuse.fusion.region.make_op import outline
-from onnxfuse.fusion.region.proof import proven_op
 from onnxfuse.fusion.steps import growth
 from onnxfuse.fusion.steps.growth import FINISHING, GROWING
 from onnxfuse.graph.graph import Graph, Node
@@ -163,8 +163,16 @@ def test_a_movement_may_begin_at_the_models_input() -> None:
     assert found(behind, "lone_movement", "softmax", **shapes)[0] == ["{Softmax}", "{Transpose}", "{Softmax}"]
 
 
+def test_one_node_is_enough_where_the_librarys_kernel_is_slow() -> None:
+    """A Pad of the channels; a Transpose alone stays."""
+    shapes = {"inputs": "float[64,32,32,16] x", "outputs": "float[A,B,C,D] y"}
+    pads = "p = Constant <value = int64[8] {0,1,0,0,0,1,0,0}> ()"
+    assert found(f"{pads} y = Pad (x, p)", "movement", **shapes)[0] == ["{Pad}"]
+    assert found("y = Transpose <perm = [0,2,3,1]> (x)", "movement", **shapes)[0] == ["Transpose"]
+
+
 def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another region's outline is not even made: it costs as much as writing the op."""
+    """Another region's outline is not even made: it costs as much as writing the op. Nor is any before a failure."""
     outlined = list[list[str]]()
 
     def noted(graph: Graph, nodes: list[Node]) -> Hashable | None:
@@ -172,16 +180,21 @@ def test_only_sibling_anchors_are_looked_up_among_failures(monkeypatch: pytest.M
         return outline(graph, nodes)
 
     monkeypatch.setattr(growth, "outline", noted)
-    assert found("a = Exp (x) b = MatMul (a, v) y = Relu (b)", "gemm")[0] == ["Exp", "{Transpose MatMul Relu}"]
+    two = "y = MatMul (x, v) z = MatMul (x, u)"
+    found(two, "gemm", outputs="float[N,8] y, float[N,8] z")
     assert outlined == []
+    # no kernel for two products: the outline is that of the failure, and the next two are found by theirs
+    proven = proof.proven_op
     tried = list[list[str]]()
 
-    def without_kernel(graph: Graph, nodes: list[Node], *rest: Any, **options: Any) -> Any:
+    def no_pair(graph: Graph, nodes: list[Node], *rest: Any, **more: Any) -> Any:
         tried.append([n.op for n in nodes])
-        return "no kernel" if tried[-1].count("MatMul") > 1 else proven_op(graph, nodes, *rest, **options)
+        return "two are too many" if tried[-1].count("MatMul") > 1 else proven(graph, nodes, *rest, **more)
 
-    monkeypatch.setattr(fuse, "proven_op", without_kernel)
-    pairs = "y = MatMul (x, v) z = MatMul (x, u) e = Exp (x) r = MatMul (e, v) s = MatMul (e, u)"
-    found(pairs, "gemm", outputs=", ".join(f"float[N,8] {o}" for o in "yzrs"))
-    known = outlined.count(["MatMul", "MatMul"])
-    assert 0 < sum(one.count("MatMul") > 1 for one in tried) <= known / 4  # of two pairs, met from either product
+    monkeypatch.setattr(fuse, "proven_op", no_pair)
+    four = f"{two} a = Exp (x) p = MatMul (a, v) q = MatMul (a, u) b = MatMul (y, v) r = Relu (b)"
+    outputs = ", ".join(f"float[N,8] {name}" for name in "yzpqr")
+    assert found(four, "gemm", outputs=outputs)[0].count("{Transpose MatMul Relu}") == 1
+    assert {tuple(nodes) for nodes in outlined} == {("MatMul", "MatMul")}
+    phases = 2
+    assert len([nodes for nodes in tried if nodes.count("MatMul") > 1]) == phases

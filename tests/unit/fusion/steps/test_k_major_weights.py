@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import onnx
@@ -15,12 +16,13 @@ from onnxfuse.fusion import fuse
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.fusion.region.weight_index import SUFFIX
 from onnxfuse.fusion.steps import k_major_weights
+from onnxfuse.fusion.undo.unfuse import unfuse
 from onnxfuse.graph.rewriter import Rewriter
 from onnxfuse.model.fused import fused_ops
 from onnxfuse.model.tf32 import set_strict_fp32
 from onnxfuse.passes import pipeline
 from onnxfuse.shapes.types import Shape, ValueType
-from tests.support.small import assert_same_numbers, graph_of, ops, parse
+from tests.support.small import assert_same_numbers, graph_of, ops, optimize, parse
 
 BLOCK = """<ir_version: 8, opset_import: ["" : 20]>
 g (float[N,S,8] x, float[N,S,8] r) => (float[N,S,8] y, float[N,S,7] z)
@@ -101,6 +103,21 @@ def test_a_weight_that_is_read_as_it_was_too_is_stored_once(other: str) -> None:
     assert sorted(ops(undone)) == sorted(ops(before))
     assert [t.name for t in undone.graph.initializer if list(t.dims) == [8, 8]] == ["w"]
     assert_same_numbers(before, undone)
+
+
+def test_a_product_that_is_fused_later_reads_the_weight_that_is_stored_once() -> None:
+    """After a file's surgery one product of the weight has a kernel already, the other one gets it now."""
+    text = BLOCK.replace("MatMul (r, v)", "MatMul (r, w)").replace("float[N,S,7] z", "float[N,S,8] z")
+    half, before = optimize(parse(text), "gemm")[0], parse(text)
+    assert ops(half) == ["Transpose", "{Transpose MatMul Add Relu}", "MatMul"]
+    for model in (half, before):
+        model.graph.node.append(helper.make_node("Relu", ["z"], ["s"]))
+        model.graph.output[1].name = "s"
+    made = onnxfuse.optimize(half)
+    assert ops(made) == ["{Transpose MatMul Add Relu}", "{Transpose MatMul Relu}"]
+    assert [t.name for t in made.graph.initializer if list(t.dims) == [8, 8]] == ["w.terms_last"]
+    assert_same_numbers(before, made)
+    assert sorted(ops(onnxfuse.unfuse(made))) == sorted(ops(before))
 
 
 def test_onnx_runtime_transposes_a_weight_as_it_makes_a_session(tmp_path: Path) -> None:
@@ -266,6 +283,41 @@ def test_a_weight_is_turned_back_for_products_alone() -> None:
     assert [a.name for a in holder.node[0].attribute] == ["alpha"]
     assert (holder.node[0].input[1], holder.initializer[0].name) == ("v", "v")
     np.testing.assert_array_equal(numpy_helper.to_array(holder.initializer[0]), [[0, 3], [1, 4], [2, 5]])
+
+
+def test_a_weight_that_a_fused_op_still_reads_stays_turned() -> None:
+    """One of two ops of a weight is undone: its product reads the other one's weight through a Transpose."""
+    text = BLOCK.replace("z = MatMul (r, v)", "k = MatMul (r, w) z = Relu (k)").replace(
+        "float[N,S,7] z", "float[N,S,8] z"
+    )
+    model, before = parse(text), parse(text)
+    pipeline.run(model, choices=MEASURED)
+    (one, other) = (node for node in model.graph.node if node.domain)
+    assert unfuse(model, [one.output[0]]) == 1
+    assert other in model.graph.node
+    assert f"w{SUFFIX}" in other.input
+    assert_same_numbers(before, model)
+
+
+def test_transposes_of_the_models_own_stay_as_they_are() -> None:
+    """Also one behind another, which are no weight that was turned."""
+    model = parse(BLOCK)
+    pipeline.run(model, choices=MEASURED)
+    model.graph.node.extend(
+        [helper.make_node("Transpose", ["y"], ["a"], perm=[1, 0, 2]), helper.make_node("Transpose", ["a"], ["b"])]
+    )
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("b", TensorProto.FLOAT, ["A", "B", "C"]))
+    before = copy.deepcopy(model)
+    unfuse(model)
+    assert [op for op in ops(model) if op == "Transpose"] == ["Transpose"] * 2
+    assert_same_numbers(before, model)
+
+
+def test_a_batch_of_weights_keeps_its_layout() -> None:
+    """Only a matrix is turned."""
+    for shape, wanted in (("[8,8]", True), ("[1,8,8]", False)):
+        graph = graph_of(parse(BLOCK.replace("float[8,8] w", f"float{shape} w")))
+        assert k_major_weights._wants(graph, graph.nodes[0], Mock(decodes=False)) is wanted
 
 
 def test_weights_of_open_rows_are_turned_where_the_graph_keeps_a_cache() -> None:

@@ -11,7 +11,6 @@ from onnxruntime import quantization
 
 from tests.support.small import evaluate, ops, optimize, parse
 
-RANDOM = np.random.default_rng(0)
 FORMS = {
     "as quantize_dynamic writes it": "r = Gather (table, ids) e = DequantizeLinear (r, s, z)",
     "as static tools write it": "f = DequantizeLinear (table, s, z) e = Gather (f, ids)",
@@ -20,7 +19,8 @@ FORMS = {
 
 
 def inputs() -> dict[str, np.ndarray]:
-    return {"ids": RANDOM.integers(0, 50, (3, 5))}
+    rng = np.random.default_rng(0)
+    return {"ids": rng.integers(0, 50, (3, 5))}
 
 
 def assert_stored_in_8_bits(made: onnx.ModelProto) -> None:
@@ -31,6 +31,7 @@ def assert_stored_in_8_bits(made: onnx.ModelProto) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_are_gathered_and_dequantized_by_the_norm_that_reads_them(form: str) -> None:
     """One kernel, of 8-bit rows."""
+    rng = np.random.default_rng(0)
     model = parse(
         f"""g (int64[N,S] ids) => (float[N,S,32] y) <float s = {{0.5}}, int8 z = {{3}}> {{
   {FORMS[form]}
@@ -40,9 +41,9 @@ def test_rows_are_gathered_and_dequantized_by_the_norm_that_reads_them(form: str
         opset=21,
     )
     weights: dict[str, np.ndarray] = {
-        "table": RANDOM.integers(-128, 128, (50, 32)).astype(np.int8),
-        "positions": RANDOM.standard_normal((1, 1, 32)).astype(np.float32),
-        "scale": RANDOM.standard_normal(32).astype(np.float32),
+        "table": rng.integers(-128, 128, (50, 32)).astype(np.int8),
+        "positions": rng.standard_normal((1, 1, 32)).astype(np.float32),
+        "scale": rng.standard_normal(32).astype(np.float32),
     }
     model.graph.initializer.extend(numpy_helper.from_array(w, n) for n, w in weights.items())
     made, _ = optimize(model)
@@ -56,11 +57,12 @@ def test_rows_are_gathered_and_dequantized_by_the_norm_that_reads_them(form: str
 @pytest.mark.parametrize("weights", ["QInt8", "QUInt8"])
 def test_a_model_of_the_tool(weights: str) -> None:
     """Rows of 8 bits are gathered, and quantized anew by the range of their sums for the product behind them."""
+    rng = np.random.default_rng(0)
     model = parse(
         "g (int64[N,S] ids) => (float[N,S,32] y) { e = Gather (table, ids) a = Add (e, p) y = MatMul (a, w) }", opset=21
     )
     for name, shape in {"table": (50, 32), "p": (1, 1, 32), "w": (32, 32)}.items():
-        weight = RANDOM.standard_normal(shape).astype(np.float32)
+        weight = rng.standard_normal(shape).astype(np.float32)
         model.graph.initializer.append(numpy_helper.from_array(weight, name))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "quantized.onnx")

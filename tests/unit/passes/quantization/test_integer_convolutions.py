@@ -15,7 +15,6 @@ from tests.support.small import evaluate, ops, optimize, run
 
 parse = partial(small.parse, opset=21)
 """Of the first operator set that onnx's reference has DequantizeLinear of."""
-RANDOM = np.random.default_rng(0)
 WINDOWS: Mapping[str, Mapping[str, Any]] = {
     "padded": {"pads": [1, 1, 1, 1]},
     "padded unevenly, strided": {"pads": [0, 1, 2, 0], "strides": [2, 2]},
@@ -33,6 +32,7 @@ WEIGHTS = {
 
 def layer(weights: str, shape: tuple[int, ...], **attributes: Any) -> onnx.ModelProto:
     """Return a layer of quantize_dynamic: activations of uint8 by a weight of this type."""
+    rng = np.random.default_rng(0)
     dtype, zero = WEIGHTS[weights]
     group = attributes.get("group", 1)
     model = parse(
@@ -50,10 +50,10 @@ def layer(weights: str, shape: tuple[int, ...], **attributes: Any) -> onnx.Model
     node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
     # Seven bits: ONNX Runtime's CPU kernels saturate sums of two products of eight.
     constants = {
-        "w": (RANDOM.integers(-64, 64, shape) + 128 * (dtype is np.uint8)).astype(dtype),
+        "w": (rng.integers(-64, 64, shape) + 128 * (dtype is np.uint8)).astype(dtype),
         "n": np.asarray(zero, dtype),
         "sw": np.float32(0.004),
-        "bias": RANDOM.standard_normal((1, shape[0], 1, 1)).astype(np.float32),
+        "bias": rng.standard_normal((1, shape[0], 1, 1)).astype(np.float32),
     }
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items())
     return model
@@ -61,8 +61,9 @@ def layer(weights: str, shape: tuple[int, ...], **attributes: Any) -> onnx.Model
 
 def assert_same(model: onnx.ModelProto, made: onnx.ModelProto, size: tuple[int, int]) -> None:
     """Assert that both give the same numbers by ONNX's reference, and nearly those of ONNX Runtime's CPU provider."""
+    rng = np.random.default_rng(0)
     channels = model.graph.input[0].type.tensor_type.shape.dim[1].dim_value
-    x = RANDOM.standard_normal((2, channels, *size)).astype(np.float32)
+    x = rng.standard_normal((2, channels, *size)).astype(np.float32)
     (before,), (after,) = evaluate(model, {"x": x}), evaluate(made, {"x": x})
     np.testing.assert_allclose(after, before, rtol=0, atol=2e-6 * np.abs(before).max())
     (by_ort,) = run(made, {"x": x})
@@ -107,6 +108,7 @@ def test_what_no_kernel_of_integers_takes_is_convolved_as_numbers(weights: str) 
 
 def test_convolutions_of_the_same_activations_share_their_quantization() -> None:
     """A 3 x 3 and a 1 x 1 convolution of one image: its range is found once."""
+    rng = np.random.default_rng(0)
     model = parse(
         """g (float[N,16,H,W] x) => (float[N,8,H,W] y) {
   r = Relu (x)
@@ -120,7 +122,7 @@ def test_convolutions_of_the_same_activations_share_their_quantization() -> None
 }"""
     )
     for name, shape in {"w": (8, 16, 3, 3), "v": (8, 16, 1, 1)}.items():
-        weight = RANDOM.integers(-64, 64, shape).astype(np.int8)
+        weight = rng.integers(-64, 64, shape).astype(np.int8)
         model.graph.initializer.append(numpy_helper.from_array(weight, name))
     model.graph.initializer.append(helper.make_tensor("n", TensorProto.INT8, [], [0]))
     made, _ = optimize(model)
@@ -134,9 +136,10 @@ def test_convolutions_of_the_same_activations_share_their_quantization() -> None
 @pytest.mark.parametrize("opset", [11, 13, 17])
 def test_operator_sets(opset: int) -> None:
     """DynamicQuantizeLinear is of operator set 11."""
+    rng = np.random.default_rng(0)
     model = layer("uint8 around 117", (8, 16, 3, 3), pads=[1, 1, 1, 1])
     model.opset_import[0].version = opset
     made, _ = optimize(model)
     assert not {"ConvInteger", "DynamicQuantizeLinear", "Pad"} & {*ops(made)}
-    x = {"x": RANDOM.standard_normal((2, 16, 6, 7)).astype(np.float32)}
+    x = {"x": rng.standard_normal((2, 16, 6, 7)).astype(np.float32)}
     np.testing.assert_allclose(run(made, x)[0], run(model, x)[0], rtol=0, atol=1e-5)

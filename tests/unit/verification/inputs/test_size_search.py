@@ -67,9 +67,10 @@ def test_the_state_of_a_recurrent_model_keeps_its_own_size() -> None:
 
 def test_images_are_searched_among_those_that_models_are_trained_on() -> None:
     """A patch of 100 pixels fits in none of the small images."""
+    rng = np.random.default_rng(0)
     model = text_model(
         "g (float[batch, 1, h, w] x) => (float[a, b, c, d] y) { y = Conv <strides = [100, 100]> (x, k) }",
-        k=RNG.standard_normal((2, 1, 100, 100)).astype(np.float32),
+        k=rng.standard_normal((2, 1, 100, 100)).astype(np.float32),
     )
     assert verify(model, model, providers=CPU).searched["h"][0] == 100
 

@@ -30,8 +30,9 @@ X = RNG.standard_normal((2, 6, 11, 9))
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_operators_do_not_round_on_the_way(op: str, dtype: str) -> None:
     """The truth of a float16 or float32 model has the digits of float64, also inside operators made of others."""
+    rng = np.random.default_rng(0)
     made = float64_reference.reference_for(model(f"y = {op}(x)", dtype, opset=22), "float64", [])
-    x = RNG.standard_normal((4, 32)).astype(dtype)
+    x = rng.standard_normal((4, 32)).astype(dtype)
     got = made.evaluate({"x": x})["y"]
     assert got.dtype == np.float64
     np.testing.assert_allclose(got, EXACT[op](x.astype(np.float64)), rtol=1e-14, atol=1e-15)
@@ -79,12 +80,13 @@ def test_pools_are_those_of_onnx(window: dict[str, Any], ceil_mode: int) -> None
 @pytest.mark.parametrize(("most", "overlap", "least"), [(50, 0.3, 0.2), (2, 0.5, -1.0), (50, 0.0, 0.0), (0, 0.5, 0.0)])
 def test_the_boxes_kept_are_those_of_onnx(center: int, most: int, overlap: float, least: float) -> None:
     """In the order of classes and scores; corners in either order, boxes without an area, and equal scores."""
-    first = RNG.uniform(0, 1, (2, 40, 2))
+    rng = np.random.default_rng(0)
+    first = rng.uniform(0, 1, (2, 40, 2))
     boxes = np.concatenate(
-        [first, RNG.uniform(0, 1, (2, 40, 2)) if center else first + RNG.uniform(-1, 1, (2, 40, 2))], -1
+        [first, rng.uniform(0, 1, (2, 40, 2)) if center else first + rng.uniform(-1, 1, (2, 40, 2))], -1
     )
     boxes[:, 3, 2:] = 0 if center else boxes[:, 3, :2]
-    scores = RNG.uniform(0, 1, (2, 3, 40)).round(1 if most == 2 else 9)
+    scores = rng.uniform(0, 1, (2, 3, 40)).round(1 if most == 2 else 9)
     graph = "g (float[2, 40, 4] b, float[2, 3, 40] s) => (int64[n, 3] y) "
     made = text_model(
         graph + f"{{ y = NonMaxSuppression <center_point_box = {center}> (b, s, m, o, l) }}",
@@ -97,11 +99,12 @@ def test_the_boxes_kept_are_those_of_onnx(center: int, most: int, overlap: float
 
 def test_a_cast_between_floats_rounds_nothing() -> None:
     """Casts to a narrower float, float constants in every form and declared types become the wider type."""
+    rng = np.random.default_rng(0)
     made = model(
         "h = Cast <to = 10> (x)  c = Constant <value_float = 0.1> ()  d = CastLike(c, h)  e = Add(h, d)"
         "  z = Cast <to = 1> (e)  i = Cast <to = 7> (z)  f = Cast <to = 1> (i)  y = Add(z, f)"
     )
-    x = RNG.standard_normal((3, 32)).astype(np.float32)
+    x = rng.standard_normal((3, 32)).astype(np.float32)
     got = float64_reference.reference_for(made, "float64", []).evaluate({"x": x})["y"]
     exact = x.astype(np.float64) + np.float64(np.float32(0.1))
     np.testing.assert_array_equal(got, exact + np.trunc(exact))
@@ -199,10 +202,11 @@ def test_small_products_take_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_activations_of_onnx_runtime_have_a_reference_in_float64() -> None:
     """onnx has none for them: it is what their entries say that they compute."""
+    rng = np.random.default_rng(0)
     made = text_model("g (float16[n, 8] x) => (float16[n, 8] y) { y = com.microsoft.FastGelu(x) }")
     made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     got = float64_reference.reference_for(made, "float64", [])
-    x = RNG.standard_normal((2, 8)).astype(np.float16)
+    x = rng.standard_normal((2, 8)).astype(np.float16)
     wide = x.astype(np.float64)
     exact = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
     np.testing.assert_allclose(got.evaluate({"x": x})["y"], exact, rtol=1e-14)
@@ -210,12 +214,13 @@ def test_activations_of_onnx_runtime_have_a_reference_in_float64() -> None:
 
 def test_float32_is_the_fallback_and_says_why() -> None:
     """An operator that the reference lacks is no reason not to verify, and is named."""
+    rng = np.random.default_rng(0)
     made = text_model("g (float16[4, 4] x) => (float16[4, 4] y) { y = com.microsoft.Inverse(x) }")
     made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     got = float64_reference.reference_for(made, "auto", [])
     assert got.kind == "float32"
     assert "Inverse" in got.why
-    x = (3 * np.eye(4) + RNG.standard_normal((4, 4)) / 4).astype(np.float16)
+    x = (3 * np.eye(4) + rng.standard_normal((4, 4)) / 4).astype(np.float16)
     y = got.evaluate({"x": x})["y"]
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, np.linalg.inv(x.astype(np.float64)), rtol=2e-5, atol=1e-6)
@@ -266,13 +271,14 @@ def test_weights_are_exact() -> None:
 
 def test_norms_of_onnx_runtime_have_a_reference_in_float64() -> None:
     """The statistics, too, which float32 keeps in its own type."""
+    rng = np.random.default_rng(0)
     made = text_model(
         "g (float16[2, 8] x, float16[2, 8] r) => (float16[2, 8] y, float[2, 1] i, float16[2, 8] t) "
         "{ y, , i, t = com.microsoft.SkipSimplifiedLayerNormalization <epsilon = 0.01> (x, r, w) }",
         w=np.linspace(-1, 2, 8).astype(np.float16),
     )
     made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    x, r = (RNG.standard_normal((2, 8)).astype(np.float16) for _ in range(2))
+    x, r = (rng.standard_normal((2, 8)).astype(np.float16) for _ in range(2))
     found = float64_reference.reference_for(made, "float64", []).evaluate({"x": x, "r": r})
     total = x.astype(np.float64) + r
     inverse = 1 / np.sqrt((total * total).mean(axis=-1, keepdims=True) + float(np.float32(0.01)))

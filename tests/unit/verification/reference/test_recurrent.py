@@ -16,10 +16,11 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 def weights(op: str, directions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return W, R and B."""
+    rng = np.random.default_rng(0)
     rows = GATES[op] * HIDDEN
     return (
-        RNG.standard_normal((directions, rows, SIZE)), RNG.standard_normal((directions, rows, HIDDEN)),
-        RNG.standard_normal((directions, 2 * rows)),
+        rng.standard_normal((directions, rows, SIZE)), rng.standard_normal((directions, rows, HIDDEN)),
+        rng.standard_normal((directions, 2 * rows)),
     )  # fmt: skip
 
 
@@ -120,8 +121,9 @@ def test_states_go_on_from_where_they_were(op: str) -> None:
 @pytest.mark.parametrize("op", sorted(LAYERS))
 def test_the_batch_may_come_first(op: str) -> None:
     """`layout` turns the input, the states and all outputs."""
+    rng = np.random.default_rng(0)
     w, r, b = weights(op)
-    state = RNG.standard_normal((1, BATCH, HIDDEN))
+    state = rng.standard_normal((1, BATCH, HIDDEN))
     states = [state] * (2 if op == "LSTM" else 1)
     plain = run(op, X, w, r, b, None, *states)
     turned = run(op, X.swapaxes(0, 1), w, r, b, None, *(s.swapaxes(0, 1) for s in states), layout=1)
@@ -139,6 +141,7 @@ def test_sums_are_clipped_before_their_activation() -> None:
 
 def test_gates_of_an_lstm_see_its_cell_and_may_be_coupled() -> None:
     """Peepholes, in the order i, o, f; the forget gate that is coupled is what the input gate leaves."""
+    rng = np.random.default_rng(0)
     w, r, b = weights("LSTM")
     zero = np.zeros((1, 3 * HIDDEN))
     none = run("LSTM", X, w, r, b)
@@ -146,7 +149,7 @@ def test_gates_of_an_lstm_see_its_cell_and_may_be_coupled() -> None:
     for gate in range(3):
         peep = zero.copy()
         peep[0, gate * HIDDEN : (gate + 1) * HIDDEN] = 2.0
-        cell = RNG.standard_normal((1, BATCH, HIDDEN))
+        cell = rng.standard_normal((1, BATCH, HIDDEN))
         y, _, c = run("LSTM", X[:1], w, r, b, None, np.zeros_like(cell), cell, peep)
         wb, rb = np.split(b[0], 2)
         i, o, f, g = np.split(X[0] @ w[0].T + wb + rb, 4, axis=-1)

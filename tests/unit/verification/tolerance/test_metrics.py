@@ -47,7 +47,8 @@ def test_the_numbers_are_those_of_numpy() -> None:
 @pytest.mark.usefixtures("_pieces")
 def test_the_budget_does_not_depend_on_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The measure in pieces is that of the whole, the typical error to 1 %."""
-    truth = A.astype("d") + RNG.standard_normal(A.shape) * 1e-8
+    rng = np.random.default_rng(1)
+    truth = A.astype("d") + rng.standard_normal(A.shape) * 1e-8
     got = measure(B, [A], truth)
     monkeypatch.setattr(metrics, "CHUNK", 1 << 18)
     whole = measure(B, [A], truth)
@@ -89,6 +90,7 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
 
 def test_class_scores_tell_how_often_the_best_agree() -> None:
     """Of every row of the last axis, for each k that leaves a choice; a tie is no disagreement; unasked nothing."""
+    rng = np.random.default_rng(0)
     scores = np.tile(np.arange(12, dtype=np.float32), (4, 1))
     other = scores.copy()
     other[0, 0] = 99  # another best
@@ -100,14 +102,15 @@ def test_class_scores_tell_how_often_the_best_agree() -> None:
     picked = tied.copy()
     picked[:, 10] = 12
     assert difference(picked, tied, (1,)).agreement["1"] == 1.0
-    drawn = RNG.standard_normal((20, 3000)).astype(np.float32)
+    drawn = rng.standard_normal((20, 3000)).astype(np.float32)
     assert difference(2 * drawn, drawn, (1, 2, 5)).agreement == {"1": 1.0, "2": 1.0, "5": 1.0}
     assert difference(other[None], scores[None], (1, 2, 12, 50)).agreement == {"1": 0.5, "2": 0.75}
 
 
 def test_quantiles_of_pieces() -> None:
     """Exact in one piece; to 1 % in several; nothing of nothing."""
-    x = np.abs(RNG.standard_normal(5000))
+    rng = np.random.default_rng(0)
+    x = np.abs(rng.standard_normal(5000))
     one, many = Quantiles(), Quantiles()
     one.add(x)
     for part in np.split(x, 10):
