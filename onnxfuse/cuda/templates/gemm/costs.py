@@ -156,6 +156,8 @@ all."""
 GATE_STRIP = Strip(16, 16, 160)
 """Of gates with more strips than places for blocks: 5632x2048 twice, 1 and 8 rows, 12.5 and 13.0 us; by blocks of 8
 warps that take strips in turns 13.1 and 15.6, a block for each strip 14.3 and 14.5 (H200, 2026-12)."""
+SKINNY_WIDTH = 2
+"""Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 RESIDENT_THREADS = 512
 """Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
 RESIDENT_BYTES = 224 * 1024

@@ -18,8 +18,6 @@ MOST_ROWS = FRAGMENT_COLUMNS
 TERMS = 32
 """Terms per step of a warp."""
 STRIPS = costs.STRIPS
-WIDTH = 2
-"""Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 
 
 def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
@@ -130,7 +128,7 @@ def plan(work: GemmSource, strip: Strip, arch: Arch) -> LaunchPlan:
         MOST_ROWS,
         _stages(work, strip, arch),
         _shared_bytes(work, strip, arch) + work.left_bytes,
-        gcd(WIDTH, *(s.width for s in work.stored)),
+        gcd(costs.SKINNY_WIDTH, *(s.width for s in work.stored)),
         0,
         _resident(strip),
         all(product.b in work.op.constants for product in parts.products),

@@ -119,7 +119,7 @@ def plan(work: GemmSource, strip: Strip, _: Arch) -> LaunchPlan:
         _rows(work),
         _stages(work, strip),
         _shared_bytes(work, strip) + work.left_bytes,
-        gcd(few.WIDTH, *(s.width for s in work.stored)),
+        gcd(costs.SKINNY_WIDTH, *(s.width for s in work.stored)),
         _line(_packing(work)),
         costs.RESIDENT_THREADS // strip.threads,
         all(i in work.op.constants for product in work.parts.products for i in product.weights),
