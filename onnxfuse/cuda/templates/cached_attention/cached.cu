@@ -4,7 +4,8 @@
 // q [batch, queries, HEADS * SIZE], k and v [batch, queries, MANY * SIZE], or all three in one, Q_ROW_ELEMENTS and
 // KV_ROW elements from token to token; past_k and past_v [batch, MANY, past, SIZE], present_k and present_v [batch,
 // MANY, present, SIZE]; lengths [batch]: the number of a row's last token, among those in the cache and the new ones.
-// `total`: the most tokens of a row; as many as queries where the cache holds none. A key of a token: with NORM divided
+// `total`: the most tokens of a row, by which blocks are counted and no key: a CUDA graph is right for the lengths in
+// memory, whatever the total was at its capture. A key of a token: with NORM divided
 // by its root mean square and multiplied by k_norm, then its first 2 * HALF elements rotated by the token's number,
 // rows of cos and sin [.., HALF]; queries likewise. WINDOW: a token sees that many, itself one of them; 0: all. CAPPED:
 // scores go through CAP * tanh(. / CAP). SINK: sink[head], or 0 (SMOOTH), is one more score, of nothing. 16-bit types
