@@ -153,6 +153,7 @@ MAY_IMPORT: Mapping[str, Mapping[str, str]] = {
         "topk": "pointwise",
         "quantize": "attention gemm reduction",
         "row_product": "gemm reduction memory_bound",
+        "parallel": "pointwise memory_bound",
     },
 }
 """For each package ("" is the whole), its rooms and the sibling rooms that each may import, lowest first. A room is a

@@ -26,6 +26,30 @@ def rope(dtype: int, size: int) -> FusedOp:
     )  # fmt: skip
 
 
+def ropes(dtype: int, size: int) -> FusedOp:
+    """RoPE of queries and of fewer keys, [N, S, heads, size] each, by the same cosines and sines [N, S, 1, size]."""
+    constants = ints(z=(0,), h=(size // 2,), e=(2**62,), a=(-1,))
+    parts = " ".join(
+        f"""p{n} = Slice ({x}, z, h, a) q{n} = Slice ({x}, h, e, a) n{n} = Neg (q{n})
+        r{n} = Concat <axis = -1> (n{n}, p{n}) u{n} = Mul ({x}, c) v{n} = Mul (r{n}, s) y{n} = Add (u{n}, v{n})"""
+        for n, x in enumerate("qk")
+    )
+    return ops.op(f"(q, k, c, s) => (y0, y1) {{ {constants} {parts} }}", (dtype,) * 4, (dtype,) * 2, "parallel")
+
+
+def rope_and_cache(dtype: int, size: int) -> FusedOp:
+    """RoPE of queries, and keys with RoPE behind those of a cache in another type."""
+    constants = ints(z=(0,), h=(size // 2,), e=(2**62,), a=(-1,))
+    parts = " ".join(
+        f"""p{n} = Slice ({x}, z, h, a) q{n} = Slice ({x}, h, e, a) n{n} = Neg (q{n})
+        r{n} = Concat <axis = -1> (n{n}, p{n}) u{n} = Mul ({x}, c) v{n} = Mul (r{n}, s) t{n} = Add (u{n}, v{n})"""
+        for n, x in enumerate("kq")
+    )
+    text = f"""(k, q, c, s, old) => (y0, y1) {{ {constants} {parts} f = Cast <to = {dtype}> (old)
+      y0 = Concat <axis = 2> (f, t0) y1 = Identity (t1) }}"""
+    return ops.op(text, (dtype,) * 4 + (ops.FLOAT,), (dtype,) * 2, "parallel")
+
+
 def swiglu(dtype: int) -> FusedOp:
     """silu(a) b of the two halves of a row."""
     text = "(x) => (y) { a, b = Split <axis = -1, num_outputs = 2> (x) s = Sigmoid (a) t = Mul (a, s) y = Mul (t, b) }"

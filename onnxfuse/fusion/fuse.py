@@ -18,6 +18,7 @@ from onnxfuse.fusion.steps.joined_input import is_concatenated
 from onnxfuse.fusion.steps.k_major_weights import store_once
 from onnxfuse.fusion.steps.left_operand import is_computed
 from onnxfuse.fusion.steps.movement import sampled
+from onnxfuse.fusion.steps.parallel import join_parallel
 from onnxfuse.fusion.steps.pointwise import computed_once, host_values
 from onnxfuse.fusion.steps.producer import join_producer
 from onnxfuse.fusion.steps.start import start_at
@@ -99,13 +100,15 @@ def _fuse_by(graph: Graph, rule: Rule, how: Fuse, report: OptimizeReport, around
     """Try every node as an anchor of one rule; return whether one was fused."""
     before = len(report.applied)
     around.siblings.clear()
-    of_producer = how.wants(Growth.PRODUCER)
-    fuse_at = _join_at if of_producer or how.wants(Growth.CONCAT) else _fuse_at
+    of_fused = how.wants(Growth.PRODUCER) or how.wants(Growth.SHARED_INPUT)
+    if how.wants(Growth.SHARED_INPUT) and not around.decodes:
+        return False
+    fuse_at = _join_at if of_fused or how.wants(Growth.CONCAT) else _fuse_at
     # Part of a larger anchor may be a smaller anchor: in reverse order the larger comes first.
     for node in _in_turn(graph, how):
         if node.order < 0 or node in around.alone or _off_gpu(node, around):
             continue
-        if node.domain == DOMAIN and not of_producer:
+        if node.domain == DOMAIN and not of_fused:
             continue
         outcome = fuse_at(graph, rule, how, node, around)
         if isinstance(outcome, Refusal):
@@ -301,9 +304,10 @@ def _declined(around: GraphContext, made: tuple[FusedOp, Node]) -> Declined | No
 
 def _join_at(graph: Graph, rule: Rule, how: Fuse, node: Node, around: GraphContext) -> Outcome | None:
     """Merge fused ops: let those whose results a Concat combines write its output directly, or join an op to the one
-    that computes its input."""
+    that computes its input, or to one that shares an input."""
     concatenates = how.wants(Growth.CONCAT)
-    made = (join if concatenates else join_producer)(graph, node, around.ops, rule.name, how.template)
+    merge = join if concatenates else join_parallel if how.wants(Growth.SHARED_INPUT) else join_producer
+    made = merge(graph, node, around.ops, rule.name, how.template)
     if made is None:
         return None
     if isinstance(made, str):

@@ -96,6 +96,37 @@ def test_blocks_that_share_the_keys(sm_count: int) -> None:
     check(case, arch=Arch("sm_80", sm_count))
 
 
+@pytest.mark.parametrize("half", [0, 16])
+@pytest.mark.parametrize(("window", "sink"), [(0, False), (0, True), (4, False)])
+@pytest.mark.parametrize(("queries", "capacity", "padding"), [
+    (9, 16, (3, 0, 8)), (9, 0, (3, 0, 8)), (40, 64, (33, 1, 0)), (300, 0, (290, 17, 0)),
+])  # fmt: skip
+def test_what_pads_a_prompt_is_no_key(
+    queries: int, capacity: int, padding: tuple[int, ...], window: int, sink: bool, half: int
+) -> None:
+    """Of a few tokens and of many, with blocks that have padding alone; it joins the caches, as in ONNX Runtime."""
+    case = Case((0, 0, 0), queries, capacity, half=half, packed=True, window=window, sink=sink, padding=padding)
+    check(case)
+    op, inputs = case.op(), case.inputs(np.random.default_rng(1))
+    plan = cuda.general(op, case.shapes(inputs), H200)
+    within_budget(case, inputs, emulate.run(plan, inputs, [np.dtype(ops.NUMPY[t]) for t in op.outputs], False))
+
+
+@pytest.mark.parametrize("case", [
+    ROTATED, Case((700, 1), 1, 768, 4, 2, 64, half=32, packed=True), Case((0, 50), 7, 64, window=9),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("arch", [H200, Arch("sm_80", 16)], ids=lambda arch: arch.name)
+@pytest.mark.parametrize("planned", [0, 3])
+def test_a_launch_takes_the_lengths_from_memory(case: Case, arch: Arch, planned: int) -> None:
+    """As a CUDA graph replays it, captured at the first token or a later one: the total at the capture decides how many
+    blocks share the keys, and no more."""
+    inputs = case.inputs(np.random.default_rng(0))
+    shapes = [*case.shapes(inputs)]
+    shapes[[*case.op().body.input].index("total")] = (case.queries + planned,)
+    plan = cuda.plan(case.op(), tuple(shapes), True, arch)
+    within_budget(case, inputs, emulate.run(plan, inputs, [np.dtype(ops.NUMPY[t]) for t in case.op().outputs]))
+
+
 def test_tokens_behind_the_last_row_of_the_rotary_tables_are_refused() -> None:
     """As by ONNX Runtime: their rows would be read beside the tables."""
     inputs = ROTATED.inputs(np.random.default_rng(0))

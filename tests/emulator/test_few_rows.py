@@ -15,8 +15,8 @@ from onnxfuse import cuda
 from onnxfuse.cuda.build import nvrtc
 from onnxfuse.cuda.dispatch import dispatch
 from onnxfuse.cuda.launch_programs.family import Key
-from onnxfuse.cuda.planning.arch import Arch
-from onnxfuse.cuda.templates.gemm import few
+from onnxfuse.cuda.planning.arch import SUPPORTED, Arch
+from onnxfuse.cuda.templates.gemm import costs, few
 from onnxfuse.cuda.templates.gemm import plan as gemm
 from onnxfuse.cuda.templates.gemm.variant import Block, GemmVariant, Strip
 from onnxfuse.model.fused import FusedOp, fused_ops, write
@@ -28,10 +28,10 @@ from tests.support.kernels import programs
 BODIES = [PLAIN, GELU, TRANSPOSED, RESIDUAL, SWIGLU, QKV, SEVERAL]
 
 
-def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], strip: Strip | None = None) -> None:
+def emulated(fused: FusedOp, shapes: Sequence[tuple[int, ...]], strip: Strip | None = None, arch: Arch = H200) -> None:
     rng = np.random.default_rng(0)
     inputs = [ops.random(rng, t, s) for t, s in zip(fused.inputs, shapes, strict=True)]
-    plan = cuda.plan(fused, tuple(shapes), True, H200, GemmVariant(strip=strip))
+    plan = cuda.plan(fused, tuple(shapes), True, arch, GemmVariant(strip=strip))
     assert "COLUMNS = " in plan.kernel.text
     got = emulate.run(plan, inputs, [ops.NUMPY[t] for t in fused.outputs])
     ops.within_budget(fused, inputs, got)
@@ -46,6 +46,37 @@ def test_every_strip_gives_the_body(text: str, strip: Strip, rows: int, n: int, 
     fused, shapes = products.case(text, BRAIN if rows == 7 else HALF, (rows,), n, k)
     emulated(fused, shapes, strip)
     emulated(replace(fused, constants=frozenset(range(1, len(shapes)))), shapes, strip)
+
+
+@pytest.mark.parametrize("text", [TRANSPOSED, RESIDUAL, SWIGLU, QKV])
+@pytest.mark.parametrize("strip", [Strip(16, 8, 40), Strip(16, 16, 160), Strip(32)], ids=str)
+def test_blocks_take_several_strips_in_turns(text: str, strip: Strip) -> None:
+    """Of one body and of several: rings that reach beyond the next strip, a last turn that some blocks sit out."""
+    small = replace(H200, sm_count=2)
+    fused, shapes = products.case(text, HALF, (5,), 168, 328)
+    plan = cuda.plan(fused, tuple(shapes), True, small, GemmVariant(strip=strip))
+    assert plan.grid[0] == 2 * (16 // strip.warps) < -(-168 // strip.columns)
+    assert "SEVERAL = true" in plan.kernel.text
+    emulated(fused, shapes, strip, small)
+    emulated(replace(fused, constants=frozenset(range(1, len(shapes)))), shapes, strip, small)
+
+
+@pytest.mark.parametrize("arch", SUPPORTED, ids=lambda arch: arch.name)
+@pytest.mark.parametrize("text", [PLAIN, TRANSPOSED, SWIGLU, QKV])
+def test_many_strips_fit_the_shared_memory_of_every_gpu(text: str, arch: Arch) -> None:
+    fused, shapes = products.case(text, HALF, (8,), 32000, 2048)
+    plan = cuda.plan(fused, tuple(shapes), True, arch)
+    assert {"gemm/few.cu"} <= {s.file for s in plan.kernel.sections}
+    assert "SEVERAL = true" in plan.kernel.text
+    assert plan.shared_bytes <= arch.shared_bytes
+
+
+def test_gates_of_many_strips_have_blocks_of_a_multiprocessor_each() -> None:
+    fused, shapes = products.case(SWIGLU, HALF, (1,), 5632, 2048)
+    assert gemm.chosen(fused, tuple(shapes), H200) == costs.GATE_STRIP
+    plan = cuda.plan(fused, tuple(shapes), True, H200)
+    assert (plan.grid[0], plan.block[0]) == (H200.sm_count, 512)
+    assert gemm.chosen(fused, tuple(shapes), A100) in few.STRIPS  # no block of its has as much shared memory
 
 
 def test_leading_dimensions_are_rows_and_cells_go_where_they_belong() -> None:
@@ -96,7 +127,8 @@ def test_where_the_kernel_runs() -> None:
 def test_the_widest_strip_that_enough_multiprocessors_have(text: str, n: int, columns: int) -> None:
     fused, shapes = products.case(text, HALF, (1,), n, 2048)
     assert gemm.chosen(fused, tuple(shapes), H200) == Strip(columns)
-    assert cuda.plan(fused, tuple(shapes), True, H200).grid[0] == -(-n // columns) * (3 if text == QKV else 1)
+    strips = -(-n // columns) * (3 if text == QKV else 1)
+    assert cuda.plan(fused, tuple(shapes), True, H200).grid[0] == min(strips, 2 * H200.sm_count)
 
 
 @pytest.mark.parametrize("text", BODIES)

@@ -44,6 +44,18 @@ def test_few_rows_take_one_launch(body: str, dtype: int, rows: tuple[int, ...], 
 
 
 @pytest.mark.usefixtures("several_rows")
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_blocks_take_several_strips_of_the_same_rows_in_turns(body: str, rows: int) -> None:
+    """Two blocks or one: the rows stay where the block has computed them, and the first block alone writes them."""
+    fused, shapes = case(body, HALF, (rows,), 136, 520)
+    one = replace(H200, sm_count=1)
+    plan = cuda.plan(replace(fused, constants=frozenset(range(2, len(shapes)))), tuple(shapes), True, one)
+    assert "SEVERAL = true" in plan.kernel.text
+    runs(replace(fused, constants=frozenset(range(2, len(shapes)))), drawn(fused, shapes), 1, one)
+
+
+@pytest.mark.usefixtures("several_rows")
 def test_rows_that_no_block_holds_take_two_launches() -> None:
     for body, rows, k, aligned in (("gate", 9, 264, True), ("alone", 8, 8192, True), ("alone", 2, 264, False)):
         fused, shapes = case(body, HALF, (rows,), 40, k)

@@ -353,6 +353,15 @@ def test_every_body_and_strip(text: str, dtype: int, strip: Strip) -> None:
         run(replace(fused, constants=frozenset(range(len(shapes)))), shapes, strip, times=20)
 
 
+@pytest.mark.parametrize("text", [TRANSPOSED, SWIGLU, QKV])
+@pytest.mark.parametrize("strip", [Strip(16), Strip(16, 16, 160), Strip(32, 8, 64)], ids=str)
+def test_blocks_take_several_strips_in_turns(text: str, strip: Strip) -> None:
+    """Of one body and of several: rings that reach into the next strips."""
+    for rows, n, k in [(1, 8000, 2048), (8, 12000, 520)]:
+        fused, shapes = products.case(text, HALF, (rows,), n, k)
+        run(replace(fused, constants=frozenset(range(1, len(shapes)))), shapes, strip, times=20)
+
+
 @pytest.mark.parametrize("text", [PLAIN, SWIGLU, QKV])
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16])
 def test_few_rows_of_a_step_of_decoding(text: str, rows: int) -> None:

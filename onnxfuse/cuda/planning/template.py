@@ -62,6 +62,8 @@ class Growth(StrEnum):
     """Fused ops whose outputs are concatenated become one op."""
     PRODUCER = "producer"
     """The fused op that computes an input of another one becomes one op with it."""
+    SHARED_INPUT = "shared input"
+    """Two fused ops that read the same value, and neither the other's result, become one op."""
 
 
 def _none(op: FusedOp, input_shapes: tuple[Shape, ...], arch: Arch) -> tuple[()]:
@@ -172,7 +174,8 @@ class Template:
     writes_slots: bool = False
     """Whether it can write a channel slice of a larger output."""
     joins: str = ""
-    """Name of the template whose ops it merges with the op that computes their input, by growth step `producer`."""
+    """Name of the template whose ops it merges with the op that computes their input, by growth step `producer`, or
+    with one that shares an input, by `shared input`."""
     of: str = ""
     """Name of the template of that other op; absent: any that leaves extremes."""
     leaves_extremes: bool = False

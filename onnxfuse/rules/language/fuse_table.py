@@ -42,11 +42,11 @@ ANY_POINTWISE = "pointwise"
 """Anchor keyword that replaces a pattern: any operator of the body language."""
 
 OF_OTHERS = "others"
-"""Anchor keyword of a template that merges other fused ops: those whose outputs a channel Concat combines, or an op and
-the one that computes its input.
+"""Anchor keyword of a template that merges other fused ops: those whose outputs a channel Concat combines, an op and
+the one that computes its input, or two that share an input.
 """
 
-MERGING = (Growth.CONCAT, Growth.PRODUCER)
+MERGING = (Growth.CONCAT, Growth.PRODUCER, Growth.SHARED_INPUT)
 """Growth steps of such templates."""
 
 ANY_MOVEMENT = "movement"

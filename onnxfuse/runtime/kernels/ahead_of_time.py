@@ -31,6 +31,7 @@ from onnxfuse.model.fused import FusedOp
 from onnxfuse.runtime.engine.launch import Shape
 from onnxfuse.runtime.kernels.bindings import around, bound
 from onnxfuse.runtime.kernels.packs import LoadedPack
+from onnxfuse.runtime.kernels.total_lengths import of_grown_caches
 from onnxfuse.runtime.kernels.variants import Variants
 from onnxfuse.shapes.extent_values import at_sizes
 from onnxfuse.shapes.inference import infer, shell
@@ -235,7 +236,7 @@ class AheadOfTime:
         jobs = self.guesses if rank == GUESS else self.jobs
         new = list[tuple[FusedOp, Asked, Job]]()
         for name, op in self.ops.items():
-            for shapes in dict.fromkeys(shapes_by_op.get(name, ())):
+            for shapes in dict.fromkeys(of_grown_caches(op, s) for s in shapes_by_op.get(name, ())):
                 tuning = variants.get(key(name, shapes))
                 request = (name, shapes, True, device, tuning)
                 if self.packed is not None and self.packed.answers(name, shapes, True, device, variant_name(tuning)):

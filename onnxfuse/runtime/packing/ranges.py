@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from onnxfuse import cuda, ops
+from onnxfuse import cuda
 from onnxfuse.cuda.launch_programs.cover import Domain, Rows
 from onnxfuse.cuda.launch_programs.family import Key
 from onnxfuse.graph.concrete_shapes import every_type, fused_nodes, input_shapes, with_sizes
 from onnxfuse.model.fused import FusedOp
 from onnxfuse.model.overridable import required_inputs
-from onnxfuse.ops.inputs import TotalLength
+from onnxfuse.runtime.kernels.total_lengths import ROWS, TOKENS, totals
 from onnxfuse.shapes.extent_values import extent_value
 from onnxfuse.shapes.inference import infer, shell
 from onnxfuse.shapes.types import Dim, is_unknown
@@ -81,22 +81,11 @@ def with_totals(domain: Domain, op: FusedOp) -> Domain:
 
     A total is at least the number of new tokens, and at most that and all rows of the cache.
     """
-    for position, fresh, past in _totals(op):
-        if domain.key.ranks[position] == 0 and all(domain.key.ranks[at] > axis for at, axis in (fresh, past)):
-            domain = _with_total(domain, position, fresh, past)
+    for total in totals(op):
+        fresh, past = (total.fresh, TOKENS), (total.past, ROWS)
+        if domain.key.ranks[total.position] == 0 and all(domain.key.ranks[at] > axis for at, axis in (fresh, past)):
+            domain = _with_total(domain, total.position, fresh, past)
     return domain
-
-
-def _totals(op: FusedOp) -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
-    """Yield the input with each total length, and those with the new tokens and with the cache, with their axes."""
-    places = [*op.body.input]
-    for node in op.body.node:
-        entry = ops.operator(node.op_type, node.domain)
-        for position in () if entry is None else entry.positions(TotalLength):
-            assert entry is not None
-            total, x, cache = (node.input[i] for i in (position, 0, entry.position("past_key")))
-            if {total, x, cache} <= {*places}:
-                yield places.index(total), (places.index(x), 1), (places.index(cache), 2)
 
 
 def _with_total(domain: Domain, position: int, fresh: tuple[int, int], past: tuple[int, int]) -> Domain:

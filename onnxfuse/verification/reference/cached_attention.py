@@ -12,7 +12,10 @@ Array = npt.NDArray[Any]
 
 
 class GroupQueryAttention(Multiplying):
-    """softmax(q k^T * scale) v, in the type of the queries; rows of the caches behind the last token are zeros."""
+    """softmax(q k^T * scale) v, in the type of the queries; rows of the caches behind the last token are zeros.
+
+    What pads a prompt behind a row's own tokens is no key of any query; ONNX Runtime's kernel on the CPU does the same.
+    """
 
     op_domain = MICROSOFT
 
@@ -53,7 +56,8 @@ class GroupQueryAttention(Multiplying):
         if q_norm_weight is not None and k_norm_weight is not None:
             epsilon = dtype.type(said.get("qk_norm_epsilon", 1e-6))
             q, k = (_normalized(x, w, epsilon) for x, w in ((q, q_norm_weight), (k, k_norm_weight)))
-        before = np.zeros(batch, np.int64) if count == total else seqlens_k.reshape(-1).astype(np.int64) + 1 - count
+        tokens_of = seqlens_k.reshape(-1).astype(np.int64) + 1
+        before = np.maximum(tokens_of - count, 0)
         if said.get("do_rotary"):
             assert cos_cache is not None
             assert sin_cache is not None
@@ -68,7 +72,8 @@ class GroupQueryAttention(Multiplying):
                 present[row, :, :past] = cache[row, :, :past]
                 present[row, :, past : past + count] = fresh[row]
             for head in range(heads):
-                keys, values = (p[row, head // (heads // of_keys), : past + count] for p in (present_k, present_v))
+                own = slice(min(past + count, tokens_of[row]))
+                keys, values = (p[row, head // (heads // of_keys), own] for p in (present_k, present_v))
                 scores = (self.factor(q[row, head]) @ self.factor(keys).T) * scale
                 if softcap := said.get("softcap"):
                     scores = dtype.type(softcap) * np.tanh(scores / dtype.type(softcap))
@@ -100,10 +105,11 @@ def _weights(scores: Array, past: int, window: int, sink: Any) -> Array:
     if window > 0:
         seen &= columns >= ends - window
     masked = np.where(seen, scores, -np.inf)
-    top = masked.max(-1, keepdims=True) if sink is None else np.maximum(masked.max(-1, keepdims=True), sink)
+    top = masked.max(-1, keepdims=True, initial=-np.inf if sink is None else sink)
+    top = np.where(np.isneginf(top), 0, top)  # a query that sees nothing has no weights
     weights = np.exp(masked - top)
     total = weights.sum(-1, keepdims=True) + (0 if sink is None else np.exp(sink - top))
-    return np.asarray(weights / total, scores.dtype)
+    return np.asarray(weights / np.where(total == 0, 1, total), scores.dtype)
 
 
 OPERATORS: tuple[type[Multiplying], ...] = (GroupQueryAttention,)

@@ -11,7 +11,7 @@ from onnxfuse.model.fused import FusedOp
 
 @dataclass(frozen=True)
 class Case:
-    """A GroupQueryAttention; rows of `before` tokens get `queries` more."""
+    """A GroupQueryAttention; rows of `before` tokens get `queries` more, of which the last `padding` are none."""
 
     before: tuple[int, ...] = (5,)
     queries: int = 1
@@ -30,6 +30,7 @@ class Case:
     sink: bool = False
     smooth: bool = False
     norm: bool = False
+    padding: tuple[int, ...] = ()
 
     @property
     def total(self) -> int:
@@ -71,7 +72,8 @@ class Case:
                 cache[row, :, before:] = np.nan
         angles = np.arange(max(self.total, self.capacity))[:, None] * 0.7 ** np.arange(self.half)
         tables = [f(angles).astype(to) for f in (np.cos, np.sin)] if self.half else []
-        lengths = np.asarray([n + count - 1 for n in self.before], np.int32)
+        padding = self.padding or (0,) * batch
+        lengths = np.asarray([n + count - 1 - p for n, p in zip(self.before, padding, strict=True)], np.int32)
         return [
             *fresh, *caches, lengths, np.asarray(self.total, np.int32), *tables,
             *([drawn(self.heads)] if self.sink else []), *([drawn(self.size) for _ in range(2)] if self.norm else []),

@@ -43,6 +43,7 @@ def cases() -> dict[str, tuple[FusedOp, Shapes]]:
         "elementwise": (ops.op(POINTWISE, (HALF,) * 3, (HALF,) * 2), ((3, 1, 33), (5, 33), ())),
         "an input is an output": (ops.op(ALIASED, (FLOAT,) * 2, (FLOAT,) * 2), ((7, 3), (3,))),
         **moved.small(HALF),
+        "RoPE of queries and keys": (moved.ropes(HALF, 24), ((2, 3, 4, 24), (2, 3, 2, 24), *((2, 3, 1, 24),) * 2)),
         **row,
         "softmax in double": (rows.TEMPLATES["log softmax"].op(DOUBLE), rows.TEMPLATES["log softmax"].small),
         "a running sum": _scan(-1, "", HALF),

@@ -3,8 +3,10 @@
 //
 // q [batch, queries, HEADS * SIZE], k and v [batch, queries, MANY * SIZE], or all three in one, Q_ROW_ELEMENTS and
 // KV_ROW elements from token to token; past_k and past_v [batch, MANY, past, SIZE], present_k and present_v [batch,
-// MANY, present, SIZE]; lengths [batch]: the number of a row's last token, among those in the cache and the new ones.
-// `total`: the most tokens of a row; as many as queries where the cache holds none. A key of a token: with NORM divided
+// MANY, present, SIZE]; lengths [batch]: the number of a row's last token, among those in the cache and the new ones. What
+// is behind it pads a prompt: it is put into the caches, no query sees it, and its own queries see the row's tokens.
+// `total`: the most tokens of a row, by which blocks are counted and no key: a CUDA graph is right for the lengths in
+// memory, whatever the total was at its capture. A key of a token: with NORM divided
 // by its root mean square and multiplied by k_norm, then its first 2 * HALF elements rotated by the token's number,
 // rows of cos and sin [.., HALF]; queries likewise. WINDOW: a token sees that many, itself one of them; 0: all. CAPPED:
 // scores go through CAP * tanh(. / CAP). SINK: sink[head], or 0 (SMOOTH), is one more score, of nothing. 16-bit types
@@ -23,22 +25,24 @@ constexpr int KEPT = bytes_of_warp();  // the rows of all warps take the place o
 struct Place {
   long long batch, head;  // of keys
   int first, rows;        // its first row, and those that there are from it on
-  int before;             // tokens in the cache
+  int before, tokens;     // in the cache, and in all
   int first_key, end;     // of this part
   unsigned part, record;
 };
 
 DEVICE unsigned head_of(const Parameters& p) { return block_index() / (unsigned)p.parts / (unsigned)p.tiles; }
 
-// `before`: of the row.
-DEVICE Place place(const Parameters& p, int before) {
+// `before` and `tokens`: of the row.
+DEVICE Place place(const Parameters& p, int before, int tokens) {
   const unsigned parts = (unsigned)p.parts, tiles = (unsigned)p.tiles, record = block_index() / parts;
   const unsigned part = block_index() % parts, tile = record % tiles, head = head_of(p);
   const int first = (int)tile * 16, left = (int)p.queries * GROUP - first, rows = left < 16 ? left : 16;
-  const int begin = begin_of(before, first / GROUP), end = end_of(before, (first + rows - 1) / GROUP);
+  const int begin = begin_of(before, first / GROUP), seen = end_of(before, (first + rows - 1) / GROUP, tokens);
+  const int end = seen > begin ? seen : begin;  // padding may see nothing through its window
   const int at_once = WARPS * STEP, span = ((end - begin - 1) / ((int)parts * at_once) + 1) * at_once;
   const int from = begin + (int)part * span, to = from + span;
-  return {head / MANY, head % MANY, first, rows, before, from < end ? from : end, to < end ? to : end, part, record};
+  return {head / MANY,         head % MANY, first, rows, before, tokens, from < end ? from : end,
+          to < end ? to : end, part,        record};
 }
 
 // A row: one query of one head. Behind the last row the last one again.
@@ -99,7 +103,7 @@ DEVICE void attend_keys(Rows& rows, unsigned* shared, int ring, const Both& from
   constexpr int STRIDE = WARPS * STEP;
   // Where all rows see all keys of a step.
   const int full_from = begin_of(at.before, (at.first + at.rows - 1) / GROUP),
-            full_to = end_of(at.before, at.first / GROUP);
+            full_to = end_of(at.before, at.first / GROUP, at.tokens);
   Pipeline::State consumer;
   for (int key = first; key < at.end; key += STRIDE) {
     Pipeline::producer_acquire();
@@ -172,7 +176,8 @@ DEVICE void give(const Pointers& pointers, const Piece& all, int row, int column
 // What the block reads of the cache, on its way to the L2 cache while the kernel ahead ends: as of the longest row.
 DEVICE void bring_cache_near(const Pointers& pointers, const Parameters& p) {
   if constexpr (ALIGNED && SIZE % PER_UNIT == 0) {
-    const Place at = place(p, before_of_all(p.total, p));
+    const int before = before_of_all(p.total, p);
+    const Place at = place(p, before, before + (int)p.queries);
     const int end = at.end < at.before ? at.end : at.before, thread = thread_index();
     if (at.first != 0 || at.first_key >= end || thread % 32 != 0 || thread > 32) return;
     bring_run_near((thread == 0 ? pointers.past_k : pointers.past_v) +
@@ -185,7 +190,9 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   constexpr int RING = WARPS * KEPT;
   OWN_DYNAMIC_SHARED(unsigned, shared_words, (RING + 16 * ROW_BYTES) / 4);
   unsigned* const shared = shared_words + 0;
-  const Place at = place(p, before_of(pointers.lengths + head_of(p) / MANY, p));
+  const int* const length = pointers.lengths + head_of(p) / MANY;
+  const int before = before_of(length, p);
+  const Place at = place(p, before, tokens_of(length, before, p));
   const Tables tables = {pointers.cos, pointers.sin};
   const int warp = thread_index() / 32, first = at.first_key + warp * STEP;
   const Both both = {sequence(pointers.past_k, pointers.k + K_FIRST, at, p),
@@ -201,7 +208,8 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   Seen seen;
   UNROLLED for (int half = 0; half < 2; ++half) {
     const Row row(at, (int)thread_index() % 32 / 4 + half * 8);
-    seen.begin[0][half] = begin_of(at.before, row.query), seen.end[0][half] = end_of(at.before, row.query);
+    seen.begin[0][half] = begin_of(at.before, row.query);
+    seen.end[0][half] = end_of(at.before, row.query, at.tokens);
   }
   attend_keys(rows, shared, warp * KEPT, both, seen, at, first, pointers.k_norm, tables);
   Pipeline::drain();

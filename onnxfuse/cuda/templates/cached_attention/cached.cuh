@@ -16,14 +16,19 @@ DEVICE int before_of_all(long long all, const Parameters& p) {
   const long long before = all - p.queries, room = p.present - p.queries, most = p.past < room ? p.past : room;
   return (int)(before < 0 ? 0 : before < most ? before : most);
 }
-DEVICE int before_of(const int* length, const Parameters& p) {
-  return p.queries == p.total ? 0 : before_of_all(read(length) + 1ll, p);
+// By the row's own length alone: in a CUDA graph that is replayed for longer rows the total is that of the capture.
+DEVICE int before_of(const int* length, const Parameters& p) { return before_of_all(read(length) + 1ll, p); }
+
+// Tokens of a row with its new ones, but for what pads a prompt behind them.
+DEVICE int tokens_of(const int* length, int before, const Parameters& p) {
+  const long long own = read(length) + 1ll, most = before + p.queries;
+  return (int)(own < 0 ? 0 : own < most ? own : most);
 }
 
-// The keys that a query sees.
-DEVICE int end_of(int before, int query) { return before + query + 1; }
+// The keys that a query sees: none of the padding, which sees the row's tokens that a token in its place would.
+DEVICE int end_of(int before, int query, int tokens) { return before + query < tokens ? before + query + 1 : tokens; }
 DEVICE int begin_of(int before, int query) {
-  return WINDOW > 0 && end_of(before, query) > WINDOW ? end_of(before, query) - WINDOW : 0;
+  return WINDOW > 0 && before + query >= WINDOW ? before + query + 1 - WINDOW : 0;
 }
 
 // ---- rows of queries and keys

@@ -11,7 +11,7 @@ constexpr int QUERY_ROW = TURNS ? HEADS * SIZE : Q_ROW_ELEMENTS;
 
 struct Place {
   long long batch, head;
-  int first, queries, before;
+  int first, queries, before, tokens;
   int begin, end;  // of the keys that any query of the block sees
 };
 
@@ -20,7 +20,8 @@ DEVICE Place place(const Parameters& p, const int* lengths) {
   const unsigned rest = block_index() % (unsigned)(p.batch * HEADS);
   const int first = (int)(blocks - 1 - part) * ROWS, queries = (int)p.queries;
   const int before = before_of(lengths + rest / HEADS, p), last = (first + ROWS < queries ? first + ROWS : queries) - 1;
-  return {rest / HEADS, rest % HEADS, first, queries, before, begin_of(before, first), end_of(before, last)};
+  const int tokens = tokens_of(lengths + rest / HEADS, before, p), begin = begin_of(before, first);
+  return {rest / HEADS, rest % HEADS, first, queries, before, tokens, begin, end_of(before, last, tokens)};
 }
 
 // Of a row behind the last one, the last one again.
@@ -45,13 +46,14 @@ DEVICE void attend(const Pointers& pointers, const Parameters& p) {
   UNROLLED for (int tile = 0; tile < TILES; ++tile) UNROLLED for (int half = 0; half < 2; ++half) {
     const int query = row_of(at, mine, tile, half);
     load_query(rows, tile, half, q + (at.batch * p.queries + query) * QUERY_ROW + at.head * SIZE);
-    seen.begin[tile][half] = begin_of(at.before, query), seen.end[tile][half] = end_of(at.before, query);
+    seen.begin[tile][half] = begin_of(at.before, query), seen.end[tile][half] = end_of(at.before, query, at.tokens);
   }
   clear(rows);
   // What the first query of the warp sees, and the last one: all between the second and the third number all of them do.
   const int begin = begin_of(at.before, mine),
             whole_from = begin_of(at.before, last < at.queries ? last : at.queries - 1);
-  const int whole_to = end_of(at.before, mine), end = mine < at.queries ? end_of(at.before, last) : 0;
+  const int whole_to = end_of(at.before, mine, at.tokens),
+            end = mine < at.queries ? end_of(at.before, last, at.tokens) : 0;
   for (int key = at.begin, stage = 0; key < at.end; key += STEP, stage ^= 1) {
     Pipeline::consumer_wait();
     fetch_step<Pipeline, THREADS>(ring + (stage ^ 1) * 2 * STEP_BYTES, k, v, key + STEP, at.end);

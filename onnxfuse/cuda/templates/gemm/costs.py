@@ -156,11 +156,16 @@ STRIPS = (Strip(32), Strip(16))
 2048x2048 4.4 and 4.5, 2048x4096 7.3 and 7.8, 5632x2048 7.3 and 11.6, 512x2048 3.0 and 2.4, 768x3072 4.3 and 2.9. Of 64
 columns 4096x4096 12.8 instead of 11.1. More than 96 KB in flight gain nothing: such copies reach 2.5 to 3.2 TB/s in
 all."""
-SKINNY_BLOCKS = 2
-"""Resident blocks per multiprocessor, by their rings."""
-BESIDE_RING = 16 * 1024
-"""Bytes of a block of few rows beside its ring, of a left factor that it computes, with which two blocks still share a
-multiprocessor: of more the ring is shorter."""
+GATE_STRIP = Strip(16, 16, 160)
+"""Of gates with more strips than places for blocks: 5632x2048 twice, 1 and 8 rows, 12.5 and 13.0 us; by blocks of 8
+warps that take strips in turns 13.1 and 15.6, a block for each strip 14.3 and 14.5 (H200, 2026-12)."""
+SKINNY_WIDTH = 2
+"""Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
+RESIDENT_THREADS = 512
+"""Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
+RESIDENT_BYTES = 224 * 1024
+"""Shared memory of all resident blocks of a multiprocessor: their rings, sums beside these, and left factors that they
+compute; of more of these rings are shorter."""
 
 # ---- right factors in few bits
 
@@ -171,15 +176,17 @@ LINES = (64, 32, 16)
 """Bytes of a column's numbers in a step of a warp, for few rows: the most of which its terms are a multiple."""
 PIECE = 16
 """Bytes of the numbers that have one scale at least: those that a copy brings."""
-RESIDENT_THREADS = 512
-"""Threads of all resident blocks of a multiprocessor, as many as have registers enough."""
+BESIDE_RING = 16 * 1024
+"""Bytes of a left factor that a block computes, with which two blocks still share a multiprocessor: of more the ring is
+shorter."""
 PACKED_STRIPS = (
     *(Strip(columns, ring=84) for columns in (16, 32, 48, 64)),
     *(Strip(columns, 16, 96) for columns in (16, 32)),
 )
 """Strips for few rows, with kilobytes in flight for each block. Of 4 bits, blocks of 32: 1x12288x4096 takes 48 columns
 12.4 us, 32 12.6, 64 13.5, 16 14.3; 16 rows 48 columns 16.0, 32 17.3. With 108 kilobytes in place of 84 they take 12.8
-and 18.9. 1x2048x5632 takes 16 columns by 16 warps 4.9, by 8 5.9 (H200, 2026-11)."""
+and 18.9. 1x2048x5632 takes 16 columns by 16 warps 4.9, by 8 5.9 (H200, 2026-11). Blocks that take strips in turns, as
+those of float16 do, gain nothing: a step of LLaMA takes 120.4 us, 118.3 with a block for each strip (2026-12)."""
 UNPACKING = 2
 """Warpgroups that make elements of a tile's numbers on Hopper. 512x12288x4096 takes 134 us by two and
 by one, of 192 columns 126 by one (H200, 2026-11)."""

@@ -73,7 +73,7 @@ def few(work: GemmSource, fit: SkinnyParameters) -> KernelSource:
         "THREADS": fit.strip.threads, "COLUMNS": fit.strip.columns, "WARPS": fit.strip.warps, "ROWS": fit.rows,
         "STAGES": fit.stages, "SHARED_BYTES": fit.shared_bytes, "LEFT_BYTES": work.left_bytes, "WIDTH": fit.width,
         "CONSTANT": fit.constant,
-        **({"LINE": fit.line} if fit.line else {}),
+        **({"LINE": fit.line} if fit.line else {"SEVERAL": fit.several}),
     }  # fmt: skip
     end = entries.kernel(
         work.entry, len(work.op.inputs), len(work.op.outputs), f"  gemm({pointers(work.op)}, p);\n",

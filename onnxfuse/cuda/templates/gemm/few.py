@@ -10,7 +10,7 @@ from onnxfuse.cuda.templates.gemm import cpp as gemm_cpp
 from onnxfuse.cuda.templates.gemm.body import LEAST_STAGES, PADDING
 from onnxfuse.cuda.templates.gemm.variant import Strip
 from onnxfuse.cuda.templates.gemm.work import GemmSource, LeftRows, SkinnyParameters
-from onnxfuse.symbolic.branching import gcd
+from onnxfuse.symbolic.branching import gcd, smaller
 
 FACTORS = (FLOAT16, BFLOAT16)
 MOST_ROWS = FRAGMENT_COLUMNS
@@ -18,8 +18,6 @@ MOST_ROWS = FRAGMENT_COLUMNS
 TERMS = 32
 """Terms per step of a warp."""
 STRIPS = costs.STRIPS
-WIDTH = 2
-"""Adjacent cells that a thread finishes: rows are few, and all threads reduce the warps' partial sums."""
 
 
 def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
@@ -42,22 +40,31 @@ def takes(work: GemmSource, aligned: bool, arch: Arch) -> bool:
 
 
 def fitting(work: GemmSource, arch: Arch) -> list[Strip]:
-    """Return the strips that fit, the widest first."""
+    """Return the strips that fit: that of many strips of gates, then the widest first."""
     return [
         strip
-        for strip in STRIPS
+        for strip in (costs.GATE_STRIP, *STRIPS)
         if strip.columns * work.first_operand <= costs.skinny(arch).most_columns
-        and _shared_bytes(work, strip) + work.left_bytes <= arch.shared_bytes
+        and _shared_bytes(work, strip, arch) + work.left_bytes <= arch.shared_bytes
+        and (strip in STRIPS or _of_gates(work, arch))
     ]
 
 
+def _of_gates(work: GemmSource, arch: Arch) -> bool:
+    """Return whether a gate has more strips than places for blocks, and one block may have all shared memory."""
+    return work.first_operand > 1 and _several(work, STRIPS[-1], arch) and arch.shared_bytes >= costs.RESIDENT_BYTES
+
+
 def choose(work: GemmSource, arch: Arch) -> Strip:
-    """Return the widest strip that occupies enough multiprocessors; the narrowest if none does, or of weights [n, k].
+    """Return the strip of many gates; else the widest that occupies enough multiprocessors; the narrowest if none does,
+    or of weights [n, k].
 
     Those lie in runs of 64 bytes however narrow a strip is, and more blocks have more bytes on their way, unless they
     are many with few terms each.
     """
     strips, cost = fitting(work, arch), costs.skinny(arch)
+    if strips[0] == costs.GATE_STRIP:
+        return strips[0]
     if work.parts.products[0].transposed:
         waits = work.size.k <= cost.short_terms and _count(work, strips[-1]) >= cost.short_share * arch.sm_count
         return strips[0] if waits else strips[-1]
@@ -76,19 +83,36 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
     return strip.warps * work.first_operand * TERMS * strip.columns * work.parts.factors.bytes
 
 
-def _stages(work: GemmSource, strip: Strip) -> int:
-    return max(LEAST_STAGES, ring_bytes(work, strip) // _step_bytes(work, strip))
+def _resident(strip: Strip) -> int:
+    """Return the blocks that a multiprocessor has at once."""
+    return costs.RESIDENT_THREADS // strip.threads
 
 
-def ring_bytes(work: GemmSource, strip: Strip) -> int:
-    """Return the bytes of a block's rings, which are less where a left factor lies behind them."""
-    return strip.ring * 1024 - max(work.left_bytes - costs.BESIDE_RING, 0)
+def _several(work: GemmSource, strip: Strip, arch: Arch) -> bool:
+    """Return whether there are more strips than places for blocks, each of which then takes several in turns."""
+    return bool(work.size.across(strip.columns) > _resident(strip) * arch.sm_count)
 
 
-def _shared_bytes(work: GemmSource, strip: Strip) -> int:
-    """Return the bytes of the rings, or of the sums that reuse their memory."""
-    sums = strip.warps * work.first_operand * MOST_ROWS * (strip.columns + PADDING) * 4
-    return max(_stages(work, strip) * _step_bytes(work, strip), sums)
+def _stages(work: GemmSource, strip: Strip, arch: Arch) -> int:
+    return max(LEAST_STAGES, _ring_bytes(work, strip, arch) // _step_bytes(work, strip))
+
+
+def _ring_bytes(work: GemmSource, strip: Strip, arch: Arch) -> int:
+    """Return the bytes of a block's rings, which are less where much lies beside them: a left factor, and sums."""
+    share = costs.RESIDENT_BYTES // _resident(strip)
+    if not _several(work, strip, arch):
+        return min(strip.ring * 1024, share - work.left_bytes)
+    return min(strip.ring * 1024, min(share, arch.shared_bytes) - work.left_bytes - _sum_bytes(work, strip))
+
+
+def _sum_bytes(work: GemmSource, strip: Strip) -> int:
+    return strip.warps * work.first_operand * MOST_ROWS * (strip.columns + PADDING) * 4
+
+
+def _shared_bytes(work: GemmSource, strip: Strip, arch: Arch) -> int:
+    """Return the bytes of the rings and the sums, which reuse the rings' memory if a block has a strip only."""
+    rings, sums = _stages(work, strip, arch) * _step_bytes(work, strip), _sum_bytes(work, strip)
+    return rings + sums if _several(work, strip, arch) else max(rings, sums)
 
 
 def left_rows(work: GemmSource, strip: Strip) -> LeftRows | None:
@@ -96,23 +120,24 @@ def left_rows(work: GemmSource, strip: Strip) -> LeftRows | None:
     return None if work.left is None else work.left(strip.threads, work.left_rows)
 
 
-def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
+def plan(work: GemmSource, strip: Strip, arch: Arch) -> LaunchPlan:
     """Return the launch plan of products of few rows."""
     parts, size = work.parts, work.size
     fit = SkinnyParameters(
         strip,
         MOST_ROWS,
-        _stages(work, strip),
-        _shared_bytes(work, strip) + work.left_bytes,
-        gcd(WIDTH, *(s.width for s in work.stored)),
+        _stages(work, strip, arch),
+        _shared_bytes(work, strip, arch) + work.left_bytes,
+        gcd(costs.SKINNY_WIDTH, *(s.width for s in work.stored)),
         0,
-        costs.SKINNY_BLOCKS,
+        _resident(strip),
         all(product.b in work.op.constants for product in parts.products),
         left_rows(work, strip),
+        several=_several(work, strip, arch),
     )
     return LaunchPlan(
         kernel=gemm_cpp.few(work, fit),
-        grid=(_count(work, strip), 1, 1),
+        grid=(smaller(_count(work, strip), _resident(strip) * arch.sm_count), 1, 1),
         block=(strip.threads, 1, 1),
         shared_bytes=fit.shared_bytes,
         parameters=launch_plan.packed(

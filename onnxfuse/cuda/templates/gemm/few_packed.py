@@ -92,8 +92,13 @@ def _step_bytes(work: GemmSource, strip: Strip) -> int:
 
 def _stages(work: GemmSource, strip: Strip) -> int:
     """Return the stages of a warp's ring: as many as its share has steps, or as the ring holds."""
-    held = max(LEAST_STAGES, few.ring_bytes(work, strip) // _step_bytes(work, strip))
+    held = max(LEAST_STAGES, _ring_bytes(work, strip) // _step_bytes(work, strip))
     return min(_steps(work, strip) + 1, held)
+
+
+def _ring_bytes(work: GemmSource, strip: Strip) -> int:
+    """Return the bytes of a block's rings, which are less where a left factor lies behind them."""
+    return strip.ring * 1024 - max(work.left_bytes - costs.BESIDE_RING, 0)
 
 
 def _steps(work: GemmSource, strip: Strip) -> int:
@@ -106,7 +111,7 @@ def _shared_bytes(work: GemmSource, strip: Strip) -> int:
     return max(_stages(work, strip) * _step_bytes(work, strip), sums)
 
 
-def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
+def plan(work: GemmSource, strip: Strip, _: Arch) -> LaunchPlan:
     """Return the launch plan of products of few rows."""
     size = work.size
     fit = SkinnyParameters(
@@ -114,7 +119,7 @@ def plan(work: GemmSource, strip: Strip) -> LaunchPlan:
         _rows(work),
         _stages(work, strip),
         _shared_bytes(work, strip) + work.left_bytes,
-        gcd(few.WIDTH, *(s.width for s in work.stored)),
+        gcd(costs.SKINNY_WIDTH, *(s.width for s in work.stored)),
         _line(_packing(work)),
         costs.RESIDENT_THREADS // strip.threads,
         all(i in work.op.constants for product in work.parts.products for i in product.weights),

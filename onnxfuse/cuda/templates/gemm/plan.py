@@ -41,7 +41,7 @@ def plan(
     chosen = tuning.block
     skinny = _skinny(work, aligned, arch)
     if tuning.tile is None and chosen is None and skinny is not None:
-        made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch))
+        made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch), arch)
         return made
     if aligned and chosen is None and sm90.takes(work, arch):
         apart = unpack.plan(work, arch) if tuning.tile is None else None
@@ -78,7 +78,7 @@ def of_few_rows(
     skinny = _skinny(work, aligned, arch)
     if skinny is None:
         return None
-    made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch))
+    made: LaunchPlan = skinny.plan(work, tuning.strip or skinny.choose(work, arch), arch)
     return made
 
 

@@ -160,6 +160,8 @@ class SkinnyParameters:
     """Whether the right factors are weights, which no kernel writes."""
     left: LeftRows | None
     """What computes the left factor; None: it is an input."""
+    several: bool = False
+    """Whether blocks take several strips in turns."""
 
     @property
     def left_words(self) -> tuple[int, ...]:

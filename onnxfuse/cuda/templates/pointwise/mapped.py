@@ -5,12 +5,13 @@ uses the same kernel.
 """
 
 import math
+from dataclasses import dataclass
 
 from onnxfuse.codegen.emit import access, concat_table, expressions, index_maps
 from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, lower
-from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.codegen.emit.source import DEVICE, KernelSource, Section, generated, template
 from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
@@ -21,6 +22,9 @@ from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.symbolic import element_types, strides
 from onnxfuse.symbolic.branching import gcd
 
+SHARED = tuple(template(f) for f in (DEVICE, "include/math.cuh", "include/memory.cuh"))
+"""The sections that all works of a kernel have in common."""
+
 
 def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     """Return the launch plan of a program with data movement."""
@@ -30,8 +34,23 @@ def plan(request: PlanRequest[PointwiseVariant]) -> LaunchPlan:
     return _direct(request, lowered) if tile is None else transpose_tile.plan(request, lowered, tile)
 
 
-def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> LaunchPlan:
-    """Return the plan in which every thread loads the operands of a vector of outputs directly."""
+@dataclass(frozen=True)
+class MappedWork:
+    """What a kernel's entry point calls: a function of typed pointers and of `Parameters`."""
+
+    sections: tuple[Section, ...]
+    """Its source behind SHARED: its own constants, so that each work of a kernel needs a namespace."""
+    function: str
+    tensors: tuple[Operand, ...]
+    blocks: int
+    words: tuple[int, ...]
+    """The parameters."""
+    bits: int
+    """Bits of the index type and of each parameter."""
+
+
+def work(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> MappedWork:
+    """Return the work in which every thread loads the operands of a vector of outputs directly."""
     entry, arch, tuning = request.entry, request.arch, request.tuning
     count = math.prod(lowered.extents)
     tensors = sources.operands(request.program, lowered, request.input_shapes)
@@ -47,11 +66,8 @@ def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> 
     finders = sources.finders(fetches, lowered, numbers)
     tables = sources.tables(fetches, lowered, numbers)
     constants = sources.constants(lowered, numbers, width, unroll, tail, tuning.mapped_threads)
-    work = "by_tables" if by_tables else "pointwise"
-    kernel = KernelSource(
-        entry,
-        (
-            *(template(f) for f in (DEVICE, "include/math.cuh", "include/memory.cuh")),
+    return MappedWork(
+        sections=(
             generated(entry, constants + expressions.source(lowered.program)),
             *(template(f) for f in ("include/coordinates.cuh", "include/place.cuh", "pointwise/mapped.cuh")),
             generated(entry, finders + access.pointers(tensors)),
@@ -59,15 +75,25 @@ def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> 
             generated(entry, tables + dense.around(sources.loads(fetches), sources.stores(tensors))),
             template("pointwise/pointwise.cu"),
             generated(entry, sources.after_tables(fetches, "pointwise") if by_tables else ""),
-            generated(entry, entry_point(entry, work, request.op, tensors, tuning.min_blocks)),
         ),
+        function="by_tables" if by_tables else "pointwise",
+        tensors=tensors,
+        blocks=max(1, -(-vectors // (tuning.mapped_threads * unroll))),
+        words=sources.words(count, lowered, numbers),
+        bits=numbers.bits,
     )
+
+
+def _direct(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram) -> LaunchPlan:
+    """Return the plan of a kernel of that work alone."""
+    entry, tuning, own = request.entry, request.tuning, work(request, lowered)
+    end = entry_point(entry, own.function, request.op, own.tensors, tuning.min_blocks)
     return LaunchPlan(
-        kernel=kernel,
-        grid=(max(1, -(-vectors // (tuning.mapped_threads * unroll))), 1, 1),
+        kernel=KernelSource(entry, (*SHARED, *own.sections, generated(entry, end))),
+        grid=(own.blocks, 1, 1),
         block=(tuning.mapped_threads, 1, 1),
         shared_bytes=0,
-        parameters=sources.parameters(count, lowered, numbers),
+        parameters=launch_plan.packed(own.words, own.bits),
         output_shapes=request.output_shapes,
     )
 

@@ -76,9 +76,9 @@ def constants(
     )
 
 
-def parameters(count: int, lowered: LoweredProgram, numbers: index_maps.MapScalars) -> bytes:
-    """Return the struct `Parameters` of mapped.cuh."""
-    return launch_plan.packed((count, *divisors(lowered.extents, numbers.bits), *numbers.words()), numbers.bits)
+def words(count: int, lowered: LoweredProgram, numbers: index_maps.MapScalars) -> tuple[int, ...]:
+    """Return the words of the struct `Parameters` of mapped.cuh."""
+    return (count, *divisors(lowered.extents, numbers.bits), *numbers.words())
 
 
 def finders(fetches: list[Fetch], lowered: LoweredProgram, numbers: index_maps.MapScalars) -> str:

@@ -8,6 +8,7 @@ from onnxfuse.codegen.emit.access import Operand
 from onnxfuse.codegen.emit.entry import entry_point
 from onnxfuse.codegen.emit.lower_movement import LoweredProgram, Read, Source
 from onnxfuse.codegen.emit.source import DEVICE, KernelSource, generated, template
+from onnxfuse.cuda.planning import launch_plan
 from onnxfuse.cuda.planning.arch import Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.plan_request import PlanRequest
@@ -183,7 +184,7 @@ def plan(request: PlanRequest[PointwiseVariant], lowered: LoweredProgram, tile: 
         grid=(blocks, 1, 1),
         block=(tuning.pointwise_threads, 1, 1),
         shared_bytes=0,
-        parameters=sources.parameters(math.prod(lowered.extents), lowered, numbers),
+        parameters=launch_plan.packed(sources.words(math.prod(lowered.extents), lowered, numbers), numbers.bits),
         output_shapes=request.output_shapes,
     )
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from bench.cases.attentions import Case
@@ -11,7 +10,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import Arch, LaunchPlan
 from onnxfuse.cuda.planning.arch import H200
 from onnxfuse.cuda.templates.gemm import plan as gemm
-from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant
+from onnxfuse.cuda.templates.gemm.variant import GemmTile, GemmVariant, Strip
 from tools.calibrate.problems import product
 
 
@@ -96,4 +95,4 @@ def test_tile_by_what_its_end_takes(size: tuple[int, int, int], chosen: GemmTile
 def test_strips_of_few_terms_are_wide(n: int, k: int, columns: int) -> None:
     """Where many are to be computed, their beginnings take the time."""
     problem = product(8, n, k)
-    assert cuda.plan(problem.op, problem.shapes, True, H200).grid[0] == int(np.ceil(n / columns))
+    assert gemm.chosen(problem.op, problem.shapes, H200) == Strip(columns)

@@ -18,7 +18,7 @@ from onnxfuse.rules.language import rule_file
 from onnxfuse.support.errors import RuleError
 from tests.support.small import assert_same_numbers, ops, optimize, parse
 
-STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT, Growth.PRODUCER}
+STARTS = {Growth.LIBRARY_ANCHOR, Growth.CONCAT, Growth.PRODUCER, Growth.SHARED_INPUT}
 """What decides where growth begins, before its first step."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import onnx
 import pytest
 
 from onnxfuse import cuda
@@ -14,6 +15,7 @@ from onnxfuse.cuda import Arch
 from onnxfuse.cuda.dispatch.measurements import key
 from onnxfuse.cuda.templates.pointwise.variant import PointwiseVariant
 from onnxfuse.model.fused import fused_ops
+from onnxfuse.passes import pipeline
 from onnxfuse.runtime import session
 from onnxfuse.runtime.kernels import ahead_of_time as module
 from onnxfuse.runtime.kernels.ahead_of_time import AheadOfTime
@@ -98,6 +100,26 @@ def test_what_is_known_is_compiled_at_once_on_all_cores(monkeypatch: pytest.Monk
         assert ahead.plan(op, shapes, True, 0, None) == cuda.plan(op, shapes, True, H200)
     assert sorted(compiler.entries) == sorted(set(compiler.entries))
     assert len(compiler.entries) == 2
+
+
+def test_a_total_length_is_planned_by_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a run asks for it whose caches grow: a scalar on the CPU comes as an extent."""
+    compiler = Compiler(monkeypatch)
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    g (float16[1,1,64] x, float16[1,1,12,16] past_k, float16[1,1,12,16] past_v, int32[1] lengths, int32 total)
+    => (float16[1,1,32] y, float16[1,1,T,16] present_k, float16[1,1,T,16] present_v) {
+      y, present_k, present_v = com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 1>
+        (x, , , past_k, past_v, lengths, total)
+    }""")
+    pipeline.run(model)
+    ahead = AheadOfTime(model, fused_ops(model), lambda device: {})
+    ahead.start(0)
+    compiler.wait_for(1)
+    (op,) = ahead.ops.values()
+    cache = (1, 1, 12, 16)
+    assert {shapes for _, shapes, *_ in ahead.jobs} == {((1, 1, 64), cache, cache, (1,), (13,))}
+    asked = ((1, 1, 64), cache, cache, (1,), (13,))
+    assert ahead.plan(op, asked, True, 0, None) == cuda.plan(op, asked, True, H200)
 
 
 def test_the_variant_that_was_measured_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

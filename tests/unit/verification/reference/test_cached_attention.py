@@ -20,6 +20,9 @@ CASES = [
     replace(ROTATED, before=(5,), queries=6, window=4), replace(ROTATED, capacity=12),
     replace(ROTATED, before=(0,), queries=20, capacity=0, window=7),
     replace(ROTATED, before=(0,), queries=20, capacity=32),
+    Case((0, 0), 6, 16, dtype=FLOAT, padding=(0, 3)), replace(ROTATED, before=(0, 0), queries=9, padding=(8, 2)),
+    replace(ROTATED, before=(0, 0), queries=9, capacity=0, window=4, padding=(8, 2)),
+    replace(ROTATED, before=(0, 0), queries=9, sink=True, padding=(8, 2)),
 ]  # fmt: skip
 
 
