@@ -136,7 +136,7 @@ def _with_followers(graph: Graph, how: Fuse, root: Node, refusal: Refusal) -> Re
 
 def _off_gpu(node: Node, around: GraphContext) -> bool:
     """Return whether ONNX Runtime folds `node` on load, or runs it on the CPU: no kernel starts there."""
-    return around.off_gpu.issuperset(filter(None, node.outputs))
+    return bool(around.off_gpu) and around.off_gpu.issuperset(filter(None, node.outputs))
 
 
 def _heads(hows: Sequence[Fuse]) -> dict[str, list[Anchor]]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from heapq import heappop, heappush
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -68,7 +68,7 @@ class Node:
     """One node: a read-only view of its message, its order key, and the values that its subgraphs capture."""
 
     __slots__ = (
-        "_attributes", "_called", "_data", "_signature", "_written", "captures", "domain", "entry", "inputs", "op",
+        "_attributes", "_data", "_signature", "_written", "captures", "domain", "entry", "inputs", "name", "op",
         "order", "outputs", "proto", "reads", "repeatable",
     )  # fmt: skip
 
@@ -80,13 +80,14 @@ class Node:
         """What is known of its operator, None for one of another library."""
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.outputs: tuple[str, ...] = tuple(proto.output)
+        self.name: str = proto.name or next(filter(None, self.outputs), self.op)
+        """The node's name, or if empty its first output."""
         self.captures: tuple[str, ...] = tuple(captured(proto)) if proto.attribute else ()
         self.reads: tuple[str, ...] = tuple(filter(None, (*self.inputs, *self.captures)))
         """All values that the node depends on, including captures of its subgraphs."""
         self.order = -1
         self.repeatable: bool | None = None
         """What `constant_folding.is_repeatable` has found of it."""
-        self._called: str | None = None
         self._written: dict[str, schema.AttributeValue] | None = None
         self._attributes: tuple[int, dict[str, schema.AttributeValue]] | None = None
         self._data: dict[int, str] | None = None
@@ -142,17 +143,10 @@ class Node:
             self._attributes = opset, {**schema.defaults(self.op, self.domain, opset), **self.written}
         return self._attributes[1]
 
-    @property
-    def name(self) -> str:
-        """The node's name, or if empty its first output; read once, as each of many refusals has it."""
-        if self._called is None:
-            self._called = self.proto.name or next(filter(None, self.outputs), self.op)
-        return self._called
-
     def call(self, name: str) -> None:
         """Give the node another name."""
         self.proto.name = name
-        self._called = None
+        self.name = name or next(filter(None, self.outputs), self.op)
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.name}>"
@@ -504,7 +498,7 @@ class Graph:
         count, weights = self._read
         if self.version or self._counts or len(self.types) != count or len(self.proto.initializer) != len(weights):
             return False
-        return all(a is b for a, b in zip(self.proto.initializer, weights, strict=True))
+        return all(map(is_, self.proto.initializer, weights))
 
     def commit(self) -> None:
         """Write nodes and weights back into the message; weights without readers are dropped."""
@@ -541,7 +535,7 @@ class Graph:
         """Remove nodes without readers of any output (dead code); return how many were removed."""
         count = 0
         for node in reversed(self.nodes):
-            if any(self._readers.get(v) or self.is_output(v) for v in node.outputs if v):
+            if not self._output_set.isdisjoint(node.outputs) or any(map(self._readers.get, node.outputs)):
                 continue
             self.version += not count
             self._unindex(node)

@@ -64,7 +64,7 @@ class Judge:
         if refused is not None and not refused.lacking:
             raise ModelError(f"the model is not valid: {refused.why}", refused.next_step)
         self._source = shell(model)
-        self._shapes = {o.name: o.type for o in inferred(model).graph.output if self.said is None}
+        self._shapes = {o.name: o.type for o in inferred(model, self._source).graph.output if self.said is None}
         """Inferred shapes of the original model's outputs that it does not declare."""
         self.neither = False
         """Whether, at the last check, ONNX Runtime loaded neither the original nor the derived model."""

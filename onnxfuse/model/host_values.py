@@ -45,9 +45,9 @@ def leaves_on_host(
     """
     if domain == "" and op in SHAPE_READERS:
         return True
-    values = [(i, v) for i, v in enumerate(inputs) if v]
-    if not any(v in on_host for _, v in values):
+    if not on_host or not any(map(on_host.__contains__, inputs)):
         return False
+    values = [(i, v) for i, v in enumerate(inputs) if v]
     entry = operator(op, domain)
     runs = entry is not None and has_cuda_kernel(entry, dtype(inputs[0]) if inputs else 0)
     read_there = entry.on_host if entry is not None and runs else ()

@@ -21,7 +21,7 @@ def nodes_of(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """Yield the nodes of a graph, or of a function, and of all nested bodies."""
     for node in graph.node:
         yield node
-        for body in bodies(node):
+        for body in bodies(node) if node.attribute else ():
             yield from nodes_of(body)
 
 

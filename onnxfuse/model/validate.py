@@ -100,8 +100,8 @@ def _texts(message: Message) -> None:
                 inside += value if field.is_repeated else (value,)
             elif field.type == field.TYPE_STRING:
                 texts += value if field.is_repeated else (value,)
-    strange = next((t for t in texts if isinstance(t, bytes)), None)
-    if strange is not None:
+    if bytes in map(type, texts):
+        strange = next(t for t in texts if isinstance(t, bytes))
         raise ModelError(f"a name in it is not UTF-8: {strange[:40]!r}", AGAIN)
     for one in inside:
         _texts(one)

@@ -52,9 +52,12 @@ def _inferred_once(light: onnx.ModelProto, sliced: Mapping[str, Sequence[int]] |
     return inferred
 
 
-def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the result of `infer`, read-only: it is cached for the most recent model."""
-    return _inferred(shell(model).SerializeToString(deterministic=True))
+def inferred(model: onnx.ModelProto, light: onnx.ModelProto | None = None) -> onnx.ModelProto:
+    """Return the result of `infer`, read-only: it is cached for the most recent model.
+
+    `light` is the model's `shell`, where there is one.
+    """
+    return _inferred((shell(model) if light is None else light).SerializeToString(deterministic=True))
 
 
 @lru_cache(maxsize=1)

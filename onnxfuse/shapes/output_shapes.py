@@ -13,6 +13,7 @@ from onnx import NodeProto
 
 from onnxfuse import ops
 from onnxfuse.ops import Operator, Trait
+from onnxfuse.ops.inputs import Data
 from onnxfuse.ops.shapes.extents import UnknownError, is_known, unknown
 from onnxfuse.ops.shapes.node import Dims, Elements
 from onnxfuse.shapes.scalar_values import Whole, WholeNode
@@ -133,7 +134,8 @@ def results_of(facts: ValueFacts, node: NodeProto) -> Results:
     request = KnownNode(facts, node, entry)
     if Trait.HAS_BODY in entry.traits:
         return _results(request, entry.shape)
-    key = entry, len(node.output), *map(facts.key, node.input), *(a.SerializeToString() for a in node.attribute)
+    read = [facts.key(v, is_data=isinstance(entry.role(i), Data)) for i, v in enumerate(node.input)]
+    key = entry, len(node.output), *read, *(a.SerializeToString() for a in node.attribute)
     if key not in facts.results:
         facts.results[key] = _results(request, entry.shape)
     results: Results = facts.results[key]

@@ -214,8 +214,9 @@ def _results(facts: ValueFacts, node: NodeProto) -> Sequence[Shape]:
     return [_bounded(shape) for shape in shapes]
 
 
+@lru_cache(1 << 12)
 def _bounded(dims: Shape) -> Shape:
-    """Return elements of bounded length, that of a shape: otherwise Concats would accumulate."""
+    """Return elements of bounded length, that of a shape: otherwise Concats would accumulate; cached like `_open`."""
     if dims is None or len(dims) > LIMIT:
         return None
     return tuple(None if d is None or bounds(d)[1] < 0 else _short(d) for d in dims)

@@ -80,7 +80,7 @@ def invented(value: str, axis: int) -> Int:
 
 def shapes_differ(a: Shape, b: Shape) -> bool:
     """Return whether two shapes are known to be different; unknown parts count as equal."""
-    if a is None or b is None:
+    if a is None or b is None or a == b:
         return False
     return len(a) != len(b) or any(differ(x, y) for x, y in zip(a, b, strict=True))
 

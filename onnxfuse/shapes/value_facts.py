@@ -50,9 +50,13 @@ class ValueFacts:
     results: dict[Hashable, Any] = field(default_factory=dict)
     """What nodes give, by what they are and by the keys of their inputs."""
 
-    def key(self, name: str) -> Hashable:
-        """Return all that is known of a value, as a key of `results`."""
-        numbers, array = self.numbers.get(name), self.constants.get(name)
+    def key(self, name: str, *, is_data: bool = False) -> Hashable:
+        """Return all that is known of a value, as a key of `results`.
+
+        No shape follows from the elements of data, unless these are whole: biases of one shape have one key.
+        """
+        numbers = self.numbers.get(name)
+        array = None if is_data and numbers is None else self.constants.get(name)
         if numbers is None and array is None:
             return self.shapes.get(name) if name else ""
         elements = None if numbers is None else (*numbers.shape, None, *numbers.reshape(-1))
@@ -68,7 +72,7 @@ class ValueFacts:
             self.constants[name] = array
             if array.dtype.kind == "i":
                 self.numbers[name] = array.astype(object)
-            elif (np.abs(array) < EXACT).all() and (array == np.floor(array)).all():
+            elif (array == np.floor(array)).all() and (np.abs(array) < EXACT).all():
                 self.numbers[name] = array.astype(np.int64).astype(object)
                 self.reals.add(name)
         self.shapes[name] = tuple(tensor.dims)

@@ -29,6 +29,9 @@ from onnxfuse.support.errors import ModelError
 MORE = 2.3
 """Calls for twice the nodes, at most: some steps sort, or search a sorted list."""
 
+MOST = 1_100
+"""Calls for a further node, at most: products that are added in pairs take 1,000, an activation of a chain 240."""
+
 FURTHER = 10
 """Attempts that twice the nodes may take beyond those of the first: a tree has one more level."""
 
@@ -163,12 +166,13 @@ def calls_to_optimize(built: ModelProto) -> int:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_work_grows_with_the_graph(form: Callable[[int], ModelProto]) -> None:
-    """Twice the nodes take little more than twice the calls."""
-    sizes = (192, 384)
+    """Twice the nodes take little more than twice the calls, and a node takes few."""
+    sizes = few, many = (192, 384)
     for nodes in sizes:
         pipeline.run(form(nodes))  # fills the caches: kernels of one kind are planned once
     once, twice = (calls_to_optimize(form(nodes)) for nodes in sizes)
     assert twice <= MORE * once, f"{once} calls, then {twice}"
+    assert twice - once <= MOST * (many - few), f"{(twice - once) / (many - few):.0f} calls for a node"
 
 
 PADDED = 4_000_000

@@ -168,23 +168,23 @@ class _Surroundings:
 
     def _add(self, node: Node) -> None:
         graph, inside, outputs = self.graph, self.region.nodes, [o for o in node.outputs if o]
-        for output in outputs:
-            self._makers.pop(output, None)
-        self._tensors.difference_update(outputs)
         for value in node.reads:
-            maker = graph.producer(value)
+            maker = graph.producers.get(value)
             if maker in inside:
                 if value in self._outputs and not graph.is_read_outside(value, inside):
                     self._outputs.remove(value)
                 continue
             if maker is not None:
                 self._makers[value] = maker
-            if graph.element_count(value) != 1:
+            if value not in self._tensors and graph.element_count(value) != 1:
                 self._tensors.add(value)
-        self._outputs.update([o for o in outputs if graph.is_read_outside(o, inside)])
-        self._first, self._last = min(self._first, node.order), max(self._last, node.order)
         for output in outputs:
+            self._makers.pop(output, None)
+            self._tensors.discard(output)
+            if graph.is_read_outside(output, inside):
+                self._outputs.add(output)
             self.readers.update(dict.fromkeys(graph.readers(output)))
+        self._first, self._last = min(self._first, node.order), max(self._last, node.order)
         self.readers.pop(node, None)
 
 
@@ -445,6 +445,8 @@ def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
 
 def convex(graph: Graph, nodes: dict[Node, None]) -> bool:
     """Return whether no path leaves `nodes` and returns: one op can replace them without a cycle."""
+    if len(nodes) == 1:
+        return True
     last = max(n.order for n in nodes)
     seen: set[Node] = set()
     waiting = [r for n in nodes for o in n.outputs if o for r in graph.readers(o) if r not in nodes]

@@ -102,7 +102,7 @@ def head_of(graph: Graph, node: Node, around: GraphContext) -> Node | None:
 def _start_from(
     graph: Graph, how: Fuse, anchor: Anchor, match: Match, root: Node, around: GraphContext
 ) -> Start | Refusal:
-    cost = _cost(graph, anchor, match)
+    cost = _cost(graph, anchor, match, around)
     matched = tuple(sorted(match.nodes.values(), key=lambda n: n.order))
     if how.wants(Growth.LIBRARY_ANCHOR):
         return Start(root, root.outputs[0], kept=matched, cost=cost)
@@ -124,8 +124,10 @@ def _start_from(
     return Start(root, root.outputs[0], seeds, (), inputs, realization, template, fallback, told)
 
 
-def _cost(graph: Graph, anchor: Anchor, match: Match) -> str:
+def _cost(graph: Graph, anchor: Anchor, match: Match, around: GraphContext) -> str:
     """Return the rule's cost objection to a kernel at this match, empty if none."""
+    if around.choices is None and not anchor.kernel:
+        return ""  # the match was refused otherwise
     causes = (predicate.holds(p, graph, match) for p in anchor.cost)
     return next((c.text for c in causes if c is not None), "")
 

@@ -56,7 +56,9 @@ def device_scalars(graph: Graph) -> bool:
 
 def _one_round(graph: Graph, there: dict[str, str]) -> bool:
     host = host_values(graph)
-    numbers = _of_shapes_alone(graph, host)
+    numbers = _of_shapes_alone(graph, host) if host else host
+    if not numbers:
+        return False
     changed = False
     for node in list(graph.nodes):
         wanted = [v for i, v in enumerate(node.inputs) if v in numbers and _is_data(graph, node, i, host)]

@@ -111,14 +111,14 @@ class Surroundings:
     def _meet(self, node: Node) -> Hashable:
         """Return a node as part of an answer; what it reads and computes gets numbers."""
         self.nodes.append(node)
-        return node.signature, tuple([self._number(v) for v in (*node.outputs, *node.reads)])
-
-    def _number(self, value: str) -> int:
-        number = self.numbers.get(value)
-        if number is None:
-            number = self.numbers[value] = len(self.values)
-            self.values.append(value)
-        return number
+        found, numbers = list[int](), self.numbers
+        for value in (*node.outputs, *node.reads):
+            number = numbers.get(value)
+            if number is None:
+                number = numbers[value] = len(numbers)
+                self.values.append(value)
+            found.append(number)
+        return node.signature, tuple(found)
 
 
 class EqualAttempts:
@@ -145,7 +145,7 @@ class EqualAttempts:
         The values that it depends on are added to `reach`.
         """
         around = self._around.get(root)
-        if around is None or not around.is_current():
+        if around is None or (around.version != self.graph.version and not around.is_current()):
             around = self._around[root] = Surroundings(self.graph, root, set() if reach is None else reach)
             around.end = self._starts.setdefault(around.start, _End(None))
         branches, at = around.end.after, key
@@ -257,24 +257,30 @@ def _refusal(refusal: Refusal, around: Surroundings) -> Callable[[Surroundings],
         return None
     node, nodes, rest = index[refusal.node], [index[n] for n in refusal.nodes], [index[n] for n in refusal.around]
     values = [(name, around.numbers[value]) for name, value in refusal.names]
+    _, known, depth, size, *_, whole, held = refusal
 
     def made(there: Surroundings) -> Refusal:
-        at, texts = there.nodes, dict[str, Any]()
-        for field_name, text in fields.items():
-            texts[field_name] = text.of(there)
+        at = there.nodes
+        cause = _at_place(known, fields, there) if fields else known
         return Refusal(
             at[node].name,
-            refusal.cause._replace(**texts) if texts else refusal.cause,
-            refusal.depth,
-            refusal.size,
-            tuple([at[i].name for i in nodes]),
-            tuple([at[i].name for i in rest]),
-            tuple([(name, there.values[i]) for name, i in values]),
-            refusal.whole,
-            refusal.held,
+            cause,
+            depth,
+            size,
+            tuple([at[i].name for i in nodes]) if nodes else (),
+            tuple([at[i].name for i in rest]) if rest else (),
+            tuple([(name, there.values[i]) for name, i in values]) if values else (),
+            whole,
+            held,
         )
 
     return made
+
+
+def _at_place(cause: Cause, fields: Mapping[str, _Named], around: Surroundings) -> Cause:
+    """Return a cause with the names of other surroundings."""
+    texts: dict[str, Any] = {name: text.of(around) for name, text in fields.items()}
+    return cause._replace(**texts)
 
 
 def _by_name(around: Surroundings) -> dict[str, int]:

@@ -58,7 +58,7 @@ class Refusal(NamedTuple):
     @property
     def nearness(self) -> Nearness:
         """Sort key of attempts."""
-        return nearness(self.depth, self.missing, self.cause.kind, self.whole, self.held)
+        return nearness(self.depth, max(self.size - self.depth, 0), self.cause.kind, self.whole, self.held)
 
     @property
     def far(self) -> bool:

@@ -97,7 +97,7 @@ def rewrite(
     rewrites = [(rule, one) for rule in order.rewriting(rules) for one in rule.rewrites]
     most = GROWTH * graph.size + ROOM
     states = Counter[bytes]()
-    near: dict[tuple[str, Node], Near] = {}
+    near: dict[tuple[str, Node], Refusal] = {}
     retried = False
     for turn in range(MAX_ROUNDS):
         changed, small = False, graph.size
@@ -107,7 +107,7 @@ def rewrite(
         # Dead shape computations, of targets that are constants now, would block rules as extra readers.
         changed |= bool(graph.eliminate_dead_code())
         if retried and not changed:  # the rules have reached a fixed point on this graph
-            report.stopped += near.values()
+            report.stopped += _listed(near)
             return True
         near = {}
         begun = indexed = len(report.applied)
@@ -120,8 +120,7 @@ def rewrite(
             for node in _at_root(of_op, one):
                 if node.order < 0:
                     continue
-                previous = near.get((rule.name, node))
-                before = None if previous is None else previous.refusal
+                before = near.get((rule.name, node))
                 search = partial(find, graph, one.source, one.where, node, before, one.about)
                 nearness = None if before is None else before.nearness
                 outcome: Match | Applied | Refusal | None = attempts.find(number, graph, node, search, nearness)
@@ -131,15 +130,15 @@ def rewrite(
                     report.applied.append(replace(outcome, root=label(node)))
                     if graph.size > most:
                         raise endless(report.applied[begun:], f"the graph has grown to {plural(graph.nodes, 'node')}")
-                elif isinstance(outcome, Refusal):
-                    _keep_furthest(near, rule.name, node, outcome)
+                elif isinstance(outcome, Refusal) and (nearness is None or outcome.nearness > nearness):
+                    near[rule.name, node] = outcome  # among several spellings the furthest is the most informative
             if len(report.applied) > earlier:
                 graph_pass.changed(rule, graph)
         retried = not graph.eliminate_dead_code() and len(report.applied) == begun
         if retried and not changed:
-            report.stopped += near.values()
+            report.stopped += _listed(near)
             return turn > 0 or any(act(graph) for act in last)
-        report.earlier.update({(n.rule, n.root): n for n in near.values()})
+        report.earlier.update({(n.rule, n.root): n for n in _listed(near)})
         states[state := _state(graph)] += 1
         if states[state] == SEEN:
             raise endless(report.applied[begun:], "the graph goes in circles")
@@ -199,11 +198,9 @@ def _token(graph: Graph, value: str, numbers: dict[str, int]) -> object:
     return (count,) if array is None else (array.dtype.str, array.shape, array.tobytes())
 
 
-def _keep_furthest(near: dict[tuple[str, Node], Near], rule: str, node: Node, refusal: Refusal) -> None:
-    """Keep a rule's furthest attempt at a root: among several spellings it is the most informative."""
-    previous = near.get((rule, node))
-    if previous is None or refusal.nearness > previous.refusal.nearness:
-        near[rule, node] = Near(rule, label(node), refusal)
+def _listed(near: Mapping[tuple[str, Node], Refusal]) -> list[Near]:
+    """Return the furthest attempts of each rule at each root for the report."""
+    return [Near(rule, label(node), refusal) for (rule, node), refusal in near.items()]
 
 
 def _apply(graph: Graph, rule: Rule, rewrite: Rewrite, match: Match, attempts: Attempts) -> Applied | Refusal:

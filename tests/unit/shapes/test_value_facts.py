@@ -92,6 +92,15 @@ def test_keys_tell_apart_what_is_known() -> None:
     assert (facts.key("x"), facts.key(""), facts.key("y")) == ((3, 4), "", None)
 
 
+def test_data_without_whole_numbers_is_known_by_its_shape() -> None:
+    """As no shape follows from it: biases of one shape have one key, but not the scales of a Resize."""
+    bias, other = (remembered(values, np.float32) for values in ([1.5, 2], [2.5, 2]))
+    assert bias.key("c", is_data=True) == other.key("c", is_data=True) == (2,)
+    assert bias.key("c") != other.key("c")
+    whole = [remembered(values, np.float32).key("c", is_data=True) for values in ([1, 2], [1, 3])]
+    assert whole[0] != whole[1]
+
+
 def test_attributes_are_python_values() -> None:
     """With a default for an absent one."""
     node = helper.make_node("Concat", ["x"], ["y"], axis=2, mode="a")
