@@ -218,6 +218,11 @@ LAYOUT = Phase(
             name="late_elementwise_before_view",
             summary="Moves elementwise nodes above a Reshape of an image that left a channels-last region.",
         ),
+        replace(
+            split_matmul,
+            name="late_split_matmul",
+            summary="Splits the products of 1x1 convolutions whose channels are split: a gate and what it gates.",
+        ),
         pad_columns,
         common_elementwise_subexpressions,
         replace(

@@ -227,3 +227,28 @@ def test_rules_go_first() -> None:
     assert report.by_rule() == {"packed_qkv": 1}
     assert_same_numbers(model, made)
     assert sorted(apart(model)) == sorted(ops(made))
+
+
+def test_halves_of_channels_are_products_of_one_kernel() -> None:
+    """A 1x1 convolution is a product once images are channels last: SimpleGate and GLU of images never copy a half."""
+    text = """g (float[2,16,12,12] x, float[32,16,3,3] w, float[32,32,1,1] v, float[32] b, float[16,16,1,1] u)
+      => (float[2,16,12,12] y) {
+      c = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w)
+      d = Conv <kernel_shape = [1,1]> (c, v, b)
+      p, q = Split <axis = 1> (d)
+      m = Mul (p, q)
+      y = Conv <kernel_shape = [1,1]> (m, u) }"""
+    model = parse(text)
+    weights = {"w": (32, 16, 3, 3), "v": (32, 32, 1, 1), "b": (32,), "u": (16, 16, 1, 1)}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    numbers = np.random.default_rng(0)
+    for name, shape in weights.items():
+        array = (0.1 * numbers.normal(size=shape)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    model = halved(model)
+    made, _ = optimize(model)
+    assert not any("Split" in op for op in ops(made)), ops(made)
+    assert sum(op.count("MatMul") == 2 and "Mul}" in op for op in ops(made)) == 1, ops(made)
+    assert_same_numbers(model, made)
