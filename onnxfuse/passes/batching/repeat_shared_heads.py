@@ -67,7 +67,7 @@ def _path(graph: Graph, value: str) -> list[Node]:
     """Return the nodes before `value` that are a scale or transpose the matrix of a head, the last one first."""
     path = list[Node]()
     while (node := graph.producer(value)) is not None and not graph.is_output(value):
-        scaled = node.op in (ops.Mul, ops.Div) and graph.element_count(node.inputs[1]) == 1
+        scaled = node.is_elementwise and len(node.inputs) == 2 and graph.element_count(node.inputs[1]) == 1
         turned = node.op == ops.Transpose and order_of(graph, node) == [0, 1, 3, 2]
         if node.domain or not (scaled or turned):
             break
