@@ -4,6 +4,7 @@ Extents are read from the first value that has them: exporters take the Shape of
 would force those values to memory instead of inside a kernel.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -80,7 +81,7 @@ def constant_folding(graph: Graph) -> bool:
     """Computes what depends on constants alone, unless the file would grow much."""
     changed = common_subexpressions(graph, lambda n: n.op == ops.Transpose and graph.is_constant(n.inputs[0]))
     for node in list(graph.nodes):
-        if not is_foldable(node.op, node.domain) or len(node.outputs) != 1 or graph.is_output(node.outputs[0]):
+        if node.order < 0 or not _can_fold(graph, node):
             continue
         if _packs(graph, node) or _is_quantized_weight(graph, node):
             continue
@@ -88,12 +89,13 @@ def constant_folding(graph: Graph) -> bool:
         if arrays is None:
             continue
         try:
-            (value,) = evaluate([node.proto], arrays, node.outputs, graph.opset)
+            values = evaluate([node.proto], arrays, node.outputs, graph.opset)
         except REFUSALS:
             # A dead branch may contain invalid nodes, and ONNX Runtime supports more than the reference does.
             continue
         graph.replace([node], [])
-        graph.add_constant(node.outputs[0], value)
+        for name, value in zip(node.outputs, values, strict=True):
+            graph.add_constant(name, value)
         changed = True
     return changed
 
@@ -325,6 +327,11 @@ def _is_quantized_weight(graph: Graph, node: Node) -> bool:
     return node.has(Trait.QUANTIZES) and graph.type(node.inputs[0]).rank not in (0, 1)
 
 
+def _can_fold(graph: Graph, node: Node) -> bool:
+    """Return whether constants can replace `node`: no output of the graph is among what it computes."""
+    return is_foldable(node.op, node.domain) and not any(not v or graph.is_output(v) for v in node.outputs)
+
+
 def _known_inputs(graph: Graph, node: Node) -> dict[str, np.ndarray] | None:
     """Return the inputs of `node` if all are constants and folding leaves the file about as big, else None."""
     if node.op in SHAPE_READERS:
@@ -383,9 +390,29 @@ def _fills(graph: Graph, node: Node, size: int) -> bool:
 
 
 def frees(graph: Graph, node: Node, size: int) -> bool:
-    """Return whether folding `node` releases a weight as large as its result."""
-    for value in node.inputs:
+    """Return whether folding `node` releases weights as large as its result: what it alone reads, as a Concat of parts
+    does, or what it and other parts divide, as the gates of a recurrent layer do.
+    """
+    released = 0
+    for value in dict.fromkeys(node.inputs):
         array = graph.constant(value)
-        if array is not None and array.nbytes >= size and graph.is_let_go(value):
-            return True
-    return False
+        if array is not None and (graph.is_let_go(value) or _is_divided(graph, value)):
+            released += array.nbytes
+    return released >= size
+
+
+def _is_divided(graph: Graph, value: str) -> bool:
+    """Return whether a constant is read by Slices and Splits alone, which all fold, and keep no more than there is."""
+    if graph.is_output(value) or (value not in graph.initializers and value not in graph.producers):
+        return False
+    readers, kept = graph.readers(value), 0
+    for reader in readers:
+        if reader.op not in (ops.Slice, ops.Split) or reader.inputs[0] != value or not _can_fold(graph, reader):
+            return False
+        shapes = [graph.type(part).static_shape for part in reader.outputs]
+        if not all(graph.is_constant(v) for v in reader.inputs[1:] if v):
+            return False
+        if any(shape is None for shape in shapes):
+            return False
+        kept += sum(math.prod(shape) for shape in shapes if shape is not None)
+    return bool(readers) and kept <= (graph.element_count(value) or 0)

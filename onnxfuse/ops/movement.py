@@ -218,6 +218,7 @@ Split = moving(
     "Split",
     Trait.NAMES_AXES,
     Trait.SELECTS,
+    Trait.FOLDABLE,
     Trait.CARRIES,
     Trait.SHAPES_ON_CUDA,
     inputs={"input": DATA, "split": Parts("input", ("axis", 0))},

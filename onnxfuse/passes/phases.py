@@ -21,6 +21,7 @@ from onnxfuse.passes.batching.einsum_to_matmul import einsum_to_matmul
 from onnxfuse.passes.batching.matmul_transpose import absorb_matmul_transposes
 from onnxfuse.passes.batching.merge_embedding_tables import merge_embedding_tables
 from onnxfuse.passes.batching.merge_windows import merge_windows
+from onnxfuse.passes.batching.repeat_shared_heads import repeat_shared_heads
 from onnxfuse.passes.batching.split_matmul import split_matmul
 from onnxfuse.passes.batching.unmerge_batches import unmerge_batches
 from onnxfuse.passes.control_flow.constant_control_flow import constant_control_flow
@@ -191,6 +192,7 @@ REWRITE = Phase(
         einsum_to_matmul,
         unmerge_batches,
         merge_windows,
+        repeat_shared_heads,
         pad_heads,
         elementwise_before_view,
         shrink_masks,
@@ -215,6 +217,11 @@ LAYOUT = Phase(
             elementwise_before_view,
             name="late_elementwise_before_view",
             summary="Moves elementwise nodes above a Reshape of an image that left a channels-last region.",
+        ),
+        replace(
+            split_matmul,
+            name="late_split_matmul",
+            summary="Splits the products of 1x1 convolutions whose channels are split: a gate and what it gates.",
         ),
         pad_columns,
         common_elementwise_subexpressions,

@@ -49,7 +49,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Step:
-    """A Reshape or Transpose between the product and the slices."""
+    """A Reshape, Transpose or Unsqueeze between the product and the slices."""
 
     node: Node
     before: Axes
@@ -148,7 +148,7 @@ def _bias(graph: Graph, product: Node, columns: int) -> Node | None:
 
 
 def _follow(graph: Graph, node: Node, value: str, view: _View) -> bool:
-    """Extend the view through a Reshape or Transpose; return whether the columns can still be located."""
+    """Extend the view through a Reshape, Transpose or Unsqueeze; return whether the columns can still be located."""
     if node.domain or not _reads_first(node, value):
         return False
     before = view.axes
@@ -163,6 +163,12 @@ def _follow(graph: Graph, node: Node, value: str, view: _View) -> bool:
             return False
         rows = len(graph.type(node.outputs[0]).shape or ()) - len(extents)
         view.extents, view.axes = extents, (*[None] * rows, *range(len(extents)))
+    elif node.op == ops.Unsqueeze:
+        axes, rank = graph.constant(node.inputs[1]), graph.type(node.outputs[0]).rank
+        if axes is None or rank is None or len(view.extents) != 1:  # an index may remove an axis of several
+            return False
+        ones, rest = {int(a) % rank for a in axes.reshape(-1)}, iter(before)
+        view.axes = tuple(None if axis in ones else next(rest) for axis in range(rank))
     else:
         return False
     view.steps.append(_Step(node, before, view.axes))
@@ -325,6 +331,8 @@ def _compute(plan: _Slices, part: _Part, to: Rewriter) -> None:
             remaining = [axis for axis, a in enumerate(step.before) if a in (None, *extents)]
             order = order_of(graph, step.node) or []
             copy(step.node, reads, lasting, perm=[remaining.index(axis) for axis in order if axis in remaining])
+        elif step.node.op == ops.Unsqueeze:
+            copy(step.node, reads, lasting)
         else:
             rows = sum(a is None for a in step.after)
             target = _target(step.node.inputs[1], rows, list(extents.values()), names[step.node.outputs[0]], to)

@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 import onnxfuse
+from tests.support.small import assert_same_numbers
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 WEIGHTS = "<float[3] w = {1, 2, 3}, int64[2] i = {1, 9}>"
@@ -123,3 +124,57 @@ def test_any_elementwise_operator_of_weights_alone_is_a_weight() -> None:
     s = np.logaddexp(np.array([-12.0, 2, 12]), 0).astype(np.float32).astype(np.float64)
     (found,) = (onnx.numpy_helper.to_array(t) for t in made.graph.initializer)
     np.testing.assert_array_equal(found, (s / (1 + np.exp(-float(np.float32(1.702)) * s))).astype(np.float32))
+
+
+def large(text: str) -> onnx.ModelProto:
+    """Return the model with a weight w of 6x400x200, too large for a file to hold twice."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    w = np.random.default_rng(0).normal(size=(6, 400, 200)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    return model
+
+
+def test_parts_of_a_weight_in_another_order_are_a_weight() -> None:
+    """Torch's newer exporter orders the gates of a recurrent layer so: three Slices of each weight, and a Concat."""
+    model = large("""g (float[N,200,4] x) => (float[6,N,400,4] y)
+    <int64[1] a = {0}, int64[1] b = {2}, int64[1] c = {4}, int64[1] d = {6}, int64[1] n = {1}> {
+      first = Slice (w, a, b, a)  second = Slice (w, b, c, a)  third = Slice (w, c, d, a)
+      gates = Concat <axis = 0> (second, first, third)
+      apart = Unsqueeze (gates, n)  y = MatMul (apart, x)
+    }""")
+    made = onnxfuse.optimize(model, rules=[])
+    assert [n.op_type for n in made.graph.node] == ["MatMul"]
+    assert_same_numbers(model, made)
+
+
+def test_a_weight_split_for_several_products_is_several() -> None:
+    """As nn.MultiheadAttention splits its packed projection."""
+    model = large("""g (float[N,6,200,4] x) => (float[N,6,200,4] y) {
+      p, q = Split <axis = 1, num_outputs = 2> (w)
+      a = MatMul (p, x)  b = MatMul (q, x)  y = Sub (a, b)
+    }""")
+    made = onnxfuse.optimize(model, rules=[])
+    assert [n.op_type for n in made.graph.node] == ["MatMul", "MatMul", "Sub"]
+    assert_same_numbers(model, made)
+
+
+BESIDE_THE_WHOLE = """g (float[N,6,200,4] x, float[N,3,200,4] z) => (float[N,6,400,4] a, float[N,3,400,4] b)
+<int64[1] s = {0}, int64[1] e = {3}> {
+  p = Slice (w, s, e, s)
+  a = MatMul (w, x)  b = MatMul (p, z)
+}"""
+
+OVERLAPPING = """g (float[N,4,200,4] x) => (float[N,4,400,4] y)
+<int64[1] s = {0}, int64[1] t = {1}, int64[1] e = {4}, int64[1] f = {5}> {
+  p = Slice (w, s, e, s)  q = Slice (w, t, f, s)
+  a = MatMul (p, x)  b = MatMul (q, x)  y = Add (a, b)
+}"""
+
+
+@pytest.mark.parametrize("text", [BESIDE_THE_WHOLE, OVERLAPPING])
+def test_parts_that_would_be_in_the_file_twice_stay(text: str) -> None:
+    """Beside the whole weight, or beside parts that overlap them."""
+    model = large(text)
+    made = onnxfuse.optimize(model, rules=[])
+    assert "Slice" in {n.op_type for n in made.graph.node}
+    assert made.ByteSize() < 1.1 * model.ByteSize()

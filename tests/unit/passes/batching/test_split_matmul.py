@@ -129,6 +129,21 @@ def test_heads_behind_a_transpose(perm: str) -> None:
     assert sorted(left) == sorted([*["MatMul", "Add", "Reshape", "Transpose"] * 3, "Tanh", "Relu", "Neg"])
 
 
+@pytest.mark.parametrize("axes", ["1", "-2", "0", "0, 2", "-1"])
+def test_parts_behind_an_unsqueeze(axes: str) -> None:
+    """Shifts and scales of a diffusion transformer get an axis for the tokens before they are cut apart."""
+    columns = {"1": 2, "-2": 2, "0": 2, "0, 2": 3, "-1": 1}[axes]
+    rank = 4 if "," in axes else 3
+    shape = ["N" if a == (1 if axes.startswith("0") else 0) else "1" for a in range(rank)]
+    shape[columns] = "16"
+    out = f"float[{','.join(shape)}]"
+    model = with_weights(f"""g (float[N,8] x, float[8,32] w, float[32] b) => ({out} y, {out} z)
+      <int64[{axes.count(",") + 1}] axes = {{{axes}}}> {{
+      m = Gemm (x, w, b)  u = Unsqueeze (m, axes)
+      p, q = Split <axis = {columns}> (u)  y = Tanh (p)  z = Relu (q) }}""")
+    assert sorted(apart(model)) == sorted([*["Gemm", "Unsqueeze"] * 2, "Tanh", "Relu"])
+
+
 def test_heads_cut_across() -> None:
     """Fewer of them are keys than queries."""
     model = with_weights("""g (float[N,S,8] x, float[8,32] w) => (float[N,S,4,4] q, float[N,S,2,4] k, float[N,S,2,4] v)
@@ -175,6 +190,10 @@ LEFT = {
       m = MatMul (x, w)  {TWO} }}""",
     "a batch of weights": f"g (float[2,N,8] x, float[2,8,32] w) => (float[2,N,16] y) {{ m = MatMul (x, w)  {TWO} }}",
     "a weight that is computed": f"g (float[N,8] x, float[8,32] c) => (float[N,16] y) {{ m = MatMul (x, c)  {TWO} }}",
+    "an axis among heads": """g (float[N,8] x, float[8,32] w) => (float[N,1,16] y)
+      <int64[3] shape = {0, 2, 16}, int64[1] axes = {1}, int64 zero = {0}, int64 one = {1}> {
+      m = MatMul (x, w)  r = Reshape (m, shape)  h = Unsqueeze (r, axes)
+      u = Gather <axis = 2> (h, zero)  g = Gather <axis = 2> (h, one)  y = Mul (u, g) }""",
     "rows mixed with columns": """g (float[4,8] x, float[8,24] w) => (float[6,8] y) <int64[2] shape = {6, 16}> {
       m = MatMul (x, w)  r = Reshape (m, shape)  u, g = Split <axis = 1> (r)  y = Mul (u, g) }""",
 }
@@ -208,3 +227,28 @@ def test_rules_go_first() -> None:
     assert report.by_rule() == {"packed_qkv": 1}
     assert_same_numbers(model, made)
     assert sorted(apart(model)) == sorted(ops(made))
+
+
+def test_halves_of_channels_are_products_of_one_kernel() -> None:
+    """A 1x1 convolution is a product once images are channels last: SimpleGate and GLU of images never copy a half."""
+    text = """g (float[2,16,12,12] x, float[32,16,3,3] w, float[32,32,1,1] v, float[32] b, float[16,16,1,1] u)
+      => (float[2,16,12,12] y) {
+      c = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w)
+      d = Conv <kernel_shape = [1,1]> (c, v, b)
+      p, q = Split <axis = 1> (d)
+      m = Mul (p, q)
+      y = Conv <kernel_shape = [1,1]> (m, u) }"""
+    model = parse(text)
+    weights = {"w": (32, 16, 3, 3), "v": (32, 32, 1, 1), "b": (32,), "u": (16, 16, 1, 1)}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    numbers = np.random.default_rng(0)
+    for name, shape in weights.items():
+        array = (0.1 * numbers.normal(size=shape)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    model = halved(model)
+    made, _ = optimize(model)
+    assert not any("Split" in op for op in ops(made)), ops(made)
+    assert sum(op.count("MatMul") == 2 and "Mul}" in op for op in ops(made)) == 1, ops(made)
+    assert_same_numbers(model, made)
