@@ -27,10 +27,10 @@ def test_where_cuda_is_missing_nothing_is_registered(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(registration, "cuda_unusable", lambda: "there is no driver")
     options = onnxruntime.SessionOptions()
     placed = register(options, models.chain())
-    assert {(p.runs_as, p.reason) for p in placed} == {("function", "CUDA cannot be used: there is no driver")}
+    assert {(p.runs_as, p.reason) for p in placed} == {("body", "CUDA cannot be used: there is no driver")}
     assert ops_of(options) is None
     assert as_functions(models.chain(), "because") == tuple(
-        p.__class__(p.op, p.rule, p.nodes, "function", "because") for p in placed
+        p.__class__(p.op, p.rule, p.nodes, "body", "because") for p in placed
     )
 
 
