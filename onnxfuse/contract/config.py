@@ -102,6 +102,25 @@ class ModelEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of `optimize`: the given ones, and `rules` with those of the whole file."""
 
+    @property
+    def checks(self) -> dict[str, Any]:
+        """Return by what the model is judged, for the lock: each requirement and limit, and how it is run."""
+        limits = {
+            "budget.nodes": self.nodes,
+            "budget.megabytes": self.megabytes,
+            "budget.error": self.error,
+            "bench.min_speedup": self.min_speedup,
+        }
+        return {
+            "provider": self.provider,
+            "verify": self.verify,
+            "verify.seeds": self.seeds,
+            **({"verify.inputs": self.inputs} if self.inputs else {}),
+            **{f"require.{one.rule}": f"{one.relation}{one.count}" for one in self.require},
+            **{f"shapes.{name}": sizes for name, sizes in self.shapes.items()},
+            **{name: limit for name, limit in limits.items() if limit is not None},
+        }
+
 
 @dataclass(frozen=True)
 class Contract:

@@ -45,6 +45,13 @@ def change(folder: Path, old: str, new: str) -> None:
     onnx.save(onnx.parser.parse_model(MODEL.replace(old, new)), folder / "in.onnx")
 
 
+def own_rule(folder: Path) -> None:
+    """Write the folder `mine` with a rule `other` that nothing of the model matches."""
+    (folder / "mine").mkdir()
+    rule = 'summary = "x."\n[[rewrite]]\nfrom = "(x) => (y) { y = Tan (x) }"\nto = "(x) => (y) { y = Sin (x) }"\n'
+    (folder / "mine" / "other.toml").write_text(rule)
+
+
 def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Command) -> None:
     """Exit 0, the optimized model, and a word on the lock that is not there yet."""
     result = onnxfuse_command("ci")
@@ -211,7 +218,7 @@ def test_every_report_says_what_regressed_why_and_how_to_accept_it(
     summary = (repository / "r.md").read_text()
     assert f"| {reason} |" in summary
     assert "\nSee what would help: `onnxfuse explain in.onnx --at product`\n" in summary
-    assert re.search(r"\| small \| 6 -\\> \d \| \d \| ok \| not run \| failed \|", summary)
+    assert re.search(r"\| small \| 6 -\\> \d \| \d \| ok \(bodies only\) \| not run \| failed \|", summary)
     assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
     assert f"why: {escape(reason)}\n{step}\n{accept}" in (repository / "r.html").read_text()
     monkeypatch.delenv("GITHUB_ACTIONS")
@@ -395,10 +402,92 @@ def test_an_option_that_changed_is_told(repository: Path, onnxfuse_command: Comm
     assert 'small: option skip: default -> ["gemm"]' in result.out
     assert onnxfuse_command("ci", "--update").code == 0
     assert "changed" not in onnxfuse_command("ci").out
-    facts = json.loads((repository / "onnxfuse.lock").read_text())
-    del facts["models"]["small"]["options"]  # as an earlier version wrote it: it says nothing about them
-    (repository / "onnxfuse.lock").write_text(json.dumps(facts))
-    assert onnxfuse_command("ci", "--locked").code == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("provider =", "verify = false\nprovider =", "verify: true -> false"),
+        ("provider =", "verify = { seeds = 2 }\nprovider =", "verify.seeds: 1 -> 2"),
+        ("linear = 1, ", "", 'require.linear: ">=1" -> none'),
+        ("N = [1, 3]", "N = [1, 4]", "shapes.N: [1, 3] -> [1, 4]"),
+        ('provider = "cpu"\n', "", 'provider: "cpu" -> "auto"'),
+        (", error = 1.0", "", "budget.error: 1.0 -> none"),
+        ("budget =", "bench = { min_speedup = 1 }\nbudget =", "bench.min_speedup: none -> 1.0"),
+        ("budget =", 'rules = ["mine"]\nbudget =', 'option rules: default -> ["mine"]'),
+    ],
+)
+def test_what_decides_the_result_is_locked(
+    repository: Path, onnxfuse_command: Command, old: str, new: str, told: str
+) -> None:
+    """A check that is taken away or done otherwise is listed by its name, and fails with --locked, of one model too."""
+    own_rule(repository)
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert old in CONFIG
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace(old, new))
+    for call, code in (([], 0), (["--locked"], 4), (["--locked", "--model", "small"], 4)):
+        result = onnxfuse_command("ci", "--no-bench", *call)
+        assert (result.code, f"small: {told}" in result.out) == (code, True), result.out
+
+
+def test_another_opset_is_told(repository: Path, onnxfuse_command: Command) -> None:
+    """The exporter has changed, even where every count is the same."""
+    assert onnxfuse_command("ci", "--update").code == 0
+    change(repository, '"" : 17', '"" : 18')
+    result = onnxfuse_command("ci", "--locked")
+    assert (result.code, "small: opset of ai.onnx: 17 -> 18" in result.out) == (4, True), result.out
+
+
+def test_the_rules_of_one_model_are_compared_when_it_runs_alone(repository: Path, onnxfuse_command: Command) -> None:
+    """Those of another model are not: nothing is known of them."""
+    own_rule(repository)
+    two = f'{CONFIG}\n[[model]]\npath = "in.onnx"\nname = "two"\nverify = false\nrules = ["mine"]\n'
+    (repository / "onnxfuse.toml").write_text(two)
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert onnxfuse_command("ci", "--locked", "--model", "small").code == 0
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["rules"] |= {"linear": "0" * 64, "other": "1" * 64}
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci", "--locked", "--model", "small")
+    assert (result.code, "rule linear: 000000000000 -> " in result.out) == (4, True)
+    assert "rule other" not in result.out
+    assert "rule other: 111111111111 -> " in onnxfuse_command("ci", "--model", "two").out
+
+
+def test_what_was_not_checked_is_no_pass(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A requirement that was skipped, a missing lock, and kernels that did not run: skipped cases, and said."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (repository / "onnxfuse.toml").write_text(CONFIG + "bench = { min_speedup = 1.2 }\n")
+    result = onnxfuse_command("ci", "--no-bench", "--junit", "r.xml", "--markdown", "r.md", "--report", "r.html")
+    assert result.code == 0
+    assert "ok (bodies only)" in result.out
+    assert "small: not checked: min_speedup 1.2 (--no-bench)" in result.out
+    assert "no onnxfuse.lock yet: nothing was compared with earlier results" in result.out
+    root = ElementTree.parse(repository / "r.xml").getroot()
+    skipped = {case.get("name"): case[0].get("message") for case in root.iter("testcase") if case[0].tag == "skipped"}
+    missing = "no onnxfuse.lock yet: nothing was compared with earlier results"
+    write = "write it, then commit it: onnxfuse ci onnxfuse.toml --update"
+    assert skipped == {
+        "min_speedup 1.2": "not checked: --no-bench",
+        "verify: kernels": "fused ops ran here: bodies only",
+        "lock": f"{missing}\n{write}",
+    }
+    assert root.get("skipped") == "3"
+    contract = next(case for case in root.iter("testcase") if case.get("name") == "contract")
+    assert contract[0].text == "all requirements that were checked are met"
+    assert [line for line in result.err.splitlines() if line.startswith("::")] == [
+        f"::warning file=onnxfuse.toml,title=onnxfuse onnxfuse.lock%3A lock::{missing}%0A{write}"
+    ]
+    text = (repository / "r.md").read_text()
+    assert "### Not checked" in text
+    assert "| small | min\\_speedup 1.2 | not checked: --no-bench |" in text
+    assert "| ok (bodies only) |" in text
+    assert "3 not run" in (repository / "r.html").read_text()
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("provider =", "verify = false\nprovider ="))
+    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
+    assert facts["unchecked"] == {"verify": "verify = false", "error<=1": "verify = false"}
 
 
 def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
@@ -606,25 +695,30 @@ def test_a_wrong_call_is_exit_2(repository: Path, onnxfuse_command: Command, arg
     assert not (repository / "out.onnx").exists()
 
 
-ENTRY = '{"schema": 2, "rules": {}, "models": {"a": {"applied": {}, "exported": {}, "operators": {}, %s}}}'
+ENTRY = '{"schema": 3, "rules": {}, "models": {"a": {"applied": {}, "exported": {}, "operators": {}, %s}}}'
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 2, "rules": {}, "models": {"a": {}}}',
-        '{"schema": 2, "rules": {"linear": 3}, "models": {}}', '{"schema": 2, "rules": [], "models": {}}',
+        "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 3, "rules": {}, "models": {"a": {}}}',
+        '{"schema": 3, "rules": {"linear": 3}, "models": {}}', '{"schema": 3, "rules": [], "models": {}}',
         ENTRY % '"tolerances": {"y": "small"}', ENTRY % '"provider": 3', ENTRY % '"places": {"linear": "Add"}',
         ENTRY % '"applied": {"linear": true}', ENTRY % '"speed": 3', ENTRY % ('"tolerances": {"y": %s}' % ("9" * 400)),
     ],
 )  # fmt: skip
 def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, text: str) -> None:
-    """It names the file and how to write it again."""
+    """It names the file and how to get it back: a new one would accept what regressed, and --update says so."""
     (repository / "onnxfuse.lock").write_text(text)
     result = onnxfuse_command("ci")
     assert result.code == 2
     assert "onnxfuse.lock" in result.err
-    assert "onnxfuse ci --update" in result.err
+    newer = "is of version 9" in result.err
+    assert ("upgrade this one" if newer else "Restore it: git checkout -- onnxfuse.lock") in result.err
+    result = onnxfuse_command("ci", "--update")
+    assert (result.code, "onnxfuse.lock: is " in result.out) == (0, True)
+    assert "so nothing was compared with it" in " ".join(result.out.split())
+    assert "so nothing was compared" not in onnxfuse_command("ci", "--update").out
 
 
 def test_a_pattern_holds_for_each_of_its_models(repository: Path, onnxfuse_command: Command) -> None:

@@ -117,6 +117,18 @@ class Outcome:
         return EXPECTATION_NOT_MET if self.not_met or self.regressed or (self.strict and self.changes) else 0
 
     @property
+    def unchecked(self) -> dict[str, str]:
+        """What the entry has that was not checked, and why."""
+        entry, found = self.entry, {}
+        if self.error is None and not entry.verify:
+            found["verify"] = "verify = false"
+            if entry.error is not None:
+                found[f"error<={entry.error:g}"] = "verify = false"
+        if self.error is None and entry.min_speedup is not None and self.benched is None:
+            found[f"min_speedup {entry.min_speedup:g}"] = "--no-bench"
+        return found
+
+    @property
     def next_steps(self) -> dict[str, str]:
         """What to do about a failure, by the step that failed."""
         fewer = any(c.what.startswith((APPLICATIONS, NODES)) for c in self.regressed)
@@ -130,6 +142,7 @@ class Outcome:
         nodes, verified, speedup = self.optimized["nodes"], "not run", "not run"
         if self.verified is not None:
             verified = "ok" if self.verified["ok"] else str(self.verified["verdict"]).upper()
+            verified += f" ({self.verified['ran_as']})" if self.verified["ran_as"] else ""
         if self.benched is not None:
             slowest = min(self.benched["blocks"], key=lambda block: float(block["speedup"]))
             at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
@@ -152,10 +165,8 @@ class Outcome:
             for line in self.error.hint.splitlines():
                 yield Line(f"{name}: {escape(line)}", style="dim", fold=True)
             return
-        if self.verified is not None and not self.verified["ok"]:
-            yield Line(f"[bold red]{name}: verify:[/] {escape(self.verified['summary'])}", fold=True)
-        for line in () if self.verified is None else self.verified["original_broken"]:
-            yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
+        if self.verified is not None:
+            yield from self._verified_lines(name, self.verified)
         if self.regressed and self.options:
             yield Line(f"[yellow]{name}: note:[/] {escape(self.options)}; this may be why", fold=True)
         failed = [("not met", line, "") for line in self.not_met]
@@ -169,12 +180,28 @@ class Outcome:
                 yield Line(f"  and so: {escape('; '.join((other, *self._reasons(other))))}", fold=True)
         for line in self.next_steps.values():
             yield advice(f"{name}: {escape(line)}", fold=True)
+        for what, reason in self.unchecked.items():
+            yield Line(f"[yellow]{name}: not checked:[/] {escape(f'{what} ({reason})')}", fold=True)
         for line in self.notes:
             yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
         if self.entry.output is not None and self.optimized is not None and self.optimized["target"] is not None:
             yield Line(f"{name}: {escape(str(self.entry.output))} written", style="dim", fold=True)
         elif self.entry.output is not None:
             yield Line(f"{name}: {escape(str(self.entry.output))} not written{self._stale}", style="dim", fold=True)
+
+    def _verified_lines(self, name: str, verified: Mapping[str, Any]) -> Blocks:
+        """Return what verify found wrong, each output with its numbers."""
+        if not verified["ok"]:
+            yield Line(f"[bold red]{name}: verify:[/] {escape(verified['summary'])}", fold=True)
+        for row in verified["outputs"]:
+            if row["verdict"] == "mismatch":
+                also = f"; also {row['also']}" if row["also"] else ""
+                text = f"{row['element']}: {row['fault']}, worst case {row['worst_case']}{also}"
+                yield Line(f"  {escape(text)}", fold=True)
+        for problem in verified["problems"]:
+            yield Line(f"  {escape(problem)}", fold=True)
+        for line in verified["original_broken"]:
+            yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
 
     @property
     def _stale(self) -> str:
@@ -210,6 +237,7 @@ class Outcome:
             "regressed": [str(c) for c in self.regressed],
             "changed": [str(c) for c in self.changes if not c.regressed or self.accepting],
             "why": self.why,
+            "unchecked": self.unchecked,
             "next_steps": self.next_steps,
             "notes": self.notes,
         }
@@ -230,6 +258,8 @@ class CiResult(Screen):
     locked: bool = False
     update: bool = False
     """Whether every difference counts, and whether the lock was to be written."""
+    unread: str = ""
+    """Why nothing was compared with the lock that is replaced; empty if it was."""
 
     @property
     def accept(self) -> str:
@@ -269,12 +299,17 @@ class CiResult(Screen):
                 yield Line(f"  {escape(line)}", style="dim", fold=True)
         if self.accept and not self.update:
             yield advice(f"if this is intended, accept it: {escape(self.accept)}")
-        if self.lock_state == "absent" and not self.exit_code:
-            yield Line(f"no {lock} yet", "dim", hint=f": onnxfuse ci {config} --update writes it")
+        if self.lock_state == "absent":
+            yield Line(
+                f"[yellow]no {lock} yet:[/] nothing was compared with earlier results",
+                hint=f"; onnxfuse ci {config} --update writes it, then commit it",
+                fold=True,
+            )
         if self.update and self.lock_state != "written":
             yield Line(f"{lock} not written: every model has to pass first", style="bold red", fold=True)
         if self.lock_state == "written":
-            yield Line(f"{lock} written", fold=True)
+            nothing = f"; {escape(self.unread)}, so nothing was compared with it" if self.unread else ""
+            yield Line(f"{lock} written{nothing}", fold=True)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -283,6 +318,7 @@ class CiResult(Screen):
             "config": str(self.config),
             "lock": str(self.lock),
             "lock_state": self.lock_state,
+            "unread": self.unread,
             "locked": self.locked,
             "changed": [c.of_model for c in self.changed],
             "accept": self.accept,
@@ -313,7 +349,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
     lock_file = contract_file.lock_of(config)
     if update:
         check_no_links(lock_file, lock_file.parent)
-    old_lock = _replaced_lock(lock_file) if update else read_lock(lock_file)
+    old_lock, unread = _replaced_lock(lock_file) if update else (read_lock(lock_file), "")
     if locked and old_lock is None:
         raise UsageError(f"{lock_file}: no such file, and --locked needs it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending, together():
@@ -321,30 +357,31 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
         _check_rules(selected, rules)
         every = {r.name: r for chosen in rules.values() for r in chosen}.values()
         hashes, packs = rule_hashes(every), pack.versions(every)
-        general = [] if old_lock is None or names else _other_changes(old_lock, Lock(hashes, {}, packs), selected)
+        general = (
+            [] if old_lock is None else _other_changes(old_lock, Lock(hashes, {}, packs), selected, whole=not names)
+        )
         # Differences that do not concern the models are known beforehand: then no output is written at all.
         outputs = None if locked and general else pending
         gone = [c.model for c in general if c.what == MODEL]
-        outcomes = tuple(
-            _run_model(Outcome(e, strict=locked, accepting=update), old_lock, gone, progress, outputs, bench=bench)
-            for e in selected.models
-        )
+        run = _Run(old_lock, gone, config.parent, progress, outputs, bench)
+        outcomes = tuple(_run_model(Outcome(e, strict=locked, accepting=update), run) for e in selected.models)
         new_lock = Lock(hashes, {o.entry.name: o.locked for o in outcomes if o.locked is not None}, packs)
         code = gravest([o.exit_code for o in outcomes])
         if locked and general:
             code = code or EXPECTATION_NOT_MET
         state = "written" if update and not code else "absent" if old_lock is None else "read"
-        yield CiResult(config, lock_file, state, outcomes, tuple(general), code, locked, update)
+        yield CiResult(config, lock_file, state, outcomes, tuple(general), code, locked, update, unread)
         if state == "written":
             write_lock(new_lock, lock_file)
 
 
-def _replaced_lock(path: Path) -> Lock | None:
-    """Return the lock that will be replaced; None also for one that cannot be read, which nothing is compared with."""
+def _replaced_lock(path: Path) -> tuple[Lock | None, str]:
+    """Return the lock that will be replaced, or None and why nothing can be compared with it."""
     try:
-        return read_lock(path)
-    except UsageError:
-        return None
+        lock = read_lock(path)
+    except UsageError as error:
+        return None, f"{error}"
+    return lock, "" if lock is not None else "there was none"
 
 
 def _options(entry: ModelEntry) -> Options:
@@ -376,41 +413,49 @@ def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> No
                 raise UsageError(f"{place}: require: {error}", error.hint) from None
 
 
-def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract) -> list[Change]:
-    """Return the differences from the lock that do not concern the models that are run."""
+def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract, *, whole: bool) -> list[Change]:
+    """Return the differences from the lock that do not concern the models that are run.
+
+    Of a run that is not `whole`, only the rules of its models are compared: others may be of other models.
+    """
+    if not whole:
+        rules, packs = (
+            {name: old[name] for name in new if name in old}
+            for old, new in ((old_lock.rules, new_lock.rules), (old_lock.packs, new_lock.packs))
+        )
+        return list(compare(Lock(rules, {}, packs), new_lock))
     run = {e.name for e in entries.models}
     other_models = {name: model for name, model in old_lock.models.items() if name not in run}
     return list(compare(Lock(old_lock.rules, other_models, old_lock.packs), new_lock))
 
 
-def _run_model(
-    outcome: Outcome,
-    old_lock: Lock | None,
-    gone: Sequence[str],
-    progress: Steps,
-    pending: ExitStack | None,
-    *,
-    bench: bool,
-) -> Outcome:
-    """Run one model; its failure does not stop the others. `gone`: models of the lock that are no longer checked."""
+@dataclass(frozen=True)
+class _Run:
+    """What the runs of all models share."""
+
+    lock: Lock | None
+    gone: Sequence[str]
+    """Models of the lock that are no longer checked."""
+    folder: Path
+    """The folder of the configuration."""
+    progress: Steps
+    pending: ExitStack | None
+    """Puts outputs in place when it closes; without it none is written."""
+    bench: bool
+
+
+def _run_model(outcome: Outcome, run: _Run) -> Outcome:
+    """Run one model; its failure does not stop the others."""
     try:
-        _run(outcome, old_lock, gone, progress, pending, bench=bench)
+        _run(outcome, run)
     except OnnxfuseError as error:
         outcome.error = error
     return outcome
 
 
-def _run(
-    outcome: Outcome,
-    old_lock: Lock | None,
-    gone: Sequence[str],
-    progress: Steps,
-    pending: ExitStack | None,
-    *,
-    bench: bool,
-) -> None:
-    """Like `_run_model`; the output is put in place when `pending` closes, and not written without it."""
-    entry = outcome.entry
+def _run(outcome: Outcome, run: _Run) -> None:
+    """Like `_run_model`."""
+    entry, old_lock, progress, pending = outcome.entry, run.lock, run.progress, run.pending
     progress(f"{entry.name}: optimize")
     original = io.load(entry.path)
     if fused_ops(original):
@@ -425,14 +470,21 @@ def _run(
     if entry.verify:
         progress(f"{entry.name}: verify")
         _verify(outcome)
-    if entry.min_speedup is not None and bench:
+    if entry.min_speedup is not None and run.bench:
         progress(f"{entry.name}: bench")
         _bench(outcome, entry.min_speedup)
     outcome.locked = lock_model(
-        optimized.report, outcome.verified, optimized.lowered, entry.options, interface(original)
+        optimized.report,
+        outcome.verified,
+        optimized.lowered,
+        options=entry.options,
+        checks=entry.checks,
+        values=interface(original),
+        opsets={one.domain or "ai.onnx": one.version for one in original.opset_import},
+        folder=run.folder,
     )
     if old_lock is not None:
-        _against_lock(outcome, outcome.locked, optimized.report, old_lock, gone)
+        _against_lock(outcome, outcome.locked, optimized.report, old_lock, run.gone)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
         with as_model_error(entry.output):

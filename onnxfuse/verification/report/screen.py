@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onnxfuse.verification.report.localization import Localization
     from onnxfuse.verification.report.report import VerifyReport
     from onnxfuse.verification.report.rows import CaseRow, KernelRow, OutputRow, Verdict
+    from onnxfuse.verification.tolerance.metrics import Difference
 
 
 NAME = 28
@@ -106,9 +107,14 @@ def _table(report: "VerifyReport") -> Table:
         if row.contract is not None:
             judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
             own_error, cosine = f"{row.contract.own:.2g}", row.contract.cosine
+        distances = f"{d.max_abs:.2g}", f"{d.max_rel:.2g}", f"{cosine:.7f}"
+        if m.broken and tolerance is None:
+            tolerances = "-"  # no tolerance lets a value pass that breaks a law
+            judged, own_error = (judged, own_error) if d.finite else (("-", "-"), "-")
+            distances = distances if d.finite else ("-", "-", "-")
         table.add_row(
-            escape(row.output), row.dtype, *judged, own_error, f"{d.max_abs:.2g}",
-            f"{d.max_rel:.2g}", f"{cosine:.7f}", tolerances, f"[{COLORS[verdict]}]{verdict}{by_parts}[/]",
+            escape(row.output), row.dtype, *judged, own_error, *distances, tolerances,
+            f"[{COLORS[verdict]}]{verdict}{by_parts}[/]",
         )  # fmt: skip
     return table
 
@@ -219,10 +225,20 @@ def _fault_text(report: "VerifyReport", row: "OutputRow") -> str:
     return escape(
         f"{row.output}: {row.fault}\n"
         f"  {row.element} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
-        f"  abs error: mean {d.mean_abs:.2g}, "
-        f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
-        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
+        f"{_distribution(d)}"
         f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {_shapes_text(case)}"
+        + (f"\n  also {also}" if (also := report.also(row)) else "")
+    )
+
+
+def _distribution(d: "Difference") -> str:
+    """Return how the errors of the finite elements are distributed, in lines; none if there is no such element."""
+    if not d.finite:
+        return "  no element is finite in both models\n"
+    shares = "".join(f"{float(q):.2%} below {x:.2g}, " for q, x in d.quantiles.items())
+    return (
+        f"  abs error: mean {d.mean_abs:.2g}, {shares}max at {list(d.max_abs_at)}\n"
+        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
     )
 
 
