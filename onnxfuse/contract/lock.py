@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
-from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
+from onnxfuse.support.json_fields import JsonObject, as_integer, as_number, as_text
 from onnxfuse.support.shown import shown
 
 SCHEMA = 3
@@ -45,9 +45,9 @@ class ModelLock:
     """Target type for float32; empty if not converted."""
     kept: Mapping[str, str] = field(default_factory=dict)
     """Nodes that do not compute in that type, as "Op name", with the reason."""
-    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Where each rule applied: the node at which it began, as "Op name". Informative only: used to explain a lost
-    fusion."""
+    places: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Where each rule applied: the node at which it began, as "Op name", and how many nodes it took. They tell a fusion
+    that is lost from one that became a larger one of another rule."""
     interface: Mapping[str, str] = field(default_factory=dict)
     """The type of each input and output of the original model."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -138,9 +138,9 @@ def lock_model(
         if math.isfinite(bound):
             tolerances[row["output"]] = float(f"{bound:.3g}")
     provider = str((verified or {}).get("provider", ""))
-    nodes_by_rule: dict[str, list[str]] = {}
+    nodes_by_rule: dict[str, dict[str, int]] = {}
     for applied in report.applied:
-        nodes_by_rule.setdefault(applied.rule, []).append(applied.root or applied.nodes[0])
+        nodes_by_rule.setdefault(applied.rule, {})[applied.root or applied.nodes[0]] = len(applied.nodes)
     return ModelLock(
         applied=_sorted(report.by_rule()),
         exported=_sorted(report.before),
@@ -203,8 +203,10 @@ def _restore(path: Path) -> str:
 def _model(entry: JsonObject) -> ModelLock:
     entry.only(*(f.name for f in fields(ModelLock)))
 
-    def counts(key: str) -> dict[str, int]:
-        return _table(entry.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
+    def counts(key: str, within: JsonObject = entry) -> dict[str, int]:
+        return _table(within.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
+
+    places = entry.object("places")
 
     return ModelLock(
         applied=counts("applied"),
@@ -213,17 +215,13 @@ def _model(entry: JsonObject) -> ModelLock:
         opsets=counts("opsets"),
         provider=entry.text("provider"),
         tolerances=_table(entry.object("tolerances"), as_number),
-        places=_table(entry.object("places"), _texts),
+        places={rule: counts(rule, places) for rule in places.all},
         precision=entry.text("precision"),
         interface=_table(entry.object("interface"), as_text),
         options=entry.object("options").all,
         checks=entry.object("checks").all,
         kept=_table(entry.object("kept"), as_text),
     )
-
-
-def _texts(value: object, location: str) -> list[str]:
-    return [as_text(*one) for one in as_list(value, location)]
 
 
 def _table(entry: JsonObject, read: Callable[[object, str], Kept]) -> dict[str, Kept]:

@@ -16,6 +16,7 @@ import pytest
 import onnxfuse
 from onnxfuse.api.run import ci
 from onnxfuse.api.run.running import verify
+from onnxfuse.rules.language import rule_file
 from onnxfuse.verification import VerifyReport
 from onnxfuse.verification.compare.case_comparison import Comparison
 from onnxfuse.verification.inputs.inputs import Case
@@ -304,11 +305,18 @@ def test_update_lists_what_it_accepts(repository: Path, onnxfuse_command: Comman
     """Each difference from the lock that it replaces, regressions too; nothing the first time, or for a broken lock."""
     assert "accepted" not in onnxfuse_command("ci", "--update").out
     change(repository, "Relu (h)", "Tanh (h)")
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["models"]["small"]["tolerances"]["y"] = -1.0
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
     (repository / "onnxfuse.toml").write_text(CONFIG + 'skip = ["gemm"]\n')
     lines = onnxfuse_command("ci", "--update").out.splitlines()
     start = lines.index("accepted by --update:")
     assert '  small: option skip: default -> ["gemm"]' in lines[start:]
     assert any(line.startswith("  small: exported operators: Relu 1 -> 0, Tanh 0 -> 1") for line in lines[start:])
+    assert any("small: difference of output y: at most -1 -> " in line for line in lines[start:])
+    assert [line for line in lines[start:] if "(a regression)" in line] == [
+        line for line in lines[start:] if "difference of output y" in line
+    ]
     assert not any("accept it" in line for line in lines)
     (repository / "onnxfuse.lock").write_text("{")
     result = onnxfuse_command("ci", "--update")
@@ -452,6 +460,57 @@ def test_the_rules_of_one_model_are_compared_when_it_runs_alone(repository: Path
     assert (result.code, "rule linear: 000000000000 -> " in result.out) == (4, True)
     assert "rule other" not in result.out
     assert "rule other: 111111111111 -> " in onnxfuse_command("ci", "--model", "two").out
+
+
+def test_a_rule_folder_that_is_gone_is_the_cause(repository: Path, onnxfuse_command: Command) -> None:
+    """The note names it, whatever another rule made of its nodes, and of one model, too."""
+    (repository / "mine").mkdir()
+    source = next(r.path for r in rule_file.shipped() if r.name == "linear").read_text()
+    (repository / "mine" / "own.toml").write_text(source)
+    plain = '[[model]]\npath = "in.onnx"\nverify = false\nskip = ["linear"]\n'
+    (repository / "onnxfuse.toml").write_text(f'{plain}rules = ["mine"]\n')
+    assert onnxfuse_command("ci", "--update").code == 0
+    (repository / "onnxfuse.toml").write_text(plain)
+    for call in ((), ("--model", "in")):
+        result = onnxfuse_command("ci", *call)
+        told = 'in: note: onnxfuse.toml has other options than the lock: rules: ["mine"] -> default; this may be why'
+        assert (result.code, told in " ".join(result.out.split())) == (4, True), result.out
+
+
+def test_sizes_that_a_model_no_longer_takes_are_not_the_news(repository: Path, onnxfuse_command: Command) -> None:
+    """A dynamic dimension that became fixed is a regression; that `shapes` names it only means that nothing ran."""
+    assert onnxfuse_command("ci", "--update").code == 0
+    onnx.save(onnx.parser.parse_model(MODEL.replace("[N,", "[4,")), repository / "in.onnx")
+    result = onnxfuse_command("ci")
+    shown = " ".join(result.out.split())
+    assert result.code == 4, result.out
+    assert "small: regressed: input x: float32[N,2] -> float32[4,2]" in shown
+    assert "small: not checked: verify (shape N: no input or dimension has that name." in shown
+    (repository / "onnxfuse.lock").unlink()
+    assert onnxfuse_command("ci").code == 2
+
+
+def test_a_mismatch_has_its_numbers(repository: Path, onnxfuse_command: Command) -> None:
+    """On the console too: which element, by how much, in which case."""
+    (repository / "mine").mkdir()
+    rule = 'summary = "x."\n[[rewrite]]\nfrom = "(x) => (y) { y = Relu (x) }"\nto = "(x) => (y) { y = Tanh (x) }"\n'
+    (repository / "mine" / "wrong.toml").write_text(rule)
+    (repository / "onnxfuse.toml").write_text(f'rules = ["mine"]\n{CONFIG}')
+    shown = " ".join(onnxfuse_command("ci").out.split())
+    assert re.search(r"y\[\d+, \d+\]: error [\d.]+, allowed [\de.-]+, worst case \w+ ", shown), shown
+
+
+def test_weights_that_are_nan_are_named(repository: Path, onnxfuse_command: Command) -> None:
+    """No input tests such a model."""
+    model = onnx.load(repository / "in.onnx")
+    (weight,) = [w for w in model.graph.initializer if w.name == "w"]
+    weight.CopyFrom(onnx.numpy_helper.from_array(np.full((2, 3), np.nan, np.float32), "w"))
+    onnx.save(model, repository / "in.onnx")
+    told = "w holds NaN in the original, so no input can test it: export it again"
+    for call in (["ci"], ["verify", "in.onnx", "in.onnx"]):
+        result = onnxfuse_command(*call)
+        shown = " ".join(result.out.split())
+        assert ("generated inputs test too little" in shown, told in shown) == (False, True), shown
 
 
 def test_what_was_not_checked_is_no_pass(

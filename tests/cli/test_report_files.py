@@ -82,7 +82,7 @@ def test_the_form_refuses_what_lacks_a_fact() -> None:
 def test_junit_counts_each_promise(
     models: Path, onnxfuse_command: Command, call: str, tests: int, failures: int
 ) -> None:
-    """A case per check, skipped ones too, a failure for each that did not hold, also where the command could not run at all."""
+    """A case per check, also a skipped one; a failure for each that did not hold, or if the command could not run."""
     onnxfuse_command(*CALLS[call], "--junit", "junit.xml")
     root = ElementTree.parse(models / "junit.xml").getroot()
     assert (root.tag, root.get("tests"), root.get("failures")) == ("testsuites", str(tests), str(failures))

@@ -40,7 +40,7 @@ LOCK = {
             "tolerances": {"y": 0.1},
             "precision": "",
             "kept": {},
-            "places": {"gemm": ["MatMul product"]},
+            "places": {"gemm": {"MatMul product": 2}},
             "interface": {"input x": "float32[N,4]"},
             "options": {"skip": ["pointwise"]},
             "checks": {"verify": True, "shapes.N": [1, 8]},

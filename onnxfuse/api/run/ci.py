@@ -17,7 +17,7 @@ from onnxfuse.api.run.ci_next_steps import explain_command, next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
-from onnxfuse.contract.interface import INPUT, interface
+from onnxfuse.contract.interface import INPUT, broken, interface
 from onnxfuse.contract.lock import (
     APPLICATIONS,
     MODEL,
@@ -62,6 +62,8 @@ class Lost:
     """Names of the nodes at which it stopped short, or which other rules took."""
     taken: int
     """Number of its earlier applications whose nodes a fused op of another rule has now."""
+    grown: int
+    """Those of them in which that fused op has at least as many nodes."""
 
 
 @dataclass
@@ -88,6 +90,8 @@ class Outcome:
     """The models before and after, by these names."""
     notes: list[str] = field(default_factory=list)
     """Notes on its figures."""
+    unchecked: dict[str, str] = field(default_factory=dict)
+    """What the entry has that was not checked, and why."""
     lost_nodes: list[str] = field(default_factory=list)
     """Names of the nodes at which required or locked rules stopped short, or which another rule took."""
 
@@ -115,18 +119,6 @@ class Outcome:
         if self.verified is not None and not self.verified["ok"]:
             return MISMATCH
         return EXPECTATION_NOT_MET if self.not_met or self.regressed or (self.strict and self.changes) else 0
-
-    @property
-    def unchecked(self) -> dict[str, str]:
-        """What the entry has that was not checked, and why."""
-        entry, found = self.entry, {}
-        if self.error is None and not entry.verify:
-            found["verify"] = "verify = false"
-            if entry.error is not None:
-                found[f"error<={entry.error:g}"] = "verify = false"
-        if self.error is None and entry.min_speedup is not None and self.benched is None:
-            found[f"min_speedup {entry.min_speedup:g}"] = "--no-bench"
-        return found
 
     @property
     def next_steps(self) -> dict[str, str]:
@@ -216,7 +208,7 @@ class Outcome:
     def changed_lines(self) -> list[str]:
         """Return the differences from the lock that are no regressions, with their reasons."""
         if self.accepting:
-            return [c.of_model for c in self.changes]
+            return [f"{c.of_model} (a regression)" if c.regressed else c.of_model for c in self.changes]
         return ["; ".join((c.of_model, *self._reasons(str(c)))) for c in self.changes if not c.regressed]
 
     def as_dict(self) -> dict[str, Any]:
@@ -467,12 +459,14 @@ def _run(outcome: Outcome, run: _Run) -> None:
     outcome.models = {"before": original, "after": optimized.model}
     locked_before = None if old_lock is None else old_lock.models.get(entry.name)
     _require(outcome, optimized, {} if locked_before is None else locked_before.places)
-    if entry.verify:
-        progress(f"{entry.name}: verify")
-        _verify(outcome)
-    if entry.min_speedup is not None and run.bench:
-        progress(f"{entry.name}: bench")
-        _bench(outcome, entry.min_speedup)
+    try:
+        _judge(outcome, run)
+    except UsageError as error:
+        # Sizes of onnxfuse.toml that the model no longer takes: what changed in the model comes first.
+        if locked_before is None or not any(broken(locked_before.interface, interface(original))):
+            raise
+        outcome.unchecked |= {"verify": f"{error}"}
+    outcome.unchecked |= _unchecked(entry, bench=run.bench)
     outcome.locked = lock_model(
         optimized.report,
         outcome.verified,
@@ -496,7 +490,18 @@ def _run(outcome: Outcome, run: _Run) -> None:
         outcome.optimized["target"] = None
 
 
-def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Sequence[str]]) -> None:
+def _judge(outcome: Outcome, run: _Run) -> None:
+    """Verify and time a model as its entry says."""
+    entry = outcome.entry
+    if entry.verify:
+        run.progress(f"{entry.name}: verify")
+        _verify(outcome)
+    if entry.min_speedup is not None and run.bench:
+        run.progress(f"{entry.name}: bench")
+        _bench(outcome, entry.min_speedup)
+
+
+def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Mapping[str, int]]) -> None:
     """Record every rule and size that does not meet its requirement; `places`: where each rule began in the lock."""
     entry, size, report = outcome.entry, optimized.sizes[1], optimized.report
     for required in missed(report, entry.require):
@@ -505,7 +510,7 @@ def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Sequen
         if required.exceeded_by(report.by_rule()[rule]):
             outcome.why[line] = too_often(report, rule)
         else:
-            lost = _lost(report, rule, places.get(rule, ()))
+            lost = _lost(report, rule, places.get(rule, {}))
             outcome.why[line] = [*lost.reasons]
             outcome.lost_nodes += lost.nodes
     nodes = report.after.total()
@@ -513,6 +518,13 @@ def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Sequen
         outcome.not_met.append(f"nodes<={entry.nodes}: {plural(nodes, 'node')}")
     if entry.megabytes is not None and size > entry.megabytes * 1e6:
         outcome.not_met.append(f"megabytes<={entry.megabytes:g}: {size / 1e6:.3g} MB")
+
+
+def _unchecked(entry: ModelEntry, *, bench: bool) -> dict[str, str]:
+    """Return the checks of an entry that it, or the call, leaves out, with the reason."""
+    error = {} if entry.error is None else {f"error<={entry.error:g}": "verify = false"}
+    timing = {} if entry.min_speedup is None else {f"min_speedup {entry.min_speedup:g}": "--no-bench"}
+    return {**({} if entry.verify else {"verify": "verify = false", **error}), **({} if bench else timing)}
 
 
 def _verify(outcome: Outcome) -> None:
@@ -548,19 +560,24 @@ def _bench(outcome: Outcome, required: float) -> None:
     outcome.not_met += not_met
 
 
-def _lost(report: OptimizeReport, rule: str, places: Sequence[str]) -> Lost:
-    """Return why a rule applies less often than required or before; `places`: where it began before.
+def _lost(report: OptimizeReport, rule: str, places: Mapping[str, int]) -> Lost:
+    """Return why a rule applies less often than required or before; `places`: where it began before, and with how many
+    nodes.
 
-    Nodes that a fused op of another rule has now are no near misses.
+    Where another rule's fused op has fewer nodes now, what stopped this rule is the cause, and comes first.
     """
-    taken = near_misses.taken(report, rule, places)
+    taken = near_misses.taken(report, rule, [*places])
+    lesser = [place for place, applied in taken.items() if len(applied.nodes) < places[place]]
     others = [place for place in places if place not in taken]
-    misses = near_misses.lost(report, rule, others) if others or not taken else []
-    nodes = [*taken, *(n.root for n in misses)]
+    stopped = near_misses.began_at(report, rule, lesser)
+    misses = [*stopped, *(near_misses.lost(report, rule, others) if others or not taken else [])]
+    by = near_misses.fused_beside(report, stopped)
+    nodes = [*by, *(n.root for n in misses), *taken]
     return Lost(
-        (*near_misses.why_taken(taken), *near_misses.why(misses)),
+        (*near_misses.why(misses), *near_misses.why_taken(by), *near_misses.why_taken(taken)),
         tuple(node.partition(" ")[2] for node in nodes),
         len(taken),
+        len(taken) - len(lesser),
     )
 
 
@@ -583,9 +600,9 @@ def _against_lock(
         nodes: set[str] = {change.what.removeprefix(INPUT)}
         if change.regressed and change.what.startswith(APPLICATIONS):
             rule = change.what.removeprefix(APPLICATIONS)
-            lost = _lost(report, rule, locked_before.places.get(rule, ()))
+            lost = _lost(report, rule, locked_before.places.get(rule, {}))
             reasons += lost.reasons
-            if lost.taken >= int(change.was) - int(change.now) and not grown:
+            if (lost.grown if grown else lost.taken) >= int(change.was) - int(change.now):
                 change = replace(change, regressed=False)  # larger fusions have all of its nodes
             else:
                 outcome.lost_nodes += lost.nodes

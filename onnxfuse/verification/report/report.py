@@ -33,6 +33,7 @@ or changes its meaning, but not for new keys.
 | never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions found by the size search |
 | sizes, not_run | values of dynamic dimensions that were run; additional cases that were not run, and why |
+| nan_weights | weights of the original that hold NaN, if outputs could not be judged |
 | limits | limits: `seconds` for the cases, bytes of `memory` for the values of one |
 | parts | null, or the fields of `quantized_parts.QuantizedParts`: of a model that rounds inside its parts are judged |
 | precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
@@ -113,6 +114,8 @@ class VerifyReport(Screen):
     """Values of the dynamic dimensions that were run."""
     not_run: tuple[str, ...] = ()
     """Additional sizes and values that were not run, and why."""
+    nan_weights: tuple[str, ...] = ()
+    """Weights of the original that hold NaN, if outputs could not be judged."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Limits: `seconds` for the cases, bytes of `memory` for the values of one."""
     crash: CrashSite | None = None
@@ -388,6 +391,7 @@ class VerifyReport(Screen):
             "searched": {name: list(sizes) for name, sizes in self.searched.items()},
             "sizes": {name: list(sizes) for name, sizes in self.sizes.items()},
             "not_run": list(self.not_run),
+            "nan_weights": list(self.nan_weights),
             "limits": dict(self.limits),
             "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),

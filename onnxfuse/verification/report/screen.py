@@ -1,12 +1,12 @@
 """Screen of a verification: the verdict, the table of outputs, and next steps."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
+from onnxfuse.support.plurals import agreeing, fused_ops_text, listed, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ ENTRIES = 4
 
 WORST = 3
 """Number of outputs whose worst case is named; JSON and reports have all."""
+
+
+def broken_weights(names: Sequence[str]) -> str:
+    """Return that weights hold NaN, and what follows."""
+    verb = agreeing(len(names), "holds", "hold")
+    return f"{listed(names[:WORST])} {verb} NaN in the original, so no input can test it: export it again"
 
 
 def case_text(case: "CaseRow") -> str:
@@ -253,7 +259,9 @@ def _next_steps(report: "VerifyReport") -> list[str]:
         at_fault = () if report.bisection is None else report.bisection.named_rules
         left_out = "".join(f" --skip {rule}" for rule in at_fault)
         steps.append(
-            f"until that is fixed, leave it out: onnxfuse optimize{left_out}"
+            "make the file again: onnxfuse optimize"
+            if report.bisection is not None and report.bisection.outdated
+            else f"until that is fixed, leave it out: onnxfuse optimize{left_out}"
             if at_fault
             else "see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that"
         )
@@ -262,7 +270,9 @@ def _next_steps(report: "VerifyReport") -> list[str]:
             "the original alone crashed: state sizes that the model accepts with --shape, or give real inputs with "
             "--inputs"
         )
-    if report.unverified or report.blunt:
+    if report.nan_weights:
+        steps.append(broken_weights(report.nan_weights))
+    elif report.unverified or report.blunt:
         steps.append(
             "generated inputs test too little of this model: give real ones with --inputs, or state how far outputs "
             "may differ with --rtol and --atol"

@@ -51,7 +51,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
         packs={"mine": "1.0"},
         models={
             "z": MODEL,
-            "a": replace(MODEL, precision="float16", kept={"Add n": "sensitive"}, places={"r": ["Add n"]}),
+            "a": replace(MODEL, precision="float16", kept={"Add n": "sensitive"}, places={"r": {"Add n": 3}}),
         },
     )
     write_lock(whole, path)
@@ -178,7 +178,7 @@ def test_an_entry_has_no_hashes_of_ops_and_twice_the_difference_that_was_seen() 
     assert made.tolerances == {"y": 3e-5, "z": 8e-5}
     assert made.options == {"rules": ["rules", "/shared"], "skip": ["conv"]}
     assert made.checks == {"shapes.N": [1, 8]}
-    assert made.places == {"softmax": ["Softmax s"]}
+    assert made.places == {"softmax": {"Softmax s": 2}}
     assert lock_model(report, None).tolerances == {}
     assert lock_model(report, None).precision == ""
 
