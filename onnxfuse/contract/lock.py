@@ -326,9 +326,11 @@ def beyond_tolerance(
     if verified["provider"] != old_model.provider:
         return ()
     types = [f"in {model.precision or 'the types of the original'}" for model in (old_model, new_model)]
-    other = "the lock has twice what was seen before, which other weights or inputs may exceed"
+    other = (
+        "the lock allows twice the difference at the last --update, or what verify allowed; new weights may need more"
+    )
     if types[0] != types[1]:
-        other = f"the lock has what was seen {types[0]}, and it is computed {types[1]} now"
+        other = f"the lock has the difference {types[0]}, and it is computed {types[1]} now"
     return tuple(
         Change(name, f"difference of output {row['output']}", f"at most {old_model.tolerances[row['output']]:g}",
                f"{float(row['max_abs']):.3g}", True,

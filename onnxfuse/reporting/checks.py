@@ -1,5 +1,6 @@
 """Flatten a command's report into individual checks, for JUnit, Markdown and annotations."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,8 @@ class Check:
         return (self.text, *(f"why: {reason}" for reason in self.why), *self.next_steps, *accept)
 
 
+PLACE = re.compile(r"(?P<file>[^:\n]+\.(?:toml|lock)):(?:(?P<line>\d+):)?")
+"""Before an error: the file of the mistake, and its line."""
 VERDICTS = {
     "undecided": "undecided: could not be judged in most cases",
     "blunt": "blunt: the original's own error would hide a wrong weight in every case",
@@ -66,6 +69,8 @@ def checks(command: str, facts: Facts) -> tuple[Check, ...]:
 
 def _error(group: str, name: str, facts: Facts, file: str = "", line: int = 0) -> Check:
     steps = tuple(filter(None, facts.get("hint", "").splitlines()))
+    if not file and (place := PLACE.match(facts["error"])):
+        file, line = place["file"], int(place["line"] or 1)
     return Check(group, name, False, facts["error"], next_steps=steps, file=file, line=line)
 
 

@@ -17,6 +17,7 @@ import onnxfuse
 from onnxfuse.api.run import ci
 from onnxfuse.api.run.running import verify
 from onnxfuse.rules.language import rule_file
+from onnxfuse.support.errors import DeviceError
 from onnxfuse.verification import VerifyReport
 from onnxfuse.verification.compare.case_comparison import Comparison
 from onnxfuse.verification.inputs.inputs import Case
@@ -804,6 +805,61 @@ def told(repository: Path, onnxfuse_command: Command, config: str) -> str:
     result = onnxfuse_command("ci")
     assert result.code == 2
     return result.err
+
+
+@pytest.mark.parametrize(
+    ("table", "fact"),
+    [
+        ('path = "*.onnx"\noutput = "."\n', "every file that it matches is in the folder output, '.'"),
+        ('path = "in.onnx"\noutput = "in.onnx"\n', "output is 'in.onnx', which is the model itself"),
+        (
+            'path = "in.onnx"\n[[model]]\npath = "in.onnx"\n',
+            'Give one of them another name: name = "other-in"',
+        ),
+    ],
+)
+def test_paths_that_cannot_work_say_why(repository: Path, onnxfuse_command: Command, table: str, fact: str) -> None:
+    """And what would."""
+    assert fact in told(repository, onnxfuse_command, f"[[model]]\n{table}")
+
+
+def test_a_renamed_file_keeps_its_place_in_the_lock(repository: Path, onnxfuse_command: Command) -> None:
+    """If its entry says so; the error of the missing file has how."""
+    (repository / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nverify = false\n')
+    assert onnxfuse_command("ci", "--update").code == 0
+    (repository / "in.onnx").rename(repository / "new.onnx")
+    result = onnxfuse_command("ci")
+    shown = " ".join(result.out.split())
+    assert (result.code, 'if the file was renamed, change path, and add name = "in"' in shown) == (3, True), shown
+    (repository / "onnxfuse.toml").write_text('[[model]]\npath = "new.onnx"\nname = "in"\nverify = false\n')
+    assert onnxfuse_command("ci", "--locked").code == 0
+
+
+def test_a_missing_device_names_the_key_of_the_file(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ci has no option --provider."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DeviceError("no CUDA", "Install it, or stay on the CPU: --provider cpu.")
+
+    monkeypatch.setattr(ci, "verify", refuse)
+    result = onnxfuse_command("ci")
+    assert result.code == 5
+    assert 'stay on the CPU: provider = "cpu" in onnxfuse.toml.' in " ".join(result.out.split())
+
+
+def test_a_mistake_in_the_file_is_shown_at_its_line(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In code scanning and in annotations, as a failed model is."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("shapes", "shape"))
+    result = onnxfuse_command("ci", "--sarif", "r.sarif")
+    assert "::error file=onnxfuse.toml,line=5,title=onnxfuse ci%3A error::onnxfuse.toml:5:1: 'shape' is" in result.err
+    (found,) = json.loads((repository / "r.sarif").read_text())["runs"][0]["results"]
+    place = found["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "onnxfuse.toml"}, "region": {"startLine": 5}}
 
 
 def test_the_tables_may_stand_in_pyproject(repository: Path, onnxfuse_command: Command) -> None:

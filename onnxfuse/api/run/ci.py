@@ -154,7 +154,7 @@ class Outcome:
         name = escape(self.entry.name)
         if self.error is not None:
             yield Line(f"[bold red]{name}:[/] {escape(f'{self.error}')}", fold=True)
-            for line in self.error.hint.splitlines():
+            for line in (*self.error.hint.splitlines(), *self.notes):
                 yield Line(f"{name}: {escape(line)}", style="dim", fold=True)
             return
         if self.verified is not None:
@@ -290,7 +290,8 @@ class CiResult(Screen):
             for line in changed:
                 yield Line(f"  {escape(line)}", style="dim", fold=True)
         if self.accept and not self.update:
-            yield advice(f"if this is intended, accept it: {escape(self.accept)}")
+            purpose = "if this is intended, accept it" if self.exit_code else "to record these in the lock"
+            yield advice(f"{purpose}: {escape(self.accept)}")
         if self.lock_state == "absent":
             yield Line(
                 f"[yellow]no {lock} yet:[/] nothing was compared with earlier results",
@@ -441,7 +442,13 @@ def _run_model(outcome: Outcome, run: _Run) -> Outcome:
     try:
         _run(outcome, run)
     except OnnxfuseError as error:
+        error.hint = error.hint.replace("--provider cpu", 'provider = "cpu" in onnxfuse.toml')
         outcome.error = error
+        if not outcome.entry.path.exists() and run.lock is not None and outcome.entry.name in run.lock.models:
+            outcome.notes.append(
+                f'if the file was renamed, change path, and add name = "{outcome.entry.name}": it keeps its place in '
+                "the lock"
+            )
     return outcome
 
 
@@ -638,7 +645,7 @@ def _not_locked(outcome: Outcome, gone: Sequence[str]) -> None:
         outcome.why[str(change)] = [
             f"it was compared with nothing: the lock has {listed(gone)} instead, which "
             f"{agreeing(len(gone), 'is', 'are')} no longer checked; a renamed model keeps its place in the lock by "
-            f'name = "{gone[0]}"'
+            f'name = "{gone[0]}", in a table of its own'
         ]
     elif not outcome.accepting:
         outcome.notes.append("it is not in the lock yet, so it was compared with nothing: onnxfuse ci --update adds it")
