@@ -728,7 +728,11 @@ CRLF = '[[model]]\r\npath = "a.onnx"  # nodes = 1, provider = "cpu"\r\nname = ""
         ('[[model]]\npath = "in.onnx"\nkeep_fp32 = ["Relu"]\n', "onnxfuse.toml:1:1: keep_fp32 goes with precision"),
         ('[[model]]\npath = "in.onnx"\ntolerance = 0.1\n', "onnxfuse.toml:1:1: tolerance goes with precision"),
         ('[[model]]\npath = "a.onnx"\n[[model]]\npath = "b/a.onnx"\n', "onnxfuse.toml:3:1: two models are called 'a'"),
-        ('rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n', "nowhere: no such folder of rules"),
+        (
+            'rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n',
+            "onnxfuse.toml:1:9: model 'a': nowhere: no such folder of rules",
+        ),
+        ('[[model]]\npath = "a.onnx"\nrules = ["nowhere"]\n', "onnxfuse.toml:3:9: model 'a': nowhere: no such"),
     ],
 )
 def test_a_wrong_config_is_exit_2(folder: Path, onnxfuse_command: Command, config: str, told: str) -> None:

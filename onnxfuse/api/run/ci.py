@@ -346,6 +346,7 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
     if locked and old_lock is None:
         raise UsageError(f"{lock_file}: no such file, and --locked needs it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending, together():
+        _check_folders(selected)
         rules = {e.name: _options(e).chosen() for e in selected.models}
         _check_rules(selected, rules)
         every = {r.name: r for chosen in rules.values() for r in chosen}.values()
@@ -392,6 +393,19 @@ def read_config(config: Path | None, names: Sequence[str]) -> Contract:
     if unknown is not None:
         raise UsageError(f"{entries.path}: has no model '{unknown}'", f"There are: {', '.join(valid_names)}.")
     return replace(entries, models=tuple(e for e in entries.models if not names or e.name in names))
+
+
+def _check_folders(entries: Contract) -> None:
+    """Raise UsageError for a folder of rules that does not exist, at the line that names it."""
+    for entry in entries.models:
+        for folder in entry.options["rules"]:
+            if not folder.is_dir():
+                own = (*entry.where, "rules")
+                place = entries.place(own if own in entries.positions else (*entry.where[:-2], "rules"))
+                raise UsageError(
+                    f"{place}: model '{entry.name}': {folder}: no such folder of rules",
+                    "Give a folder that holds .toml rule files.",
+                )
 
 
 def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
