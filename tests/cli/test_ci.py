@@ -251,6 +251,21 @@ def test_the_command_after_a_mismatch_names_the_rule_at_fault(repository: Path, 
     assert step in (repository / "r.sarif").read_text()
 
 
+def test_a_file_that_was_changed_since_is_told_from_a_wrong_rule(repository: Path, onnxfuse_command: Command) -> None:
+    """Then no rule is to be left out: the file is to be made again."""
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx").code == 0
+    model = onnx.load("out.onnx")
+    (changed,) = [n for f in model.functions for n in f.node if n.op_type == "Relu"]
+    changed.op_type = "Tanh"
+    onnx.save(model, "out.onnx")
+    result = onnxfuse_command("verify", "in.onnx", "out.onnx", "--bisect", "report")
+    assert result.code == 1
+    assert "of rule linear: error" in result.out
+    assert "nothing else differs there; optimize makes this part right today" in result.out
+    assert "-> make the file again: onnxfuse optimize\n" in f"{result.out}\n"
+    assert "--skip" not in result.out
+
+
 def test_a_fusion_that_became_a_larger_one_says_which(repository: Path, onnxfuse_command: Command) -> None:
     """The reason names the rule that took its nodes; what nearly fused elsewhere is no reason."""
     skipping = '[[model]]\npath = "in.onnx"\nverify = false\nskip = ["linear"]\n'

@@ -26,7 +26,7 @@ def next_steps(
     made_with = _made_with(entry)
     make = next_command("optimize", entry.path, failed, given=made_with)
     run = {**made_with, "shapes": entry.shapes, "providers": PROVIDERS[entry.provider]}
-    if verified is not None and verified["nan_weights"]:
+    if verified is not None and verified.get("nan_weights"):
         steps["verify"] = broken_weights(verified["nan_weights"])
     elif verified is not None and verified["verdict"] in ("undecided", "blunt"):
         steps["verify"] = (

@@ -50,7 +50,7 @@ from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.run.tensors import input_types, values_of
 
 ONLY = "nothing else differs there"
-NOT_TODAYS = "optimize makes this part right today: the file is of another version, or was changed after it was written"
+NOT_TODAYS = "optimize makes this part right today, so the file is of another version or was changed since"
 
 Arrays = dict[str, npt.NDArray[Any]]
 Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]

@@ -75,7 +75,7 @@ def _localization(localization: "Localization") -> Blocks:
     if localization.guilty is not None:
         yield Line(f"  made of: {escape(', '.join(localization.guilty.nodes))}")
     yield Line(f"  in the original: {escape(', '.join(localization.replaced))}")
-    yield Line(f"  because: {escape(localization.why)}; {plural(localization.checked, 'window')} examined")
+    yield Line(f"  because: {escape(localization.why)}; {plural(localization.checked, 'window')} examined", fold=True)
     if localization.folder:
         folder = escape(f"{localization.folder}")
         models = f"{folder}/original.onnx {folder}/model.onnx --inputs {folder}/test_data_set_0"
