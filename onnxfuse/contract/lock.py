@@ -275,6 +275,11 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
         Change(name, f"{APPLICATIONS}{rule}", str(old), str(new), new < old)
         for rule, old, new in _differences(old_model.applied, new_model.applied)
     ]
+    if old_model.provider == new_model.provider:
+        changes += [
+            Change(name, f"tolerance of output {output}", "none", f"{new_model.tolerances[output]:g}", False)
+            for output in sorted(new_model.tolerances.keys() - old_model.tolerances.keys())
+        ]
     nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
         more = ", ".join(

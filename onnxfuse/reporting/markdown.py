@@ -24,7 +24,9 @@ def markdown(command: str, facts: Mapping[str, Any]) -> str:
     if facts.get("summary"):
         lines += [_cell(str(facts["summary"])), ""]
     lines += [line for note in notes(command, facts) for line in (_cell(note), "")]
-    broken = [(c.group, c.name, c.text, "; ".join(c.why)) for c in results if not c.ok]
+    broken = [
+        (c.group, c.name, c.text, "; ".join(c.next_steps if c.name == "error" else c.why)) for c in results if not c.ok
+    ]
     if broken:
         lines += ["### What failed", "", *_table(("where", "what", "found", "why"), broken), ""]
     skipped = [(c.group, c.name, c.text) for c in results if c.skipped]

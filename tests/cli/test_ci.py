@@ -354,7 +354,7 @@ def test_a_changed_precision_is_named_as_the_cause(repository: Path, onnxfuse_co
     shown = " ".join(result.out.split())
     assert shown.count(options) == 1
     assert f"small: note: {options}; this may be why" in shown
-    assert "the lock has what was seen in the types of the original, and it is computed in float16 now" in shown
+    assert "the lock has the difference in the types of the original, and it is computed in float16 now" in shown
     assert "small: out.onnx not written: the file there is of an earlier run" in shown
     facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
     assert facts["regressed"]
@@ -546,7 +546,7 @@ def test_what_was_not_checked_is_no_pass(
     write = "write it, then commit it: onnxfuse ci onnxfuse.toml --update"
     assert skipped == {
         "min_speedup 1.2": "not checked: --no-bench",
-        "verify: kernels": "fused ops ran here: bodies only",
+        "verify: kernels": "kernels were not verified here: bodies only",
         "lock": f"{missing}\n{write}",
     }
     assert root.get("skipped") == "3"
@@ -611,6 +611,21 @@ def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_comm
     result = onnxfuse_command("ci")
     assert result.code == 4
     assert "regressed: difference of output y: at most -1" in result.out
+
+
+def test_tolerances_of_another_provider_or_none_are_told(repository: Path, onnxfuse_command: Command) -> None:
+    """They are not compared, which is said; a lock that lost one differs."""
+    onnxfuse_command("ci", "--update")
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["models"]["small"]["provider"] = "CUDAExecutionProvider"
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci", "--locked")
+    told = "small: not checked: tolerances of the lock (measured on CUDAExecutionProvider, this ran on CPUExecution"
+    assert (result.code, told in result.out) == (0, True), result.out
+    lock["models"]["small"] |= {"provider": "CPUExecutionProvider", "tolerances": {}}
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci", "--locked")
+    assert (result.code, "small: tolerance of output y: none -> " in result.out) == (4, True), result.out
 
 
 def test_two_runs_on_one_lock_draw_the_same_sizes(

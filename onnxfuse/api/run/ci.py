@@ -276,7 +276,7 @@ class CiResult(Screen):
         )
         printed = plain_table("model", "nodes", "fused ops", "verify", "speed-up", "verdict")
         for *cells, verified, speedup, last in (o.row() for o in self.outcomes):
-            shown = f"[red]{verified}[/]" if verified.isupper() else verified
+            shown = f"[red]{verified}[/]" if verified.partition(" ")[0].isupper() else verified
             printed.add_row(*map(escape, cells), shown, escape(speedup), f"[{COLORS[last]}]{last}[/]")
         yield Rows(printed)
         for outcome in self.outcomes:
@@ -614,6 +614,9 @@ def _against_lock(
     changes = [*compare(Lock({}, {name: locked_before}), Lock({}, {name: locked}))]
     if outcome.verified is not None:
         changes += beyond_tolerance(locked_before, locked, outcome.verified, name)
+        if locked_before.tolerances and locked_before.provider != locked.provider:
+            reason = f"measured on {locked_before.provider or 'no provider'}, this ran on {locked.provider}"
+            outcome.unchecked["tolerances of the lock"] = reason
     grown = any(c.what == NODES and c.regressed for c in changes)
     causes: dict[str, set[str]] = {}
     for change in changes:
