@@ -177,6 +177,15 @@ g (float[N,4,8] x, float[8,8] u, float[8,8] t) => (float[N,4,8] y)<float[8] b = 
     assert {"early", "late"} == {reason.partition(":")[0].split()[-1] for reason in reasons}
 
 
+def test_a_required_rule_that_nothing_comes_near_says_so(repository: Path, onnxfuse_command: Command) -> None:
+    """An empty reason would look like a defect of the report."""
+    (repository / "onnxfuse.toml").write_text(
+        '[[model]]\npath = "in.onnx"\nverify = false\nrequire = { attention = 1 }\n'
+    )
+    why = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["why"]
+    assert why == {"attention>=1: applied 0 times": ["no node of the model comes near the pattern of attention"]}
+
+
 def test_an_export_that_callers_cannot_use_fails(repository: Path, onnxfuse_command: Command) -> None:
     """A size that became fixed, another type, an input or output that is gone; a name of a dimension may change."""
     (repository / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nverify = false\n')

@@ -532,7 +532,7 @@ def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Mappin
             outcome.why[line] = too_often(report, rule)
         else:
             lost = _lost(report, rule, places.get(rule, {}))
-            outcome.why[line] = [*lost.reasons]
+            outcome.why[line] = [*lost.reasons] or [f"no node of the model comes near the pattern of {rule}"]
             outcome.lost_nodes += lost.nodes
     nodes = report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
