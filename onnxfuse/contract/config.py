@@ -102,6 +102,25 @@ class ModelEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of `optimize`: the given ones, and `rules` with those of the whole file."""
 
+    @property
+    def checks(self) -> dict[str, Any]:
+        """Return by what the model is judged, for the lock: each requirement and limit, and how it is run."""
+        limits = {
+            "budget.nodes": self.nodes,
+            "budget.megabytes": self.megabytes,
+            "budget.error": self.error,
+            "bench.min_speedup": self.min_speedup,
+        }
+        return {
+            "provider": self.provider,
+            "verify": self.verify,
+            "verify.seeds": self.seeds,
+            **({"verify.inputs": self.inputs} if self.inputs else {}),
+            **{f"require.{one.rule}": f"{one.relation}{one.count}" for one in self.require},
+            **{f"shapes.{name}": sizes for name, sizes in self.shapes.items()},
+            **{name: limit for name, limit in limits.items() if limit is not None},
+        }
+
 
 @dataclass(frozen=True)
 class Contract:
@@ -194,7 +213,9 @@ def read(path: Path) -> Contract:
     twice = next((m for i, m in enumerate(models) if m.name in {o.name for o in models[:i]}), None)
     if twice is not None:
         raise reader.wrong(
-            f"two models are called '{twice.name}'", (*twice.where, "name"), "Give one of them another name."
+            f"two models are called '{twice.name}'",
+            (*twice.where, "name"),
+            f'Give one of them another name: name = "{twice.path.parent.name or "other"}-{twice.name}"',
         )
     reader.outputs_apart(models)
     return Contract(path, models, reader.positions)
@@ -227,6 +248,9 @@ class _ConfigReader:
             if (self.path.parent / path).is_file()
             and not (written and Path(os.path.abspath(self.path.parent / path)).is_relative_to(written))
         ]
+        if found and not matching:
+            fact = f"path is {shown(str(pattern))}: every file that it matches is in the folder output"
+            raise self.wrong(f"{fact}, {shown(table['output'])}", (*where, "output"), "Give output another folder.")
         if not matching:
             raise self.wrong(f"path is {shown(str(pattern))}, which matches no file", (*where, "path"))
         return [
@@ -321,9 +345,12 @@ class _ConfigReader:
             if model.output is None:
                 continue
             if any(same_file(model.output, other) for other in used_files):
+                own = same_file(model.output, model.path)
+                used = "the model itself" if own else "already the path of another file"
                 raise self.wrong(
-                    f"output is {shown(str(model.output))}, which is already the path of another file",
+                    f"output is {shown(str(model.output))}, which is {used}",
                     (*model.where, "output"),
+                    "Give output another name: the original is needed for every run." if own else SEE,
                 )
             used_files.append(model.output)
 

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,12 +18,11 @@ from onnxfuse.rules.match.report import OptimizeReport
 from onnxfuse.support import json_fields
 from onnxfuse.support.bounded_text import read_text
 from onnxfuse.support.errors import UsageError
-from onnxfuse.support.json_fields import JsonObject, as_integer, as_list, as_number, as_text
+from onnxfuse.support.json_fields import JsonObject, as_integer, as_number, as_text
 from onnxfuse.support.shown import shown
 
-SCHEMA = 2
+SCHEMA = 3
 Kept = TypeVar("Kept")
-AGAIN = "Write it again: onnxfuse ci --update"
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class ModelLock:
     """Node count per operator in the original model."""
     operators: Mapping[str, int]
     """Node count per operator in the optimized model; fused ops without the hash in their names."""
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    """Opset of each domain that the original model imports; "ai.onnx" is ONNX's own."""
     provider: str = ""
     """Execution provider on which `tolerances` were measured."""
     tolerances: Mapping[str, float] = field(default_factory=dict)
@@ -44,14 +45,15 @@ class ModelLock:
     """Target type for float32; empty if not converted."""
     kept: Mapping[str, str] = field(default_factory=dict)
     """Nodes that do not compute in that type, as "Op name", with the reason."""
-    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Where each rule applied: the node at which it began, as "Op name". Informative only: used to explain a lost
-    fusion."""
+    places: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Where each rule applied: the node at which it began, as "Op name", and how many nodes it took. They tell a fusion
+    that is lost from one that became a larger one of another rule."""
     interface: Mapping[str, str] = field(default_factory=dict)
-    """The type of each input and output of the original model; empty in a lock file that does not have it."""
-    options: Mapping[str, Any] | None = None
-    """Options of `optimize` that onnxfuse.toml sets; folders of rules are in the hashes of their rules. None in a lock
-    file without that key, which says nothing about them."""
+    """The type of each input and output of the original model."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `optimize` that onnxfuse.toml sets; paths are relative to it."""
+    checks: Mapping[str, Any] = field(default_factory=dict)
+    """What onnxfuse.toml requires of it and how it is run and judged, as `ModelEntry.checks` has it."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,15 @@ def lock_model(
     verified: Mapping[str, Any] | None,
     lowered: PrecisionRecord | None = None,
     options: Mapping[str, Any] | None = None,
+    checks: Mapping[str, Any] | None = None,
     values: Mapping[str, str] | None = None,
+    opsets: Mapping[str, int] | None = None,
+    folder: Path = Path(),
 ) -> ModelLock:
     """Return the lock entry of an optimized model.
 
-    `verified` is the dictionary of verify's report, `values` the interface of the original model.
+    `verified` is the dictionary of verify's report; `values` and `opsets` are the interface and the opsets of the
+    original model, `folder` is that of onnxfuse.toml.
 
     The tolerance of an output is twice the largest difference seen, and at least what verify allows its error: a run on
     other inputs of the same kind stays below, one with a lost digit does not.
@@ -132,9 +138,9 @@ def lock_model(
         if math.isfinite(bound):
             tolerances[row["output"]] = float(f"{bound:.3g}")
     provider = str((verified or {}).get("provider", ""))
-    nodes_by_rule: dict[str, list[str]] = {}
+    nodes_by_rule: dict[str, dict[str, int]] = {}
     for applied in report.applied:
-        nodes_by_rule.setdefault(applied.rule, []).append(applied.root or applied.nodes[0])
+        nodes_by_rule.setdefault(applied.rule, {})[applied.root or applied.nodes[0]] = len(applied.nodes)
     return ModelLock(
         applied=_sorted(report.by_rule()),
         exported=_sorted(report.before),
@@ -144,7 +150,9 @@ def lock_model(
         places=_sorted(nodes_by_rule),
         precision="" if lowered is None else lowered.precision,
         interface=dict(values or {}),
-        options=_sorted({name: value for name, value in (options or {}).items() if name != "rules"}),
+        options=_recorded({name: value for name, value in (options or {}).items() if value not in ((), None)}, folder),
+        checks=_recorded(checks or {}, folder),
+        opsets=_sorted(opsets or {}),
         kept={} if lowered is None else _sorted({f"{k.op} {k.node}": k.reason for k in lowered.kept}),
     )
 
@@ -153,47 +161,67 @@ def _sorted(table: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(table.items()))
 
 
+def _recorded(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return values as JSON has them, so that they equal those that are read; paths relative to `folder`."""
+
+    def relative(path: object) -> str:
+        one = Path(str(path))
+        return (one.relative_to(folder) if one.is_relative_to(folder) else one).as_posix()
+
+    return _sorted(json.loads(json.dumps(table, default=relative)))
+
+
 def read_lock(path: Path) -> Lock | None:
     """Return the lock in `path`; None if there is none. Raises UsageError for an invalid one."""
     if not os.path.lexists(path):
         return None
     try:
         data = json_fields.parse(read_text(path))
-        if data.at("schema")[0] != SCHEMA:
+        version = data.at("schema")[0]
+        if version != SCHEMA:
+            newer = isinstance(version, int) and version > SCHEMA
             raise UsageError(
-                f"{path}: is of version {shown(data.all['schema'])}, this onnxfuse reads version {SCHEMA}",
-                AGAIN,
+                f"{path}: is of version {shown(version)}, this onnxfuse reads version {SCHEMA}",
+                "A newer onnxfuse wrote it: upgrade this one." if newer else "Write it again: onnxfuse ci --update",
             )
         models = data.object("models")
         packs = _table(data.object("packs"), as_text) if "packs" in data else {}
         models_by_name = {name: _model(models.object(name)) for name in models.all}
         return Lock(_table(data.object("rules"), as_text), models_by_name, packs)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: is not a lock file of onnxfuse ({error})", AGAIN) from None
+        raise UsageError(f"{path}: is not a lock file of onnxfuse ({error})", _restore(path)) from None
+
+
+def _restore(path: Path) -> str:
+    """Return how to get back a lock file that cannot be read; a new one would accept whatever regressed."""
+    return (
+        f"Restore it: git checkout -- {path}; after a merge, resolve its conflict first. Only if it is lost, write a "
+        "new one, which is compared with nothing: onnxfuse ci --update"
+    )
 
 
 def _model(entry: JsonObject) -> ModelLock:
     entry.only(*(f.name for f in fields(ModelLock)))
 
-    def counts(key: str) -> dict[str, int]:
-        return _table(entry.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
+    def counts(key: str, within: JsonObject = entry) -> dict[str, int]:
+        return _table(within.object(key), lambda value, place: as_integer(value, place, 0, 2**31))
+
+    places = entry.object("places")
 
     return ModelLock(
         applied=counts("applied"),
         exported=counts("exported"),
         operators=counts("operators"),
-        provider=entry.text("provider") if "provider" in entry else "",
-        tolerances=_table(entry.object("tolerances"), as_number) if "tolerances" in entry else {},
-        places=_table(entry.object("places"), _texts) if "places" in entry else {},
-        precision=entry.text("precision") if "precision" in entry else "",
-        interface=_table(entry.object("interface"), as_text) if "interface" in entry else {},
-        options=entry.object("options").all if "options" in entry else None,
-        kept=_table(entry.object("kept"), as_text) if "kept" in entry else {},
+        opsets=counts("opsets"),
+        provider=entry.text("provider"),
+        tolerances=_table(entry.object("tolerances"), as_number),
+        places={rule: counts(rule, places) for rule in places.all},
+        precision=entry.text("precision"),
+        interface=_table(entry.object("interface"), as_text),
+        options=entry.object("options").all,
+        checks=entry.object("checks").all,
+        kept=_table(entry.object("kept"), as_text),
     )
-
-
-def _texts(value: object, location: str) -> list[str]:
-    return [as_text(*one) for one in as_list(value, location)]
 
 
 def _table(entry: JsonObject, read: Callable[[object, str], Kept]) -> dict[str, Kept]:
@@ -231,7 +259,7 @@ def compare(old_lock: Lock, new_lock: Lock) -> tuple[Change, ...]:
 
 
 def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> list[Change]:
-    changes = _compare_interfaces(name, old_model.interface, new_model.interface) if old_model.interface else []
+    changes = _compare_interfaces(name, old_model.interface, new_model.interface)
     if old_model.precision != new_model.precision:
         words = (old_model.precision or "as exported", new_model.precision or "as exported")
         changes.append(Change(name, "precision", *words, not new_model.precision))
@@ -240,12 +268,18 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
     ):
         reasons = (new_model.kept[node],)
         changes.append(Change(name, f"precision of {node}", new_model.precision, "float32", True, reasons))
-    if old_model.options is not None:
-        changes += _compare_options(name, _as_written(old_model.options), _as_written(new_model.options or {}))
+    changes += _compare_settings(name, OPTION, old_model.options, new_model.options, "default")
+    changes += _compare_settings(name, "", old_model.checks, new_model.checks, "none")
+    changes += _compare_settings(name, "opset of ", old_model.opsets, new_model.opsets, "none")
     changes += [
         Change(name, f"{APPLICATIONS}{rule}", str(old), str(new), new < old)
         for rule, old, new in _differences(old_model.applied, new_model.applied)
     ]
+    if old_model.provider == new_model.provider:
+        changes += [
+            Change(name, f"tolerance of output {output}", "none", f"{new_model.tolerances[output]:g}", False)
+            for output in sorted(new_model.tolerances.keys() - old_model.tolerances.keys())
+        ]
     nodes = sum(old_model.operators.values()), sum(new_model.operators.values())
     if nodes[0] != nodes[1]:
         more = ", ".join(
@@ -273,16 +307,16 @@ def _compare_interfaces(name: str, old: Mapping[str, str], new: Mapping[str, str
     ]  # fmt: skip
 
 
-def _compare_options(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+def _compare_settings(
+    name: str, kind: str, old: Mapping[str, Any], new: Mapping[str, Any], absent: str
+) -> list[Change]:
+    """Return the differences of a table of values, each as JSON; `absent` is what stands for one that is not there."""
+    before, after = ({key: json.dumps(value) for key, value in table.items()} for table in (old, new))
     return [
-        Change(name, f"{OPTION}{option}", old.get(option, "default"), new.get(option, "default"), False)
-        for option in sorted({*old, *new})
-        if old.get(option) != new.get(option)
+        Change(name, f"{kind}{key}", before.get(key, absent), after.get(key, absent), False)
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
     ]
-
-
-def _as_written(options: Mapping[str, Any]) -> dict[str, str]:
-    return {name: json.dumps(value) for name, value in options.items()}
 
 
 def _differences(before: Mapping[str, int], after: Mapping[str, int]) -> list[tuple[str, int, int]]:
@@ -297,9 +331,11 @@ def beyond_tolerance(
     if verified["provider"] != old_model.provider:
         return ()
     types = [f"in {model.precision or 'the types of the original'}" for model in (old_model, new_model)]
-    other = "the lock has twice what was seen before, which other weights or inputs may exceed"
+    other = (
+        "the lock allows twice the difference at the last --update, or what verify allowed; new weights may need more"
+    )
     if types[0] != types[1]:
-        other = f"the lock has what was seen {types[0]}, and it is computed {types[1]} now"
+        other = f"the lock has the difference {types[0]}, and it is computed {types[1]} now"
     return tuple(
         Change(name, f"difference of output {row['output']}", f"at most {old_model.tolerances[row['output']]:g}",
                f"{float(row['max_abs']):.3g}", True,

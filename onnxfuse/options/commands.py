@@ -283,8 +283,10 @@ class CiCommand(CiChecks, CustomOps, CiReports, Common, total=False):
 
     CONFIG defaults to the onnxfuse.toml of this folder, or of the nearest parent that has one; a pyproject.toml with
     [[tool.onnxfuse.model]] is read, too. Each [[model]] has the key path, and may have those below; verify = false
-    leaves that check out. A lost fusion, an additional node or float32 node compared with the lock, or a larger error
-    exits 4 with the reason; a numerical mismatch exits 1. An output is written only if all checks pass.
+    turns verification off. The exit code is 1 for a numerical mismatch, 2 for a mistake in the files or the call, 3 for
+    a model that cannot be read or written, 4 for a requirement that is not met or a regression against the lock, and 5
+    for a missing device; of several models the first of 5, 3, 2, 1 and 4 counts. The lock does not record weights. An
+    output is written only if all checks of its model pass.
     """
 
     config: Annotated[Path | None, Argument("[CONFIG]", required=False)]

@@ -272,8 +272,8 @@ class CiChecks(TypedDict, total=False):
     """What `ci` checks."""
 
     update: Annotated[Flag, Option(False, "Write the lock file from the current results.", "--update")]
-    locked: Annotated[Flag, Option(False, "Fail for any difference from the lock file, not only for regressions.",
-        "--locked")]
+    locked: Annotated[Flag, Option(False, "Fail for any difference from the lock file, not only for regressions: "
+        "also of requirements, checks, options, opsets and rules.", "--locked")]
     names: Annotated[Strings, Option((), "Check this model only.", "--model", "NAME")]
     bench: Annotated[Flag, Option(True, "", "--no-bench", on_command="Skip timing, on machines without the GPU.",
         in_python="False skips timing, on machines without the GPU.")]

@@ -9,15 +9,15 @@ LINE = "\n"
 
 
 def annotations(checks: Sequence[Check]) -> tuple[str, ...]:
-    """Return a line for the log of a GitHub workflow for each failed check."""
+    """Return a line for the log of a GitHub workflow for each failed check, and for those that warn."""
     lines = []
     for check in checks:
-        if check.ok:
+        if check.ok and not check.warned:
             continue
         location = {"file": check.file, "line": str(check.line or "")} if check.file else {}
         facts = {**location, "title": f"onnxfuse {check.group}: {check.name}"}
         properties = ",".join(f"{k}={_escape(v, ',:')}" for k, v in facts.items() if v)
-        lines.append(f"::error {properties}::{_escape(LINE.join(check.found))}")
+        lines.append(f"::{'warning' if check.ok else 'error'} {properties}::{_escape(LINE.join(check.found))}")
     return tuple(lines)
 
 

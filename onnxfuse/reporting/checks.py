@@ -1,7 +1,8 @@
 """Flatten a command's report into individual checks, for JUnit, Markdown and annotations."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxfuse.support.plurals import fused_ops_text, plural
@@ -29,6 +30,10 @@ class Check:
     file: str = ""
     """The file that contains the requirement, for an annotation."""
     line: int = 0
+    skipped: bool = False
+    """Whether it was not checked; `text` says why."""
+    warned: bool = False
+    """Whether an annotation names it although it is no failure."""
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -37,6 +42,8 @@ class Check:
         return (self.text, *(f"why: {reason}" for reason in self.why), *self.next_steps, *accept)
 
 
+PLACE = re.compile(r"(?P<file>[^:\n]+\.(?:toml|lock)):(?:(?P<line>\d+):)?")
+"""Before an error: the file of the mistake, and its line."""
 VERDICTS = {
     "undecided": "undecided: could not be judged in most cases",
     "blunt": "blunt: the original's own error would hide a wrong weight in every case",
@@ -62,6 +69,8 @@ def checks(command: str, facts: Facts) -> tuple[Check, ...]:
 
 def _error(group: str, name: str, facts: Facts, file: str = "", line: int = 0) -> Check:
     steps = tuple(filter(None, facts.get("hint", "").splitlines()))
+    if not file and (place := PLACE.match(facts["error"])):
+        file, line = place["file"], int(place["line"] or 1)
     return Check(group, name, False, facts["error"], next_steps=steps, file=file, line=line)
 
 
@@ -89,15 +98,20 @@ def _verify(facts: Facts) -> Iterator[Check]:
         if judged_by_parts(row):
             text = f"judged by the model's parts; moved by at most {_number(row['max_abs'])}"
         text += f", values to {_number(row['scale'])}" if "scale" in row else ""
-        text += f", worst case {case}" if (case := worst_case(facts, row)) else ""
+        at = f", worst case {case}" if (case := worst_case(facts, row)) else ""
+        text += at
         fault = row.get("fault") or VERDICTS.get(row["verdict"], "")
         if fault:
-            text = fault if fault.startswith("error") else f"{fault}; {text}"
+            measured = row.get("difference", {}).get("finite", 1)
+            text = text if fault.startswith("error") else f"{fault}; {text}" if measured else f"{fault}{at}"
+        text += f"; also {row['also']}" if row.get("also") else ""
         yield Check("verify", f"output {row['output']}", row["verdict"] == "ok", text, seconds)
         seconds = 0.0  # All outputs are examined together: report the time once, so that it adds up.
     if facts.get("parts"):
         parts = facts["parts"]
         yield Check("verify", "parts", not parts["faults"] and not parts["undecided"], parts["text"])
+    if facts.get("ran_as"):
+        yield Check("verify", "kernels", True, f"kernels were not verified here: {facts['ran_as']}", skipped=True)
     for index, line in enumerate(facts.get("original_broken", ()), 1):
         yield Check("verify", f"original {index}", True, line)
     for index, problem in enumerate(facts["problems"], 1):
@@ -137,9 +151,7 @@ def _ci(facts: Facts) -> Iterator[Check]:
         for key in ("optimize", "verify", "bench"):
             for check in checks(key, model[key]) if model.get(key) else ():
                 step = () if check.ok else steps.get(key, ())
-                yield Check(
-                    name, f"{key}: {check.name}", check.ok, check.text, check.seconds, next_steps=step, **location
-                )
+                yield replace(check, group=name, name=f"{key}: {check.name}", next_steps=step, **location)
         against = [(line, line, "") for line in model["not_met"]]
         differs = model["regressed"] + (model["changed"] if facts["locked"] else [])
         against += [(line, f"{line} (against {facts['lock']})", facts["accept"]) for line in differs]
@@ -147,8 +159,22 @@ def _ci(facts: Facts) -> Iterator[Check]:
             reasons = tuple(model["why"].get(line, ()))
             step = steps.get("optimize", ()) if reasons else ()
             yield Check(name, line.split(":")[0], False, text, why=reasons, next_steps=step, accept=accept, **location)
+        for what, reason in model["unchecked"].items():
+            yield Check(name, what, True, f"not checked: {reason}", **location, skipped=True)
         if not against:
-            yield Check(name, "contract", True, "all requirements are met")
+            checked = " that were checked" * bool(model["unchecked"])
+            yield Check(name, "contract", True, f"all requirements{checked} are met")
+    if facts["lock_state"] == "absent":
+        yield Check(
+            facts["lock"],
+            "lock",
+            True,
+            f"no {facts['lock']} yet: nothing was compared with earlier results",
+            next_steps=(f"write it, then commit it: onnxfuse ci {facts['config']} --update",),
+            file=facts["config"],
+            skipped=True,
+            warned=True,
+        )
     for line in facts["changed"] if facts["locked"] else ():
         subject = line.split(":")[0]
         yield Check(facts["lock"], subject, False, f"{line} (--locked)", accept=facts["accept"], file=facts["config"])

@@ -14,18 +14,22 @@ def junit(checks: Sequence[Check]) -> str:
     """Return the checks as JUnit XML."""
     failed = sum(not c.ok for c in checks)
     root = ElementTree.Element("testsuites", name="onnxfuse", tests=str(len(checks)), failures=str(failed))
+    root.set("skipped", str(sum(c.skipped for c in checks)))
     for group in dict.fromkeys(c.group for c in checks):
         members = [c for c in checks if c.group == group]
         suite = ElementTree.SubElement(
             root, "testsuite", name=_clean(group), tests=str(len(members)), errors="0",
-            failures=str(sum(not c.ok for c in members)), time=f"{sum(c.seconds for c in members):.3f}",
+            failures=str(sum(not c.ok for c in members)),
+            skipped=str(sum(c.skipped for c in members)), time=f"{sum(c.seconds for c in members):.3f}",
         )  # fmt: skip
         for check in members:
             case = ElementTree.SubElement(
                 suite, "testcase", classname=f"onnxfuse.{_clean(group)}", name=_clean(check.name),
                 time=f"{check.seconds:.3f}",
             )  # fmt: skip
-            if check.ok:
+            if check.skipped:
+                ElementTree.SubElement(case, "skipped", message=_clean("\n".join(check.found)))
+            elif check.ok:
                 ElementTree.SubElement(case, "system-out").text = _clean(check.text)
             else:
                 failure = ElementTree.SubElement(case, "failure", message=_clean(check.text))

@@ -24,9 +24,14 @@ def markdown(command: str, facts: Mapping[str, Any]) -> str:
     if facts.get("summary"):
         lines += [_cell(str(facts["summary"])), ""]
     lines += [line for note in notes(command, facts) for line in (_cell(note), "")]
-    broken = [(c.group, c.name, c.text, "; ".join(c.why)) for c in results if not c.ok]
+    broken = [
+        (c.group, c.name, c.text, "; ".join(c.next_steps if c.name == "error" else c.why)) for c in results if not c.ok
+    ]
     if broken:
         lines += ["### What failed", "", *_table(("where", "what", "found", "why"), broken), ""]
+    skipped = [(c.group, c.name, c.text) for c in results if c.skipped]
+    if skipped:
+        lines += ["### Not checked", "", *_table(("where", "what", "why"), skipped), ""]
     for step in dict.fromkeys(step for c in results for step in c.next_steps):
         text, _, call = step.partition(": onnxfuse ")
         shown = f"{_cell(text)}: `onnxfuse {controls_written_out(call)}`" if call else _cell(step)
@@ -122,7 +127,7 @@ def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
         model["name"],
         f"{nodes['before']} -> {nodes['after']}" if nodes else "",
         optimized.get("fused_nodes", ""),
-        verified.get("verdict", "not run"),
+        verified.get("verdict", "not run") + (f" ({verified['ran_as']})" if verified.get("ran_as") else ""),
         slowest.get("verdict", "not run"),
         "ok" if model["ok"] else "failed",
     )

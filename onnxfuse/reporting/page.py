@@ -108,10 +108,12 @@ def _verdict(command: str, facts: Facts) -> str:
     broken = [c for c in results if not c.ok]
     summary = facts.get("summary") or _summary(command, facts)
     rows = [
-        ("✗" if not c.ok else "✓", c.group, c.name, "\n".join(c.found))
+        ("✗" if not c.ok else "–" if c.skipped else "✓", c.group, c.name, "\n".join(c.found))
         for c in (*broken, *(c for c in results if c.ok))
     ]
-    passed = f"{len(results) - len(broken)} of {plural(results, 'check')} passed" if results else ""
+    judged, skipped = [c for c in results if not c.skipped], sum(c.skipped for c in results)
+    passed = f"{len(judged) - len(broken)} of {plural(judged, 'check')} passed" if results else ""
+    passed += f", {skipped} not run" if skipped else ""
     lines = facts.get("notes", ()) if command == "optimize" else notes("verify", facts) if command == "verify" else ()
     note_html = "".join(f"<p>note: {escape(note)}</p>" for note in lines)
     found = table(("", "where", "what", "found"), rows)

@@ -16,6 +16,8 @@ import pytest
 import onnxfuse
 from onnxfuse.api.run import ci
 from onnxfuse.api.run.running import verify
+from onnxfuse.rules.language import rule_file
+from onnxfuse.support.errors import DeviceError
 from onnxfuse.verification import VerifyReport
 from onnxfuse.verification.compare.case_comparison import Comparison
 from onnxfuse.verification.inputs.inputs import Case
@@ -43,6 +45,13 @@ def change(folder: Path, old: str, new: str) -> None:
     """Write the model again as another exporter might."""
     assert old in MODEL
     onnx.save(onnx.parser.parse_model(MODEL.replace(old, new)), folder / "in.onnx")
+
+
+def own_rule(folder: Path) -> None:
+    """Write the folder `mine` with a rule `other` that nothing of the model matches."""
+    (folder / "mine").mkdir()
+    rule = 'summary = "x."\n[[rewrite]]\nfrom = "(x) => (y) { y = Tan (x) }"\nto = "(x) => (y) { y = Sin (x) }"\n'
+    (folder / "mine" / "other.toml").write_text(rule)
 
 
 def test_a_model_that_holds_is_written(repository: Path, onnxfuse_command: Command) -> None:
@@ -168,6 +177,15 @@ g (float[N,4,8] x, float[8,8] u, float[8,8] t) => (float[N,4,8] y)<float[8] b = 
     assert {"early", "late"} == {reason.partition(":")[0].split()[-1] for reason in reasons}
 
 
+def test_a_required_rule_that_nothing_comes_near_says_so(repository: Path, onnxfuse_command: Command) -> None:
+    """An empty reason would look like a defect of the report."""
+    (repository / "onnxfuse.toml").write_text(
+        '[[model]]\npath = "in.onnx"\nverify = false\nrequire = { attention = 1 }\n'
+    )
+    why = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]["why"]
+    assert why == {"attention>=1: applied 0 times": ["no node of the model comes near the pattern of attention"]}
+
+
 def test_an_export_that_callers_cannot_use_fails(repository: Path, onnxfuse_command: Command) -> None:
     """A size that became fixed, another type, an input or output that is gone; a name of a dimension may change."""
     (repository / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nverify = false\n')
@@ -211,7 +229,7 @@ def test_every_report_says_what_regressed_why_and_how_to_accept_it(
     summary = (repository / "r.md").read_text()
     assert f"| {reason} |" in summary
     assert "\nSee what would help: `onnxfuse explain in.onnx --at product`\n" in summary
-    assert re.search(r"\| small \| 6 -\\> \d \| \d \| ok \| not run \| failed \|", summary)
+    assert re.search(r"\| small \| 6 -\\> \d \| \d \| ok \(bodies only\) \| not run \| failed \|", summary)
     assert "If this is intended, accept it: `onnxfuse ci onnxfuse.toml --update`" in summary
     assert f"why: {escape(reason)}\n{step}\n{accept}" in (repository / "r.html").read_text()
     monkeypatch.delenv("GITHUB_ACTIONS")
@@ -240,6 +258,21 @@ def test_the_command_after_a_mismatch_names_the_rule_at_fault(repository: Path, 
     assert "leave it out: onnxfuse optimize --skip wrong" in found.out
     assert onnxfuse_command("ci", "--sarif", "r.sarif").code == 1
     assert step in (repository / "r.sarif").read_text()
+
+
+def test_a_file_that_was_changed_since_is_told_from_a_wrong_rule(repository: Path, onnxfuse_command: Command) -> None:
+    """Then no rule is to be left out: the file is to be made again."""
+    assert onnxfuse_command("optimize", "in.onnx", "out.onnx").code == 0
+    model = onnx.load("out.onnx")
+    (changed,) = [n for f in model.functions for n in f.node if n.op_type == "Relu"]
+    changed.op_type = "Tanh"
+    onnx.save(model, "out.onnx")
+    result = onnxfuse_command("verify", "in.onnx", "out.onnx", "--bisect", "report")
+    assert result.code == 1
+    assert "of rule linear: error" in result.out
+    assert "nothing else differs there; optimize makes this part right today" in result.out
+    assert "-> make the file again: onnxfuse optimize\n" in f"{result.out}\n"
+    assert "--skip" not in result.out
 
 
 def test_a_fusion_that_became_a_larger_one_says_which(repository: Path, onnxfuse_command: Command) -> None:
@@ -297,11 +330,18 @@ def test_update_lists_what_it_accepts(repository: Path, onnxfuse_command: Comman
     """Each difference from the lock that it replaces, regressions too; nothing the first time, or for a broken lock."""
     assert "accepted" not in onnxfuse_command("ci", "--update").out
     change(repository, "Relu (h)", "Tanh (h)")
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["models"]["small"]["tolerances"]["y"] = -1.0
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
     (repository / "onnxfuse.toml").write_text(CONFIG + 'skip = ["gemm"]\n')
     lines = onnxfuse_command("ci", "--update").out.splitlines()
     start = lines.index("accepted by --update:")
     assert '  small: option skip: default -> ["gemm"]' in lines[start:]
     assert any(line.startswith("  small: exported operators: Relu 1 -> 0, Tanh 0 -> 1") for line in lines[start:])
+    assert any("small: difference of output y: at most -1 -> " in line for line in lines[start:])
+    assert [line for line in lines[start:] if "(a regression)" in line] == [
+        line for line in lines[start:] if "difference of output y" in line
+    ]
     assert not any("accept it" in line for line in lines)
     (repository / "onnxfuse.lock").write_text("{")
     result = onnxfuse_command("ci", "--update")
@@ -323,7 +363,7 @@ def test_a_changed_precision_is_named_as_the_cause(repository: Path, onnxfuse_co
     shown = " ".join(result.out.split())
     assert shown.count(options) == 1
     assert f"small: note: {options}; this may be why" in shown
-    assert "the lock has what was seen in the types of the original, and it is computed in float16 now" in shown
+    assert "the lock has the difference in the types of the original, and it is computed in float16 now" in shown
     assert "small: out.onnx not written: the file there is of an earlier run" in shown
     facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
     assert facts["regressed"]
@@ -395,10 +435,143 @@ def test_an_option_that_changed_is_told(repository: Path, onnxfuse_command: Comm
     assert 'small: option skip: default -> ["gemm"]' in result.out
     assert onnxfuse_command("ci", "--update").code == 0
     assert "changed" not in onnxfuse_command("ci").out
-    facts = json.loads((repository / "onnxfuse.lock").read_text())
-    del facts["models"]["small"]["options"]  # as an earlier version wrote it: it says nothing about them
-    (repository / "onnxfuse.lock").write_text(json.dumps(facts))
-    assert onnxfuse_command("ci", "--locked").code == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("provider =", "verify = false\nprovider =", "verify: true -> false"),
+        ("provider =", "verify = { seeds = 2 }\nprovider =", "verify.seeds: 1 -> 2"),
+        ("linear = 1, ", "", 'require.linear: ">=1" -> none'),
+        ("N = [1, 3]", "N = [1, 4]", "shapes.N: [1, 3] -> [1, 4]"),
+        ('provider = "cpu"\n', "", 'provider: "cpu" -> "auto"'),
+        (", error = 1.0", "", "budget.error: 1.0 -> none"),
+        ("budget =", "bench = { min_speedup = 1 }\nbudget =", "bench.min_speedup: none -> 1.0"),
+        ("budget =", 'rules = ["mine"]\nbudget =', 'option rules: default -> ["mine"]'),
+    ],
+)
+def test_what_decides_the_result_is_locked(
+    repository: Path, onnxfuse_command: Command, old: str, new: str, told: str
+) -> None:
+    """A check that is taken away or done otherwise is listed by its name, and fails with --locked, of one model too."""
+    own_rule(repository)
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert old in CONFIG
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace(old, new))
+    for call, code in (([], 0), (["--locked"], 4), (["--locked", "--model", "small"], 4)):
+        result = onnxfuse_command("ci", "--no-bench", *call)
+        assert (result.code, f"small: {told}" in result.out) == (code, True), result.out
+
+
+def test_another_opset_is_told(repository: Path, onnxfuse_command: Command) -> None:
+    """The exporter has changed, even where every count is the same."""
+    assert onnxfuse_command("ci", "--update").code == 0
+    change(repository, '"" : 17', '"" : 18')
+    result = onnxfuse_command("ci", "--locked")
+    assert (result.code, "small: opset of ai.onnx: 17 -> 18" in result.out) == (4, True), result.out
+
+
+def test_the_rules_of_one_model_are_compared_when_it_runs_alone(repository: Path, onnxfuse_command: Command) -> None:
+    """Those of another model are not: nothing is known of them."""
+    own_rule(repository)
+    two = f'{CONFIG}\n[[model]]\npath = "in.onnx"\nname = "two"\nverify = false\nrules = ["mine"]\n'
+    (repository / "onnxfuse.toml").write_text(two)
+    assert onnxfuse_command("ci", "--update").code == 0
+    assert onnxfuse_command("ci", "--locked", "--model", "small").code == 0
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["rules"] |= {"linear": "0" * 64, "other": "1" * 64}
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci", "--locked", "--model", "small")
+    assert (result.code, "rule linear: 000000000000 -> " in result.out) == (4, True)
+    assert "rule other" not in result.out
+    assert "rule other: 111111111111 -> " in onnxfuse_command("ci", "--model", "two").out
+
+
+def test_a_rule_folder_that_is_gone_is_the_cause(repository: Path, onnxfuse_command: Command) -> None:
+    """The note names it, whatever another rule made of its nodes, and of one model, too."""
+    (repository / "mine").mkdir()
+    source = next(r.path for r in rule_file.shipped() if r.name == "linear").read_text()
+    (repository / "mine" / "own.toml").write_text(source)
+    plain = '[[model]]\npath = "in.onnx"\nverify = false\nskip = ["linear"]\n'
+    (repository / "onnxfuse.toml").write_text(f'{plain}rules = ["mine"]\n')
+    assert onnxfuse_command("ci", "--update").code == 0
+    (repository / "onnxfuse.toml").write_text(plain)
+    for call in ((), ("--model", "in")):
+        result = onnxfuse_command("ci", *call)
+        told = 'in: note: onnxfuse.toml has other options than the lock: rules: ["mine"] -> default; this may be why'
+        assert (result.code, told in " ".join(result.out.split())) == (4, True), result.out
+
+
+def test_sizes_that_a_model_no_longer_takes_are_not_the_news(repository: Path, onnxfuse_command: Command) -> None:
+    """A dynamic dimension that became fixed is a regression; that `shapes` names it only means that nothing ran."""
+    assert onnxfuse_command("ci", "--update").code == 0
+    onnx.save(onnx.parser.parse_model(MODEL.replace("[N,", "[4,")), repository / "in.onnx")
+    result = onnxfuse_command("ci")
+    shown = " ".join(result.out.split())
+    assert result.code == 4, result.out
+    assert "small: regressed: input x: float32[N,2] -> float32[4,2]" in shown
+    assert "small: not checked: verify (shape N: no input or dimension has that name." in shown
+    (repository / "onnxfuse.lock").unlink()
+    assert onnxfuse_command("ci").code == 2
+
+
+def test_a_mismatch_has_its_numbers(repository: Path, onnxfuse_command: Command) -> None:
+    """On the console too: which element, by how much, in which case."""
+    (repository / "mine").mkdir()
+    rule = 'summary = "x."\n[[rewrite]]\nfrom = "(x) => (y) { y = Relu (x) }"\nto = "(x) => (y) { y = Tanh (x) }"\n'
+    (repository / "mine" / "wrong.toml").write_text(rule)
+    (repository / "onnxfuse.toml").write_text(f'rules = ["mine"]\n{CONFIG}')
+    shown = " ".join(onnxfuse_command("ci").out.split())
+    assert re.search(r"y\[\d+, \d+\]: error [\d.]+, allowed [\de.-]+, worst case \w+ ", shown), shown
+
+
+def test_weights_that_are_nan_are_named(repository: Path, onnxfuse_command: Command) -> None:
+    """No input tests such a model."""
+    model = onnx.load(repository / "in.onnx")
+    (weight,) = [w for w in model.graph.initializer if w.name == "w"]
+    weight.CopyFrom(onnx.numpy_helper.from_array(np.full((2, 3), np.nan, np.float32), "w"))
+    onnx.save(model, repository / "in.onnx")
+    told = "w holds NaN in the original, so no input can test it: export it again"
+    for call in (["ci"], ["verify", "in.onnx", "in.onnx"]):
+        result = onnxfuse_command(*call)
+        shown = " ".join(result.out.split())
+        assert ("generated inputs test too little" in shown, told in shown) == (False, True), shown
+
+
+def test_what_was_not_checked_is_no_pass(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A requirement that was skipped, a missing lock, and kernels that did not run: skipped cases, and said."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (repository / "onnxfuse.toml").write_text(CONFIG + "bench = { min_speedup = 1.2 }\n")
+    result = onnxfuse_command("ci", "--no-bench", "--junit", "r.xml", "--markdown", "r.md", "--report", "r.html")
+    assert result.code == 0
+    assert "ok (bodies only)" in result.out
+    assert "small: not checked: min_speedup 1.2 (--no-bench)" in result.out
+    assert "no onnxfuse.lock yet: nothing was compared with earlier results" in result.out
+    root = ElementTree.parse(repository / "r.xml").getroot()
+    skipped = {case.get("name"): case[0].get("message") for case in root.iter("testcase") if case[0].tag == "skipped"}
+    missing = "no onnxfuse.lock yet: nothing was compared with earlier results"
+    write = "write it, then commit it: onnxfuse ci onnxfuse.toml --update"
+    assert skipped == {
+        "min_speedup 1.2": "not checked: --no-bench",
+        "verify: kernels": "kernels were not verified here: bodies only",
+        "lock": f"{missing}\n{write}",
+    }
+    assert root.get("skipped") == "3"
+    contract = next(case for case in root.iter("testcase") if case.get("name") == "contract")
+    assert contract[0].text == "all requirements that were checked are met"
+    assert [line for line in result.err.splitlines() if line.startswith("::")] == [
+        f"::warning file=onnxfuse.toml,title=onnxfuse onnxfuse.lock%3A lock::{missing}%0A{write}"
+    ]
+    text = (repository / "r.md").read_text()
+    assert "### Not checked" in text
+    assert "| small | min\\_speedup 1.2 | not checked: --no-bench |" in text
+    assert "| ok (bodies only) |" in text
+    assert "3 not run" in (repository / "r.html").read_text()
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("provider =", "verify = false\nprovider ="))
+    facts = json.loads(onnxfuse_command("ci", "--json").out)["models"][0]
+    assert facts["unchecked"] == {"verify": "verify = false", "error<=1": "verify = false"}
 
 
 def test_a_rule_that_changed_is_told(repository: Path, onnxfuse_command: Command) -> None:
@@ -447,6 +620,21 @@ def test_a_larger_difference_than_locked_is_lost(repository: Path, onnxfuse_comm
     result = onnxfuse_command("ci")
     assert result.code == 4
     assert "regressed: difference of output y: at most -1" in result.out
+
+
+def test_tolerances_of_another_provider_or_none_are_told(repository: Path, onnxfuse_command: Command) -> None:
+    """They are not compared, which is said; a lock that lost one differs."""
+    onnxfuse_command("ci", "--update")
+    lock = json.loads((repository / "onnxfuse.lock").read_text())
+    lock["models"]["small"]["provider"] = "CUDAExecutionProvider"
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci", "--locked")
+    told = "small: not checked: tolerances of the lock (measured on CUDAExecutionProvider, this ran on CPUExecution"
+    assert (result.code, told in result.out) == (0, True), result.out
+    lock["models"]["small"] |= {"provider": "CPUExecutionProvider", "tolerances": {}}
+    (repository / "onnxfuse.lock").write_text(json.dumps(lock))
+    result = onnxfuse_command("ci", "--locked")
+    assert (result.code, "small: tolerance of output y: none -> " in result.out) == (4, True), result.out
 
 
 def test_two_runs_on_one_lock_draw_the_same_sizes(
@@ -579,7 +767,11 @@ CRLF = '[[model]]\r\npath = "a.onnx"  # nodes = 1, provider = "cpu"\r\nname = ""
         ('[[model]]\npath = "in.onnx"\nkeep_fp32 = ["Relu"]\n', "onnxfuse.toml:1:1: keep_fp32 goes with precision"),
         ('[[model]]\npath = "in.onnx"\ntolerance = 0.1\n', "onnxfuse.toml:1:1: tolerance goes with precision"),
         ('[[model]]\npath = "a.onnx"\n[[model]]\npath = "b/a.onnx"\n', "onnxfuse.toml:3:1: two models are called 'a'"),
-        ('rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n', "nowhere: no such folder of rules"),
+        (
+            'rules = ["nowhere"]\n[[model]]\npath = "a.onnx"\n',
+            "onnxfuse.toml:1:9: model 'a': nowhere: no such folder of rules",
+        ),
+        ('[[model]]\npath = "a.onnx"\nrules = ["nowhere"]\n', "onnxfuse.toml:3:9: model 'a': nowhere: no such"),
     ],
 )
 def test_a_wrong_config_is_exit_2(folder: Path, onnxfuse_command: Command, config: str, told: str) -> None:
@@ -606,25 +798,30 @@ def test_a_wrong_call_is_exit_2(repository: Path, onnxfuse_command: Command, arg
     assert not (repository / "out.onnx").exists()
 
 
-ENTRY = '{"schema": 2, "rules": {}, "models": {"a": {"applied": {}, "exported": {}, "operators": {}, %s}}}'
+ENTRY = '{"schema": 3, "rules": {}, "models": {"a": {"applied": {}, "exported": {}, "operators": {}, %s}}}'
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 2, "rules": {}, "models": {"a": {}}}',
-        '{"schema": 2, "rules": {"linear": 3}, "models": {}}', '{"schema": 2, "rules": [], "models": {}}',
+        "", "[]", "{}", "[" * 100_000, '{"schema": 9}', '{"schema": 3, "rules": {}, "models": {"a": {}}}',
+        '{"schema": 3, "rules": {"linear": 3}, "models": {}}', '{"schema": 3, "rules": [], "models": {}}',
         ENTRY % '"tolerances": {"y": "small"}', ENTRY % '"provider": 3', ENTRY % '"places": {"linear": "Add"}',
         ENTRY % '"applied": {"linear": true}', ENTRY % '"speed": 3', ENTRY % ('"tolerances": {"y": %s}' % ("9" * 400)),
     ],
 )  # fmt: skip
 def test_a_damaged_lock_is_exit_2(repository: Path, onnxfuse_command: Command, text: str) -> None:
-    """It names the file and how to write it again."""
+    """It names the file and how to get it back: a new one would accept what regressed, and --update says so."""
     (repository / "onnxfuse.lock").write_text(text)
     result = onnxfuse_command("ci")
     assert result.code == 2
     assert "onnxfuse.lock" in result.err
-    assert "onnxfuse ci --update" in result.err
+    newer = "is of version 9" in result.err
+    assert ("upgrade this one" if newer else "Restore it: git checkout -- onnxfuse.lock") in result.err
+    result = onnxfuse_command("ci", "--update")
+    assert (result.code, "onnxfuse.lock: is " in result.out) == (0, True)
+    assert "so nothing was compared with it" in " ".join(result.out.split())
+    assert "so nothing was compared" not in onnxfuse_command("ci", "--update").out
 
 
 def test_a_pattern_holds_for_each_of_its_models(repository: Path, onnxfuse_command: Command) -> None:
@@ -651,6 +848,61 @@ def told(repository: Path, onnxfuse_command: Command, config: str) -> str:
     result = onnxfuse_command("ci")
     assert result.code == 2
     return result.err
+
+
+@pytest.mark.parametrize(
+    ("table", "fact"),
+    [
+        ('path = "*.onnx"\noutput = "."\n', "every file that it matches is in the folder output, '.'"),
+        ('path = "in.onnx"\noutput = "in.onnx"\n', "output is 'in.onnx', which is the model itself"),
+        (
+            'path = "in.onnx"\n[[model]]\npath = "in.onnx"\n',
+            'Give one of them another name: name = "other-in"',
+        ),
+    ],
+)
+def test_paths_that_cannot_work_say_why(repository: Path, onnxfuse_command: Command, table: str, fact: str) -> None:
+    """And what would."""
+    assert fact in told(repository, onnxfuse_command, f"[[model]]\n{table}")
+
+
+def test_a_renamed_file_keeps_its_place_in_the_lock(repository: Path, onnxfuse_command: Command) -> None:
+    """If its entry says so; the error of the missing file has how."""
+    (repository / "onnxfuse.toml").write_text('[[model]]\npath = "in.onnx"\nverify = false\n')
+    assert onnxfuse_command("ci", "--update").code == 0
+    (repository / "in.onnx").rename(repository / "new.onnx")
+    result = onnxfuse_command("ci")
+    shown = " ".join(result.out.split())
+    assert (result.code, 'if the file was renamed, change path, and add name = "in"' in shown) == (3, True), shown
+    (repository / "onnxfuse.toml").write_text('[[model]]\npath = "new.onnx"\nname = "in"\nverify = false\n')
+    assert onnxfuse_command("ci", "--locked").code == 0
+
+
+def test_a_missing_device_names_the_key_of_the_file(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ci has no option --provider."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DeviceError("no CUDA", "Install it, or stay on the CPU: --provider cpu.")
+
+    monkeypatch.setattr(ci, "verify", refuse)
+    result = onnxfuse_command("ci")
+    assert result.code == 5
+    assert 'stay on the CPU: provider = "cpu" in onnxfuse.toml.' in " ".join(result.out.split())
+
+
+def test_a_mistake_in_the_file_is_shown_at_its_line(
+    repository: Path, onnxfuse_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In code scanning and in annotations, as a failed model is."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (repository / "onnxfuse.toml").write_text(CONFIG.replace("shapes", "shape"))
+    result = onnxfuse_command("ci", "--sarif", "r.sarif")
+    assert "::error file=onnxfuse.toml,line=5,title=onnxfuse ci%3A error::onnxfuse.toml:5:1: 'shape' is" in result.err
+    (found,) = json.loads((repository / "r.sarif").read_text())["runs"][0]["results"]
+    place = found["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "onnxfuse.toml"}, "region": {"startLine": 5}}
 
 
 def test_the_tables_may_stand_in_pyproject(repository: Path, onnxfuse_command: Command) -> None:

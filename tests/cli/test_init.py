@@ -45,6 +45,15 @@ def test_its_commented_lines_are_valid(folder: Path, onnxfuse_command: Command) 
     assert model.options["precision"] == "float16"
 
 
+def test_models_of_one_name_get_names_of_their_own(folder: Path, onnxfuse_command: Command) -> None:
+    """By their folders; others keep that of the file."""
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        (folder / name / "model.onnx").write_bytes((folder / "in.onnx").read_bytes())
+    assert onnxfuse_command("init").code == 0
+    assert [m.name for m in read(Path("onnxfuse.toml")).models] == ["in", "a/model", "b/model"]
+
+
 def test_what_is_there_is_kept(folder: Path, onnxfuse_command: Command) -> None:
     """A file is not overwritten unasked; a folder without models is exit 2."""
     (folder / "onnxfuse.toml").write_text("mine")

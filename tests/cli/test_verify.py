@@ -84,7 +84,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
         "schema", "command", "ok", "summary", "parts", "provider", "fused_provider", "truth", "tf32", "half", "wide",
         "without_tf32", "problems", "outputs", "rows", "cases", "undecided", "unverified", "kernels", "searched",
         "never_ran", "limits", "verdict", "blunt", "original_broken", "sizes", "not_run", "crash",
-        "bisection", "precision", "seconds",
+        "ran_as", "nan_weights", "bisection", "precision", "seconds",
     }  # fmt: skip
     assert facts["ok"] is False
     assert facts["truth"] == {"kind": "float64", "how": "onnx's reference operators", "why": ""}
@@ -96,6 +96,7 @@ def test_json_holds_every_fact(capsys: pytest.CaptureFixture[str]) -> None:
         "cosine", "rtol", "atol", "scale", "own", "own_typical", "error", "step", "typical", "where", "fused",
         "original", "truth", "budget", "typical_budget", "tolerance", "contract", "difference", "identical", "unsure",
         "eps", "own_off", "follows", "part_of", "element", "grid", "apart", "reach", "ties",
+        "worst_case", "also",
     }  # fmt: skip
     assert set(row["difference"]) == {
         "elements", "finite", "max_abs", "max_abs_at", "mean_abs", "max_rel", "max_rel_at", "mean_rel", "quantiles",

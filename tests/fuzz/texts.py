@@ -28,16 +28,22 @@ also = ["product"]
 """
 
 LOCK = {
-    "schema": 2,
+    "schema": 3,
     "rules": {"gemm": "0" * 64},
     "models": {
         "mlp": {
             "applied": {"gemm": 1},
             "exported": {"Add": 2},
             "operators": {"Add": 1},
+            "opsets": {"ai.onnx": 17},
             "provider": "CPU",
             "tolerances": {"y": 0.1},
-            "places": {"gemm": ["MatMul product"]},
+            "precision": "",
+            "kept": {},
+            "places": {"gemm": {"MatMul product": 2}},
+            "interface": {"input x": "float32[N,4]"},
+            "options": {"skip": ["pointwise"]},
+            "checks": {"verify": True, "shapes.N": [1, 8]},
         }
     },
 }

@@ -17,7 +17,7 @@ from onnxfuse.api.run.ci_next_steps import explain_command, next_steps
 from onnxfuse.api.run.running import verify
 from onnxfuse.contract import config as contract_file
 from onnxfuse.contract.config import Contract, ModelEntry
-from onnxfuse.contract.interface import INPUT, interface
+from onnxfuse.contract.interface import INPUT, broken, interface
 from onnxfuse.contract.lock import (
     APPLICATIONS,
     MODEL,
@@ -62,6 +62,8 @@ class Lost:
     """Names of the nodes at which it stopped short, or which other rules took."""
     taken: int
     """Number of its earlier applications whose nodes a fused op of another rule has now."""
+    grown: int
+    """Those of them in which that fused op has at least as many nodes."""
 
 
 @dataclass
@@ -88,6 +90,8 @@ class Outcome:
     """The models before and after, by these names."""
     notes: list[str] = field(default_factory=list)
     """Notes on its figures."""
+    unchecked: dict[str, str] = field(default_factory=dict)
+    """What the entry has that was not checked, and why."""
     lost_nodes: list[str] = field(default_factory=list)
     """Names of the nodes at which required or locked rules stopped short, or which another rule took."""
 
@@ -130,6 +134,7 @@ class Outcome:
         nodes, verified, speedup = self.optimized["nodes"], "not run", "not run"
         if self.verified is not None:
             verified = "ok" if self.verified["ok"] else str(self.verified["verdict"]).upper()
+            verified += f" ({self.verified['ran_as']})" if self.verified["ran_as"] else ""
         if self.benched is not None:
             slowest = min(self.benched["blocks"], key=lambda block: float(block["speedup"]))
             at = " ".join(f"{k}={v}" for k, v in slowest["dimensions"].items())
@@ -149,13 +154,11 @@ class Outcome:
         name = escape(self.entry.name)
         if self.error is not None:
             yield Line(f"[bold red]{name}:[/] {escape(f'{self.error}')}", fold=True)
-            for line in self.error.hint.splitlines():
+            for line in (*self.error.hint.splitlines(), *self.notes):
                 yield Line(f"{name}: {escape(line)}", style="dim", fold=True)
             return
-        if self.verified is not None and not self.verified["ok"]:
-            yield Line(f"[bold red]{name}: verify:[/] {escape(self.verified['summary'])}", fold=True)
-        for line in () if self.verified is None else self.verified["original_broken"]:
-            yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
+        if self.verified is not None:
+            yield from self._verified_lines(name, self.verified)
         if self.regressed and self.options:
             yield Line(f"[yellow]{name}: note:[/] {escape(self.options)}; this may be why", fold=True)
         failed = [("not met", line, "") for line in self.not_met]
@@ -169,12 +172,28 @@ class Outcome:
                 yield Line(f"  and so: {escape('; '.join((other, *self._reasons(other))))}", fold=True)
         for line in self.next_steps.values():
             yield advice(f"{name}: {escape(line)}", fold=True)
+        for what, reason in self.unchecked.items():
+            yield Line(f"[yellow]{name}: not checked:[/] {escape(f'{what} ({reason})')}", fold=True)
         for line in self.notes:
             yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
         if self.entry.output is not None and self.optimized is not None and self.optimized["target"] is not None:
             yield Line(f"{name}: {escape(str(self.entry.output))} written", style="dim", fold=True)
         elif self.entry.output is not None:
             yield Line(f"{name}: {escape(str(self.entry.output))} not written{self._stale}", style="dim", fold=True)
+
+    def _verified_lines(self, name: str, verified: Mapping[str, Any]) -> Blocks:
+        """Return what verify found wrong, each output with its numbers."""
+        if not verified["ok"]:
+            yield Line(f"[bold red]{name}: verify:[/] {escape(verified['summary'])}", fold=True)
+        for row in verified["outputs"]:
+            if row["verdict"] == "mismatch":
+                also = f"; also {row['also']}" if row["also"] else ""
+                text = f"{row['element']}: {row['fault']}, worst case {row['worst_case']}{also}"
+                yield Line(f"  {escape(text)}", fold=True)
+        for problem in verified["problems"]:
+            yield Line(f"  {escape(problem)}", fold=True)
+        for line in verified["original_broken"]:
+            yield Line(f"[yellow]{name}: note:[/] {escape(line)}", fold=True)
 
     @property
     def _stale(self) -> str:
@@ -189,7 +208,7 @@ class Outcome:
     def changed_lines(self) -> list[str]:
         """Return the differences from the lock that are no regressions, with their reasons."""
         if self.accepting:
-            return [c.of_model for c in self.changes]
+            return [f"{c.of_model} (a regression)" if c.regressed else c.of_model for c in self.changes]
         return ["; ".join((c.of_model, *self._reasons(str(c)))) for c in self.changes if not c.regressed]
 
     def as_dict(self) -> dict[str, Any]:
@@ -210,6 +229,7 @@ class Outcome:
             "regressed": [str(c) for c in self.regressed],
             "changed": [str(c) for c in self.changes if not c.regressed or self.accepting],
             "why": self.why,
+            "unchecked": self.unchecked,
             "next_steps": self.next_steps,
             "notes": self.notes,
         }
@@ -230,6 +250,8 @@ class CiResult(Screen):
     locked: bool = False
     update: bool = False
     """Whether every difference counts, and whether the lock was to be written."""
+    unread: str = ""
+    """Why nothing was compared with the lock that is replaced; empty if it was."""
 
     @property
     def accept(self) -> str:
@@ -254,7 +276,7 @@ class CiResult(Screen):
         )
         printed = plain_table("model", "nodes", "fused ops", "verify", "speed-up", "verdict")
         for *cells, verified, speedup, last in (o.row() for o in self.outcomes):
-            shown = f"[red]{verified}[/]" if verified.isupper() else verified
+            shown = f"[red]{verified}[/]" if verified.partition(" ")[0].isupper() else verified
             printed.add_row(*map(escape, cells), shown, escape(speedup), f"[{COLORS[last]}]{last}[/]")
         yield Rows(printed)
         for outcome in self.outcomes:
@@ -268,13 +290,19 @@ class CiResult(Screen):
             for line in changed:
                 yield Line(f"  {escape(line)}", style="dim", fold=True)
         if self.accept and not self.update:
-            yield advice(f"if this is intended, accept it: {escape(self.accept)}")
-        if self.lock_state == "absent" and not self.exit_code:
-            yield Line(f"no {lock} yet", "dim", hint=f": onnxfuse ci {config} --update writes it")
+            purpose = "if this is intended, accept it" if self.exit_code else "to record these in the lock"
+            yield advice(f"{purpose}: {escape(self.accept)}")
+        if self.lock_state == "absent":
+            yield Line(
+                f"[yellow]no {lock} yet:[/] nothing was compared with earlier results",
+                hint=f"; onnxfuse ci {config} --update writes it, then commit it",
+                fold=True,
+            )
         if self.update and self.lock_state != "written":
             yield Line(f"{lock} not written: every model has to pass first", style="bold red", fold=True)
         if self.lock_state == "written":
-            yield Line(f"{lock} written", fold=True)
+            nothing = f"; {escape(self.unread)}, so nothing was compared with it" if self.unread else ""
+            yield Line(f"{lock} written{nothing}", fold=True)
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -283,6 +311,7 @@ class CiResult(Screen):
             "config": str(self.config),
             "lock": str(self.lock),
             "lock_state": self.lock_state,
+            "unread": self.unread,
             "locked": self.locked,
             "changed": [c.of_model for c in self.changed],
             "accept": self.accept,
@@ -313,38 +342,40 @@ def checked(config: Path | None, *, progress: Steps = silent, **given: Unpack[Ci
     lock_file = contract_file.lock_of(config)
     if update:
         check_no_links(lock_file, lock_file.parent)
-    old_lock = _replaced_lock(lock_file) if update else read_lock(lock_file)
+    old_lock, unread = _replaced_lock(lock_file) if update else (read_lock(lock_file), "")
     if locked and old_lock is None:
         raise UsageError(f"{lock_file}: no such file, and --locked needs it", "Write it: onnxfuse ci --update")
     with ExitStack() as pending, together():
+        _check_folders(selected)
         rules = {e.name: _options(e).chosen() for e in selected.models}
         _check_rules(selected, rules)
         every = {r.name: r for chosen in rules.values() for r in chosen}.values()
         hashes, packs = rule_hashes(every), pack.versions(every)
-        general = [] if old_lock is None or names else _other_changes(old_lock, Lock(hashes, {}, packs), selected)
+        general = (
+            [] if old_lock is None else _other_changes(old_lock, Lock(hashes, {}, packs), selected, whole=not names)
+        )
         # Differences that do not concern the models are known beforehand: then no output is written at all.
         outputs = None if locked and general else pending
         gone = [c.model for c in general if c.what == MODEL]
-        outcomes = tuple(
-            _run_model(Outcome(e, strict=locked, accepting=update), old_lock, gone, progress, outputs, bench=bench)
-            for e in selected.models
-        )
+        run = _Run(old_lock, gone, config.parent, progress, outputs, bench)
+        outcomes = tuple(_run_model(Outcome(e, strict=locked, accepting=update), run) for e in selected.models)
         new_lock = Lock(hashes, {o.entry.name: o.locked for o in outcomes if o.locked is not None}, packs)
         code = gravest([o.exit_code for o in outcomes])
         if locked and general:
             code = code or EXPECTATION_NOT_MET
         state = "written" if update and not code else "absent" if old_lock is None else "read"
-        yield CiResult(config, lock_file, state, outcomes, tuple(general), code, locked, update)
+        yield CiResult(config, lock_file, state, outcomes, tuple(general), code, locked, update, unread)
         if state == "written":
             write_lock(new_lock, lock_file)
 
 
-def _replaced_lock(path: Path) -> Lock | None:
-    """Return the lock that will be replaced; None also for one that cannot be read, which nothing is compared with."""
+def _replaced_lock(path: Path) -> tuple[Lock | None, str]:
+    """Return the lock that will be replaced, or None and why nothing can be compared with it."""
     try:
-        return read_lock(path)
-    except UsageError:
-        return None
+        lock = read_lock(path)
+    except UsageError as error:
+        return None, f"{error}"
+    return lock, "" if lock is not None else "there was none"
 
 
 def _options(entry: ModelEntry) -> Options:
@@ -364,6 +395,19 @@ def read_config(config: Path | None, names: Sequence[str]) -> Contract:
     return replace(entries, models=tuple(e for e in entries.models if not names or e.name in names))
 
 
+def _check_folders(entries: Contract) -> None:
+    """Raise UsageError for a folder of rules that does not exist, at the line that names it."""
+    for entry in entries.models:
+        for folder in entry.options["rules"]:
+            if not folder.is_dir():
+                own = (*entry.where, "rules")
+                place = entries.place(own if own in entries.positions else (*entry.where[:-2], "rules"))
+                raise UsageError(
+                    f"{place}: model '{entry.name}': {folder}: no such folder of rules",
+                    "Give a folder that holds .toml rule files.",
+                )
+
+
 def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> None:
     """Raise UsageError for a requirement on a rule that does not apply, before any model is read."""
     for entry in entries.models:
@@ -376,41 +420,55 @@ def _check_rules(entries: Contract, rules: Mapping[str, tuple[Rule, ...]]) -> No
                 raise UsageError(f"{place}: require: {error}", error.hint) from None
 
 
-def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract) -> list[Change]:
-    """Return the differences from the lock that do not concern the models that are run."""
+def _other_changes(old_lock: Lock, new_lock: Lock, entries: Contract, *, whole: bool) -> list[Change]:
+    """Return the differences from the lock that do not concern the models that are run.
+
+    Of a run that is not `whole`, only the rules of its models are compared: others may be of other models.
+    """
+    if not whole:
+        rules, packs = (
+            {name: old[name] for name in new if name in old}
+            for old, new in ((old_lock.rules, new_lock.rules), (old_lock.packs, new_lock.packs))
+        )
+        return list(compare(Lock(rules, {}, packs), new_lock))
     run = {e.name for e in entries.models}
     other_models = {name: model for name, model in old_lock.models.items() if name not in run}
     return list(compare(Lock(old_lock.rules, other_models, old_lock.packs), new_lock))
 
 
-def _run_model(
-    outcome: Outcome,
-    old_lock: Lock | None,
-    gone: Sequence[str],
-    progress: Steps,
-    pending: ExitStack | None,
-    *,
-    bench: bool,
-) -> Outcome:
-    """Run one model; its failure does not stop the others. `gone`: models of the lock that are no longer checked."""
+@dataclass(frozen=True)
+class _Run:
+    """What the runs of all models share."""
+
+    lock: Lock | None
+    gone: Sequence[str]
+    """Models of the lock that are no longer checked."""
+    folder: Path
+    """The folder of the configuration."""
+    progress: Steps
+    pending: ExitStack | None
+    """Puts outputs in place when it closes; without it none is written."""
+    bench: bool
+
+
+def _run_model(outcome: Outcome, run: _Run) -> Outcome:
+    """Run one model; its failure does not stop the others."""
     try:
-        _run(outcome, old_lock, gone, progress, pending, bench=bench)
+        _run(outcome, run)
     except OnnxfuseError as error:
+        error.hint = error.hint.replace("--provider cpu", 'provider = "cpu" in onnxfuse.toml')
         outcome.error = error
+        if not outcome.entry.path.exists() and run.lock is not None and outcome.entry.name in run.lock.models:
+            outcome.notes.append(
+                f'if the file was renamed, change path, and add name = "{outcome.entry.name}": it keeps its place in '
+                "the lock"
+            )
     return outcome
 
 
-def _run(
-    outcome: Outcome,
-    old_lock: Lock | None,
-    gone: Sequence[str],
-    progress: Steps,
-    pending: ExitStack | None,
-    *,
-    bench: bool,
-) -> None:
-    """Like `_run_model`; the output is put in place when `pending` closes, and not written without it."""
-    entry = outcome.entry
+def _run(outcome: Outcome, run: _Run) -> None:
+    """Like `_run_model`."""
+    entry, old_lock, progress, pending = outcome.entry, run.lock, run.progress, run.pending
     progress(f"{entry.name}: optimize")
     original = io.load(entry.path)
     if fused_ops(original):
@@ -422,17 +480,26 @@ def _run(
     outcome.models = {"before": original, "after": optimized.model}
     locked_before = None if old_lock is None else old_lock.models.get(entry.name)
     _require(outcome, optimized, {} if locked_before is None else locked_before.places)
-    if entry.verify:
-        progress(f"{entry.name}: verify")
-        _verify(outcome)
-    if entry.min_speedup is not None and bench:
-        progress(f"{entry.name}: bench")
-        _bench(outcome, entry.min_speedup)
+    try:
+        _judge(outcome, run)
+    except UsageError as error:
+        # Sizes of onnxfuse.toml that the model no longer takes: what changed in the model comes first.
+        if locked_before is None or not any(broken(locked_before.interface, interface(original))):
+            raise
+        outcome.unchecked |= {"verify": f"{error}"}
+    outcome.unchecked |= _unchecked(entry, bench=run.bench)
     outcome.locked = lock_model(
-        optimized.report, outcome.verified, optimized.lowered, entry.options, interface(original)
+        optimized.report,
+        outcome.verified,
+        optimized.lowered,
+        options=entry.options,
+        checks=entry.checks,
+        values=interface(original),
+        opsets={one.domain or "ai.onnx": one.version for one in original.opset_import},
+        folder=run.folder,
     )
     if old_lock is not None:
-        _against_lock(outcome, outcome.locked, optimized.report, old_lock, gone)
+        _against_lock(outcome, outcome.locked, optimized.report, old_lock, run.gone)
     if entry.output is not None and pending is not None and not outcome.exit_code:
         progress(f"{entry.name}: write")
         with as_model_error(entry.output):
@@ -444,7 +511,18 @@ def _run(
         outcome.optimized["target"] = None
 
 
-def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Sequence[str]]) -> None:
+def _judge(outcome: Outcome, run: _Run) -> None:
+    """Verify and time a model as its entry says."""
+    entry = outcome.entry
+    if entry.verify:
+        run.progress(f"{entry.name}: verify")
+        _verify(outcome)
+    if entry.min_speedup is not None and run.bench:
+        run.progress(f"{entry.name}: bench")
+        _bench(outcome, entry.min_speedup)
+
+
+def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Mapping[str, int]]) -> None:
     """Record every rule and size that does not meet its requirement; `places`: where each rule began in the lock."""
     entry, size, report = outcome.entry, optimized.sizes[1], optimized.report
     for required in missed(report, entry.require):
@@ -453,14 +531,21 @@ def _require(outcome: Outcome, optimized: Optimized, places: Mapping[str, Sequen
         if required.exceeded_by(report.by_rule()[rule]):
             outcome.why[line] = too_often(report, rule)
         else:
-            lost = _lost(report, rule, places.get(rule, ()))
-            outcome.why[line] = [*lost.reasons]
+            lost = _lost(report, rule, places.get(rule, {}))
+            outcome.why[line] = [*lost.reasons] or [f"no node of the model comes near the pattern of {rule}"]
             outcome.lost_nodes += lost.nodes
     nodes = report.after.total()
     if entry.nodes is not None and nodes > entry.nodes:
         outcome.not_met.append(f"nodes<={entry.nodes}: {plural(nodes, 'node')}")
     if entry.megabytes is not None and size > entry.megabytes * 1e6:
         outcome.not_met.append(f"megabytes<={entry.megabytes:g}: {size / 1e6:.3g} MB")
+
+
+def _unchecked(entry: ModelEntry, *, bench: bool) -> dict[str, str]:
+    """Return the checks of an entry that it, or the call, leaves out, with the reason."""
+    error = {} if entry.error is None else {f"error<={entry.error:g}": "verify = false"}
+    timing = {} if entry.min_speedup is None else {f"min_speedup {entry.min_speedup:g}": "--no-bench"}
+    return {**({} if entry.verify else {"verify": "verify = false", **error}), **({} if bench else timing)}
 
 
 def _verify(outcome: Outcome) -> None:
@@ -496,19 +581,24 @@ def _bench(outcome: Outcome, required: float) -> None:
     outcome.not_met += not_met
 
 
-def _lost(report: OptimizeReport, rule: str, places: Sequence[str]) -> Lost:
-    """Return why a rule applies less often than required or before; `places`: where it began before.
+def _lost(report: OptimizeReport, rule: str, places: Mapping[str, int]) -> Lost:
+    """Return why a rule applies less often than required or before; `places`: where it began before, and with how many
+    nodes.
 
-    Nodes that a fused op of another rule has now are no near misses.
+    Where another rule's fused op has fewer nodes now, what stopped this rule is the cause, and comes first.
     """
-    taken = near_misses.taken(report, rule, places)
+    taken = near_misses.taken(report, rule, [*places])
+    lesser = [place for place, applied in taken.items() if len(applied.nodes) < places[place]]
     others = [place for place in places if place not in taken]
-    misses = near_misses.lost(report, rule, others) if others or not taken else []
-    nodes = [*taken, *(n.root for n in misses)]
+    stopped = near_misses.began_at(report, rule, lesser)
+    misses = [*stopped, *(near_misses.lost(report, rule, others) if others or not taken else [])]
+    by = near_misses.fused_beside(report, stopped)
+    nodes = [*by, *(n.root for n in misses), *taken]
     return Lost(
-        (*near_misses.why_taken(taken), *near_misses.why(misses)),
+        (*near_misses.why(misses), *near_misses.why_taken(by), *near_misses.why_taken(taken)),
         tuple(node.partition(" ")[2] for node in nodes),
         len(taken),
+        len(taken) - len(lesser),
     )
 
 
@@ -524,6 +614,9 @@ def _against_lock(
     changes = [*compare(Lock({}, {name: locked_before}), Lock({}, {name: locked}))]
     if outcome.verified is not None:
         changes += beyond_tolerance(locked_before, locked, outcome.verified, name)
+        if locked_before.tolerances and locked_before.provider != locked.provider:
+            reason = f"measured on {locked_before.provider or 'no provider'}, this ran on {locked.provider}"
+            outcome.unchecked["tolerances of the lock"] = reason
     grown = any(c.what == NODES and c.regressed for c in changes)
     causes: dict[str, set[str]] = {}
     for change in changes:
@@ -531,9 +624,9 @@ def _against_lock(
         nodes: set[str] = {change.what.removeprefix(INPUT)}
         if change.regressed and change.what.startswith(APPLICATIONS):
             rule = change.what.removeprefix(APPLICATIONS)
-            lost = _lost(report, rule, locked_before.places.get(rule, ()))
+            lost = _lost(report, rule, locked_before.places.get(rule, {}))
             reasons += lost.reasons
-            if lost.taken >= int(change.was) - int(change.now) and not grown:
+            if (lost.grown if grown else lost.taken) >= int(change.was) - int(change.now):
                 change = replace(change, regressed=False)  # larger fusions have all of its nodes
             else:
                 outcome.lost_nodes += lost.nodes
@@ -569,7 +662,7 @@ def _not_locked(outcome: Outcome, gone: Sequence[str]) -> None:
         outcome.why[str(change)] = [
             f"it was compared with nothing: the lock has {listed(gone)} instead, which "
             f"{agreeing(len(gone), 'is', 'are')} no longer checked; a renamed model keeps its place in the lock by "
-            f'name = "{gone[0]}"'
+            f'name = "{gone[0]}", in a table of its own'
         ]
     elif not outcome.accepting:
         outcome.notes.append("it is not in the lock yet, so it was compared with nothing: onnxfuse ci --update adds it")

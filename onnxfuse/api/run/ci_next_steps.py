@@ -7,6 +7,7 @@ from onnxfuse.api.request.settings import active_settings
 from onnxfuse.contract.config import ModelEntry
 from onnxfuse.options.groups import PROVIDERS
 from onnxfuse.options.next_command import next_command
+from onnxfuse.verification.report.screen import broken_weights
 
 Facts = Mapping[str, Any]
 
@@ -25,7 +26,9 @@ def next_steps(
     made_with = _made_with(entry)
     make = next_command("optimize", entry.path, failed, given=made_with)
     run = {**made_with, "shapes": entry.shapes, "providers": PROVIDERS[entry.provider]}
-    if verified is not None and verified["verdict"] in ("undecided", "blunt"):
+    if verified is not None and verified.get("nan_weights"):
+        steps["verify"] = broken_weights(verified["nan_weights"])
+    elif verified is not None and verified["verdict"] in ("undecided", "blunt"):
         steps["verify"] = (
             'generated inputs test too little of this model: give real ones, verify = { inputs = ["FILE.npz"] }'
         )

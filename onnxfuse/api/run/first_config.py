@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def first_config(folder: Path) -> FirstConfig:
 
     Raises UsageError if there is none.
     """
-    tables: dict[Path, str] = {}
+    dimensions: dict[Path, list[str]] = {}
     left_out: dict[str, str] = {}
     for path in _files(folder):
         relative = path.relative_to(folder)
@@ -53,17 +54,17 @@ def first_config(folder: Path) -> FirstConfig:
         if fused_ops(model):
             left_out[str(relative)] = "already contains fused ops"
             continue
-        names = dict.fromkeys(
-            dim.dim_param for v in required_inputs(model.graph) for dim in v.type.tensor_type.shape.dim if dim.dim_param
-        )
-        tables[relative] = _table(relative, list(names))
-    if not tables:
+        sizes = [dim for v in required_inputs(model.graph) for dim in v.type.tensor_type.shape.dim]
+        dimensions[relative] = [*dict.fromkeys(dim.dim_param for dim in sizes if dim.dim_param)]
+    if not dimensions:
         raise UsageError(
             f"{folder}: contains no models to write a configuration for",
             "Export a model, or name the folder that has one.",
         )
-    text = "\n".join([HEAD, *tables.values()])
-    return FirstConfig(text, tuple(tables), left_out)
+    stems = Counter(path.stem for path in dimensions)
+    names = {path: path.with_suffix("").as_posix() if stems[path.stem] > 1 else "" for path in dimensions}
+    tables = [_table(path, own, names[path]) for path, own in dimensions.items()]
+    return FirstConfig("\n".join([HEAD, *tables]), tuple(dimensions), left_out)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -72,9 +73,13 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(parent, name) for name in sorted(files) if name.endswith(".onnx"))
 
 
-def _table(path: Path, dimensions: list[str]) -> str:
-    """Return the table of a model; `dimensions` are the names of its dynamic ones, that of the batch first."""
+def _table(path: Path, dimensions: list[str], name: str) -> str:
+    """Return the table of a model; `dimensions` are the names of its dynamic ones, that of the batch first.
+
+    `name` is empty if that of the file says enough.
+    """
     lines = ["[[model]]", f"path = {_string(path.as_posix())}"]
+    lines += [f"name = {_string(name)}"] if name else []
     lines += [f"output = {_string(path.with_suffix('').as_posix() + FUSED)}"]
     if dimensions:
         sizes = ", ".join(f"{_key(name)} = {'[1, 8]' if n == 0 else 128}" for n, name in enumerate(dimensions))

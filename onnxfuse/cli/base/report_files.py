@@ -21,7 +21,7 @@ from onnxfuse.files import io
 from onnxfuse.files.atomic_write import add, same_file, writable
 from onnxfuse.files.model_source import Source, loaded
 from onnxfuse.options.schema import fields
-from onnxfuse.support.errors import OnnxfuseError, UsageError
+from onnxfuse.support.errors import ModelError, OnnxfuseError, UsageError
 from onnxfuse.support.plurals import agreeing, plural
 
 Models = Mapping[str, Source]
@@ -81,10 +81,13 @@ class Outputs:
             add(self.markdown, reporting.markdown(command, facts).encode())
 
     def check(self) -> None:
-        """Raise for a file that cannot be written before the work starts."""
+        """Raise UsageError for a file that cannot be written, before the work starts."""
         for target in vars(self).values():
             if target is not None:
-                writable(target)
+                try:
+                    writable(target)
+                except ModelError as error:  # a wrong call, not a wrong model
+                    raise UsageError(f"{error}", error.hint) from None
 
 
 def with_reports(run: Callable[..., int], group: type, given: Mapping[str, Any]) -> int:

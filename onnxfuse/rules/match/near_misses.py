@@ -1,5 +1,6 @@
 """Format near misses: ranked, as plain data, with advice."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,12 @@ from onnxfuse.support.plurals import plural
 
 MOVEMENT = MOVES | named(Trait.CARRIES, Trait.CARRIES_SOME)
 """Operators that move elements: many patterns of other operators contain one."""
+
+ALREADY = re.compile(r"(\S+): already fused")
+"""In a reason: the node beside the attempt that another fused op has."""
+
+CONVERTED = re.compile(r"\.(?:b?float16|float32)\b")
+"""In a name: the type that `precision` converted the node to, or from."""
 
 WHYS = 3
 """Number of near misses reported for a lost fusion."""
@@ -75,24 +82,41 @@ def lost(report: OptimizeReport, name: str, places: Sequence[str] = ()) -> list[
 
 
 def taken(report: OptimizeReport, name: str, places: Sequence[str]) -> dict[str, Applied]:
-    """Return the nodes at which a rule began in an earlier model, and which a fused op of another rule has now."""
-    began = {a.root for a in report.applied if a.rule == name}
-    return {
-        place: a
-        for a in report.applied
-        if a.op and a.rule != name
-        for place in places
-        if place in a.nodes and place not in began
-    }
+    """Return the nodes at which a rule began in an earlier model, and which a fused op of another rule has now.
+
+    A conversion to another precision gives nodes other names: it is disregarded.
+    """
+    began = {_as_exported(a.root) for a in report.applied if a.rule == name}
+    took = {_as_exported(node): a for a in report.applied if a.op and a.rule != name for node in a.nodes}
+    return {place: took[node] for place in places if (node := _as_exported(place)) in took and node not in began}
+
+
+def _as_exported(node: str) -> str:
+    """Return the name of a node without the type that it was converted to."""
+    return CONVERTED.sub("", node)
+
+
+def began_at(report: OptimizeReport, name: str, places: Sequence[str]) -> list[Near]:
+    """Return the attempts of a rule that began at these nodes and stopped short, at most `WHYS` of them."""
+    return [n for n in ranked(report) if n.rule == name and n.root in places][:WHYS]
+
+
+def fused_beside(report: OptimizeReport, misses: Sequence[Near]) -> dict[str, Applied]:
+    """Return the nodes for which attempts stopped because they were already fused, and the fused op of each."""
+    names = {match[1] for n in misses for match in ALREADY.finditer(n.refusal.reason)}
+    return {node: a for a in report.applied if a.op for node in a.nodes if node.partition(" ")[2] in names}
 
 
 def why_taken(by: Mapping[str, Applied]) -> list[str]:
     """Return which rules took these nodes, a line for each rule with its first."""
     by_rule: dict[str, list[str]] = {}
     for place, applied in by.items():
-        by_rule.setdefault(applied.rule, []).append(f"{place} with {plural(len(applied.nodes) - 1, 'other node')}")
+        others = len(applied.nodes) - 1
+        by_rule.setdefault(applied.rule, []).append(
+            f"{place} with {plural(others, 'other node')}" if others else f"{place} alone"
+        )
     return [
-        f"{rule} took {places[0]}" + f", and likewise {len(places) - 1} more" * (len(places) > 1)
+        f"{rule} took {places[0]}" + f" (and {len(places) - 1} more like it)" * (len(places) > 1)
         for rule, places in by_rule.items()
     ]
 

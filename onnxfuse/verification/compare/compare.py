@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -212,7 +213,18 @@ def compare(
             report = replace(
                 permissive, searched=report.searched, wide=report.wide, tf32=rounding == "tf32", half=rounding == "half"
             )
-    return replace(report, seconds=time.perf_counter() - start)
+    nan_weights = weights_with_nan(load(original, "original")) if report.unverified else ()
+    return replace(report, nan_weights=nan_weights, seconds=time.perf_counter() - start)
+
+
+def weights_with_nan(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return the weights that hold a NaN; of the types that numpy has."""
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+    return tuple(
+        one.name
+        for one in model.graph.initializer
+        if one.data_type in floats and np.isnan(onnx.numpy_helper.to_array(one)).any()
+    )
 
 
 def _accepted_plan(

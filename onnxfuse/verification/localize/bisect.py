@@ -49,6 +49,9 @@ from onnxfuse.verification.run.opened_values import feed_of
 from onnxfuse.verification.run.sessions import Source
 from onnxfuse.verification.run.tensors import input_types, values_of
 
+ONLY = "nothing else differs there"
+NOT_TODAYS = "optimize makes this part right today, so the file is of another version or was changed since"
+
 Arrays = dict[str, npt.NDArray[Any]]
 Reoptimize = Callable[[Collection[str]], tuple[ModelProto, tuple[str, ...]]]
 """Optimizes the original without the rules of these names; returns the model and the names of the rules that applied.
@@ -313,7 +316,11 @@ def localize(
         and is_fused_op
         and (reoptimize is None or _same_operators(fused, next(iter(suspects)), original_nodes))
     ):
-        return _fused_op(base, only, fault, providers, "nothing else differs there")
+        found = _fused_op(base, only, fault, providers, ONLY)
+        values = {o for n in window.original for o in original.graph.node[n].output}
+        if reoptimize is None or _has_fault(original, reoptimize(())[0], inputs, providers, values):
+            return found
+        return replace(found, why=f"{found.why}; {NOT_TODAYS}", outdated=True)
     if reoptimize is None:
         rules = tuple(dict.fromkeys(s.rule for s in suspects.values() if s.rule))
         return replace(base, guilty=only, rules=rules, why="nothing more can be said without its rules")
@@ -327,7 +334,8 @@ def localize(
                 guilty.append(rule)
         return _localize_by_skipping(base, guilty)
     if only is not None and is_fused_op:
-        return _fused_op(base, only, fault, providers, "nothing else differs there")
+        found = _fused_op(base, only, fault, providers, ONLY)
+        return replace(found, why=f"{found.why}; {NOT_TODAYS}", outdated=True)
     if only is None:
         inside = [w for w in windows(reoptimized, fused) if set(w.fused) <= set(window.fused)]
         narrower = first_fault(reoptimized, fused, inputs, providers, inside)

@@ -80,6 +80,8 @@ class Localization:
     """Number of windows examined; all before the last one are right."""
     folder: str = ""
     """Folder of the bug report; empty if none was requested."""
+    outdated: bool = False
+    """Whether `optimize` makes this part right today, so that the file alone is at fault."""
 
     @property
     def text(self) -> str:

@@ -15,6 +15,7 @@ or changes its meaning, but not for new keys.
 | without_tf32 | why the CUDA sessions ran with `use_tf32` 0; empty if they did not |
 | problems | non-numerical problems, one sentence each |
 | outputs | the worst row of each output (of each tensor in it); `rows`: every output in every case |
+| | `worst_case` in words; `also`: a law that the output breaks in another case |
 | a row | `output`, `dtype`, `case` (index into `cases`), `fault` in words |
 | | `part_of` (the output that contains the tensor `y[3]`), `element` (`y[0, 3]`, `y["cat"]`) at `where` |
 | | `verdict` (ok, mismatch, undecided, blunt) of the case; in `outputs` that of all cases |
@@ -28,9 +29,11 @@ or changes its meaning, but not for new keys.
 | original_broken | outputs of the original that ONNX Runtime's optimizations break, one sentence for each cause |
 | cases | `name`, `seed` (null for real inputs), `shapes`, `seconds`, `note` (why it was skipped) |
 | kernels | per fused op: `op`, `rule`, `nodes`, `runs_as` (kernel, onnxruntime, body), `reason`, `calls`, `launches` |
+| ran_as | how many fused ops ran as kernels, in a few words; empty if none ran as its body |
 | never_ran | bodies of If, Loop and Scan that no case entered |
 | searched | values of dynamic dimensions found by the size search |
 | sizes, not_run | values of dynamic dimensions that were run; additional cases that were not run, and why |
+| nan_weights | weights of the original that hold NaN, if outputs could not be judged |
 | limits | limits: `seconds` for the cases, bytes of `memory` for the values of one |
 | parts | null, or the fields of `quantized_parts.QuantizedParts`: of a model that rounds inside its parts are judged |
 | precision | null, or how the file was converted to lower precision: then a row's `contract` judges it |
@@ -51,7 +54,7 @@ from onnxfuse.support.plurals import listed, plural
 from onnxfuse.support.screen import Blocks, Screen
 from onnxfuse.verification.report.localization import CrashSite, Localization
 from onnxfuse.verification.report.quantized_parts import QuantizedParts
-from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict
+from onnxfuse.verification.report.rows import LEFT_OUT, CaseRow, KernelRow, OutputRow, Verdict, ran_as
 from onnxfuse.verification.report.screen import case_text, screen
 
 SCHEMA = 1
@@ -111,6 +114,8 @@ class VerifyReport(Screen):
     """Values of the dynamic dimensions that were run."""
     not_run: tuple[str, ...] = ()
     """Additional sizes and values that were not run, and why."""
+    nan_weights: tuple[str, ...] = ()
+    """Weights of the original that hold NaN, if outputs could not be judged."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Limits: `seconds` for the cases, bytes of `memory` for the values of one."""
     crash: CrashSite | None = None
@@ -347,7 +352,16 @@ class VerifyReport(Screen):
         """Return the facts of an output: those of its worst case, with the verdict of all cases, or of the parts."""
         verdict = self.verdict_of(row.output)
         by_parts = {} if self.parts is None or self.parts.faults else {"judged_by": "parts", "fault": ""}
-        return {**row.as_dict(), **by_parts, "verdict": verdict}
+        where = {"worst_case": case_text(self.cases[row.case]), "also": self.also(row)}
+        return {**row.as_dict(), **where, **by_parts, "verdict": verdict}
+
+    def also(self, worst: OutputRow) -> str:
+        """Return the law that an output breaks in another case than its worst, and where; empty if there is none."""
+        rows = (r for r in self.rows if r.output == worst.output and r.measure.broken and r.verdict == "mismatch")
+        other = next(rows, None)
+        if other is None or worst.measure.broken:
+            return ""
+        return f"{other.element}: {other.fault}, case {case_text(self.cases[other.case])}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return every fact as plain data for JSON."""
@@ -372,10 +386,12 @@ class VerifyReport(Screen):
             "blunt": list(self.blunt),
             "original_broken": list(self.original_broken),
             "kernels": [k.as_dict() for k in self.kernels],
+            "ran_as": ran_as(self.kernels),
             "never_ran": list(self.never_ran),
             "searched": {name: list(sizes) for name, sizes in self.searched.items()},
             "sizes": {name: list(sizes) for name, sizes in self.sizes.items()},
             "not_run": list(self.not_run),
+            "nan_weights": list(self.nan_weights),
             "limits": dict(self.limits),
             "crash": None if self.crash is None else self.crash.as_dict(),
             "bisection": None if self.bisection is None else self.bisection.as_dict(),
@@ -390,6 +406,8 @@ def _distance(row: OutputRow) -> float:
     return row.measure.difference.max_abs / (row.measure.scale or 1.0)
 
 
-def _badness(row: OutputRow) -> tuple[int, float]:
+def _badness(row: OutputRow) -> tuple[int, float, float]:
+    """Return what the worst case of an output has most of; of mismatches an error that is a number says most."""
     untested = row.verdict == "ok" and not row.sharp
-    return (1 if untested else {"undecided": 0, "blunt": 2, "ok": 3, "mismatch": 4}[row.verdict], row.severity)
+    rank = 1 if untested else {"undecided": 0, "blunt": 2, "ok": 3, "mismatch": 4}[row.verdict]
+    return rank, row.measure.used if row.judged_by == "budget" else row.severity, row.severity

@@ -213,6 +213,17 @@ class KernelRow:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
+def ran_as(kernels: Sequence[KernelRow]) -> str:
+    """Return how many fused ops ran as kernels, in a few words; empty if none ran as its body."""
+    total, bodies, ran = (
+        sum(k.nodes for k in kernels if k.runs_as in kinds)
+        for kinds in (("kernel", "onnxruntime", "body"), ("body",), ("kernel",))
+    )
+    if not bodies:
+        return ""
+    return "bodies only" if bodies == total else f"{ran} of {total} as kernels"
+
+
 def in_json(value: Any) -> Any:
     """Return a value with non-finite numbers as strings."""
     if isinstance(value, Mapping):

@@ -1,18 +1,19 @@
 """Screen of a verification: the verdict, the table of outputs, and next steps."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from onnxfuse.support.plurals import agreeing, fused_ops_text, plural
+from onnxfuse.support.plurals import agreeing, fused_ops_text, listed, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
 
 if TYPE_CHECKING:
     from onnxfuse.verification.report.localization import Localization
     from onnxfuse.verification.report.report import VerifyReport
     from onnxfuse.verification.report.rows import CaseRow, KernelRow, OutputRow, Verdict
+    from onnxfuse.verification.tolerance.metrics import Difference
 
 
 NAME = 28
@@ -31,6 +32,12 @@ ENTRIES = 4
 
 WORST = 3
 """Number of outputs whose worst case is named; JSON and reports have all."""
+
+
+def broken_weights(names: Sequence[str]) -> str:
+    """Return that weights hold NaN, and what follows."""
+    verb = agreeing(len(names), "holds", "hold")
+    return f"{listed(names[:WORST])} {verb} NaN in the original, so no input can test it: export it again"
 
 
 def case_text(case: "CaseRow") -> str:
@@ -68,7 +75,7 @@ def _localization(localization: "Localization") -> Blocks:
     if localization.guilty is not None:
         yield Line(f"  made of: {escape(', '.join(localization.guilty.nodes))}")
     yield Line(f"  in the original: {escape(', '.join(localization.replaced))}")
-    yield Line(f"  because: {escape(localization.why)}; {plural(localization.checked, 'window')} examined")
+    yield Line(f"  because: {escape(localization.why)}; {plural(localization.checked, 'window')} examined", fold=True)
     if localization.folder:
         folder = escape(f"{localization.folder}")
         models = f"{folder}/original.onnx {folder}/model.onnx --inputs {folder}/test_data_set_0"
@@ -106,9 +113,14 @@ def _table(report: "VerifyReport") -> Table:
         if row.contract is not None:
             judged = f"{row.contract.error:.2g}", f"{row.contract.allowed:.2g}"
             own_error, cosine = f"{row.contract.own:.2g}", row.contract.cosine
+        distances = f"{d.max_abs:.2g}", f"{d.max_rel:.2g}", f"{cosine:.7f}"
+        if m.broken and tolerance is None:
+            tolerances = "-"  # no tolerance lets a value pass that breaks a law
+            judged, own_error = (judged, own_error) if d.finite else (("-", "-"), "-")
+            distances = distances if d.finite else ("-", "-", "-")
         table.add_row(
-            escape(row.output), row.dtype, *judged, own_error, f"{d.max_abs:.2g}",
-            f"{d.max_rel:.2g}", f"{cosine:.7f}", tolerances, f"[{COLORS[verdict]}]{verdict}{by_parts}[/]",
+            escape(row.output), row.dtype, *judged, own_error, *distances, tolerances,
+            f"[{COLORS[verdict]}]{verdict}{by_parts}[/]",
         )  # fmt: skip
     return table
 
@@ -220,10 +232,20 @@ def _fault_text(report: "VerifyReport", row: "OutputRow") -> str:
     return escape(
         f"{row.output}: {row.fault}\n"
         f"  {row.element} = {m.fused:.9g}, original {m.original:.9g}, truth {m.truth:.9g}\n"
-        f"  abs error: mean {d.mean_abs:.2g}, "
-        f"{', '.join(f'{float(q):.2%} below {x:.2g}' for q, x in d.quantiles.items())}, max at {list(d.max_abs_at)}\n"
-        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
+        f"{_distribution(d)}"
         f"  case {case.name}{'' if case.seed is None else f', seed {case.seed}'}: {_shapes_text(case)}"
+        + (f"\n  also {also}" if (also := report.also(row)) else "")
+    )
+
+
+def _distribution(d: "Difference") -> str:
+    """Return how the errors of the finite elements are distributed, in lines; none if there is no such element."""
+    if not d.finite:
+        return "  no element is finite in both models\n"
+    shares = "".join(f"{float(q):.2%} below {x:.2g}, " for q, x in d.quantiles.items())
+    return (
+        f"  abs error: mean {d.mean_abs:.2g}, {shares}max at {list(d.max_abs_at)}\n"
+        f"  signal to noise {d.snr:.1f} dB; ULPs apart: {', '.join(f'{k}: {n}' for k, n in d.ulps.items()) or 'none'}\n"
     )
 
 
@@ -238,7 +260,9 @@ def _next_steps(report: "VerifyReport") -> list[str]:
         at_fault = () if report.bisection is None else report.bisection.named_rules
         left_out = "".join(f" --skip {rule}" for rule in at_fault)
         steps.append(
-            f"until that is fixed, leave it out: onnxfuse optimize{left_out}"
+            "make the file again: onnxfuse optimize"
+            if report.bisection is not None and report.bisection.outdated
+            else f"until that is fixed, leave it out: onnxfuse optimize{left_out}"
             if at_fault
             else "see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that"
         )
@@ -247,7 +271,9 @@ def _next_steps(report: "VerifyReport") -> list[str]:
             "the original alone crashed: state sizes that the model accepts with --shape, or give real inputs with "
             "--inputs"
         )
-    if report.unverified or report.blunt:
+    if report.nan_weights:
+        steps.append(broken_weights(report.nan_weights))
+    elif report.unverified or report.blunt:
         steps.append(
             "generated inputs test too little of this model: give real ones with --inputs, or state how far outputs "
             "may differ with --rtol and --atol"

@@ -133,8 +133,11 @@ class Measure:
     @property
     def severity(self) -> float:
         """Used share of the budget; above 1 is a fault."""
-        if self.broken:
-            return float("inf")
+        return float("inf") if self.broken else self.used
+
+    @property
+    def used(self) -> float:
+        """Used share of the budget by the elements whose error is a number, whichever law others break."""
         largest = self.error / self.budget if self.budget else float(self.error > 0)
         return max(largest, 0.0 if self.too_far else self.typical / self.typical_budget)
 

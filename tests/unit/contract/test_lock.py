@@ -23,6 +23,7 @@ from onnxfuse.rules.match.report import Applied, OptimizeReport
 from onnxfuse.support.errors import UsageError
 
 INTERFACE = {"input x": "float32[N,4]", "output y": "float32[N]"}
+CHECKS = {"verify": True, "shapes.N": [16], "require.softmax": ">=2"}
 MODEL = ModelLock(
     applied={"softmax": 2},
     exported={"Add": 3, "Softmax": 2},
@@ -31,6 +32,8 @@ MODEL = ModelLock(
     tolerances={"y": 1e-5},
     interface=INTERFACE,
     options={"skip": ["conv"]},
+    checks=CHECKS,
+    opsets={"ai.onnx": 17},
 )
 LOCK = Lock({"softmax": "a" * 64}, {"bert": MODEL})
 
@@ -48,7 +51,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
         packs={"mine": "1.0"},
         models={
             "z": MODEL,
-            "a": replace(MODEL, precision="float16", kept={"Add n": "sensitive"}, places={"r": ["Add n"]}),
+            "a": replace(MODEL, precision="float16", kept={"Add n": "sensitive"}, places={"r": {"Add n": 3}}),
         },
     )
     write_lock(whole, path)
@@ -62,7 +65,11 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda d: d.update(schema=1), "is of version 1, this onnxfuse reads version 2"),
+        (lambda d: d.update(schema=1), "is of version 1, this onnxfuse reads version 3"),
+        (lambda d: d.update(schema=99), "is of version 99, this onnxfuse reads version 3"),
+        (lambda d: d["models"]["bert"].pop("checks"), "checks"),
+        (lambda d: d["models"]["bert"].pop("interface"), "interface"),
+        (lambda d: d["models"]["bert"].pop("tolerances"), "tolerances"),
         (lambda d: d.pop("schema"), "is not a lock file"),
         (lambda d: d.update(rules=[]), "is not a lock file"),
         (lambda d: d["models"]["bert"].update(applied={"softmax": -1}), "softmax"),
@@ -74,7 +81,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_lock_is_refused_with_its_place(tmp_path: Path, change: Any, told: str) -> None:
-    """Before anything is compared with it, and with the command that writes it again."""
+    """Before anything is compared with it, and with how to get back one that says what was locked."""
     path = tmp_path / "onnxfuse.lock"
     write_lock(LOCK, path)
     document = json.loads(path.read_text())
@@ -83,24 +90,12 @@ def test_what_is_no_lock_is_refused_with_its_place(tmp_path: Path, change: Any, 
     with pytest.raises(UsageError, match=told) as raised:
         read_lock(path)
     assert str(path) in str(raised.value)
-    assert "onnxfuse ci --update" in raised.value.hint
+    version = document.get("schema")
+    step = {1: "Write it again: onnxfuse ci --update", 99: "A newer onnxfuse wrote it: upgrade this one."}
+    assert raised.value.hint.startswith(step.get(version, f"Restore it: git checkout -- {path}; "))
     path.write_text("{")
     with pytest.raises(UsageError, match="is not a lock file"):
         read_lock(path)
-
-
-def test_an_older_lock_without_some_facts_is_read(tmp_path: Path) -> None:
-    """What it does not say is compared with nothing."""
-    path = tmp_path / "onnxfuse.lock"
-    write_lock(LOCK, path)
-    document = json.loads(path.read_text())
-    for key in ("options", "interface", "tolerances", "places", "provider", "precision", "kept"):
-        del document["models"]["bert"][key]
-    path.write_text(json.dumps(document))
-    old = read_lock(path)
-    assert old is not None
-    assert old.models["bert"].options is None
-    assert compare(old, LOCK) == ()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +112,11 @@ def test_an_older_lock_without_some_facts_is_read(tmp_path: Path) -> None:
         ({"precision": "float16"}, "precision", False, "as exported -> float16"),
         ({"options": {}}, "option skip", False, '["conv"] -> default'),
         ({"options": {"skip": ["conv"], "ranges": "r.json"}}, "option ranges", False, 'default -> "r.json"'),
+        ({"options": {"rules": ["mine"], "skip": ["conv"]}}, "option rules", False, 'default -> ["mine"]'),
+        ({"checks": CHECKS | {"verify": False}}, "verify", False, "true -> false"),
+        ({"checks": CHECKS | {"shapes.N": [32]}}, "shapes.N", False, "[16] -> [32]"),
+        ({"checks": {"verify": True, "shapes.N": [16]}}, "require.softmax", False, '">=2" -> none'),
+        ({"opsets": {"ai.onnx": 15}}, "opset of ai.onnx", False, "17 -> 15"),
         ({"interface": INTERFACE | {"output z": "int64[N]"}}, "output z", False, "none -> int64[N]"),
         ({"interface": {"input x": "float32[N,4]"}}, "output y", True, "float32[N] -> none"),
         ({"interface": INTERFACE | {"input x": "float32[8,4]"}}, "input x", True, "float32[N,4] -> float32[8,4]"),
@@ -172,11 +172,13 @@ def test_an_entry_has_no_hashes_of_ops_and_twice_the_difference_that_was_seen() 
         "provider": "CPUExecutionProvider",
         "outputs": [{"output": n, "max_abs": a, "budget": b, "verdict": "ok", "error": a} for n, a, b in rows],
     }
-    made = lock_model(report, verified, options={"rules": ["folder"], "skip": ["conv"]})
+    options = {"rules": (Path("at/rules"), Path("/shared")), "skip": ("conv",), "only": ()}
+    made = lock_model(report, verified, options=options, checks={"shapes.N": (1, 8)}, folder=Path("at"))
     assert made.operators == {"Add_0123456789": 1, "onnxfuse:softmax": 3}
     assert made.tolerances == {"y": 3e-5, "z": 8e-5}
-    assert made.options == {"skip": ["conv"]}
-    assert made.places == {"softmax": ["Softmax s"]}
+    assert made.options == {"rules": ["rules", "/shared"], "skip": ["conv"]}
+    assert made.checks == {"shapes.N": [1, 8]}
+    assert made.places == {"softmax": {"Softmax s": 2}}
     assert lock_model(report, None).tolerances == {}
     assert lock_model(report, None).precision == ""
 

@@ -46,6 +46,7 @@ def facts() -> dict[str, Any]:
         "ok": False,
         "config": "onnxfuse.toml",
         "locked": False,
+        "lock_state": "read",
         "lock": "onnxfuse.lock",
         "accept": "",
         "models": [
@@ -62,6 +63,7 @@ def facts() -> dict[str, Any]:
                                       "rows": ROWS, "work": WORK}], "min_speedup": 2.0, "not_met": ["min_speedup 2"],
                           "ceilings": {"bytes_per_second": 4e12, "flops_per_second": 9e14}},
                 "not_met": [], "regressed": ["applications of linear: 12 -> 10"], "why": {}, "next_steps": {},
+                "unchecked": {},
                 "changed": ["exported Tanh: 9 -> 10"],
             }
         ],

@@ -84,9 +84,25 @@ def test_a_node_that_another_rule_took_is_told_with_that_rule() -> None:
     assert near_misses.why_taken(by) == ["attention took Softmax s with 2 other nodes"]
     many = {f"Softmax s{n}": larger for n in range(5)} | {"Softmax u": own}
     assert near_misses.why_taken(many) == [
-        "attention took Softmax s0 with 2 other nodes, and likewise 4 more",
-        "softmax took Softmax u with 0 other nodes",
+        "attention took Softmax s0 with 2 other nodes (and 4 more like it)",
+        "softmax took Softmax u alone",
     ]
+    half = Applied("movement", "op", ("Cast x", "Transpose y.float16.nhwc"), root="Transpose y.float16.nhwc")
+    assert near_misses.taken(report(applied=(half,)), "lone", ["Transpose y.nhwc"]) == {"Transpose y.nhwc": half}
+    assert near_misses.taken(report(applied=(half,)), "movement", ["Transpose y.nhwc"]) == {}
+
+
+def test_what_stopped_a_rule_is_looked_for_at_its_own_nodes() -> None:
+    """And the fused op beside it, if that was the reason."""
+    cause = RANK._replace(seen="2; ac: already fused")
+    there, elsewhere = near("gemm", "MatMul h", 1, 2, cause=cause), near("gemm", "MatMul g", 1, 2)
+    scan = Applied("scan", "op", ("CumSum c", "Relu ac"), root="CumSum c")
+    made = report(there, elsewhere, applied=(scan,))
+    assert near_misses.began_at(made, "gemm", ["MatMul h"]) == [there]
+    beside = near_misses.fused_beside(made, [there])
+    assert beside == {"Relu ac": scan}
+    assert near_misses.why_taken(beside) == ["scan took Relu ac with 1 other node"]
+    assert near_misses.fused_beside(made, [elsewhere]) == {}
 
 
 def test_reasons_and_facts() -> None:

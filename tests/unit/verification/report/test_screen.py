@@ -79,13 +79,29 @@ def test_what_to_do_next_follows_from_what_was_found(made: VerifyReport, steps: 
 
 def test_a_mismatch_is_shown_with_its_element_and_its_case() -> None:
     """The three values there, how the errors are distributed, and the inputs that give it."""
-    d = replace(row().measure.difference, quantiles={"0.5": 1e-3}, ulps={"0": 3, "1": 9}, max_abs_at=(0, 3))
+    d = replace(row().measure.difference, quantiles={"0.5": 1e-3}, ulps={"0": 3, "1": 9}, max_abs_at=(0, 3), finite=12)
     told = shown(report(row(case=1, fused=1.25, original=1.75, truth=1.75, difference=d, **WRONG)))
     assert "y: error 0.5, allowed 2.1e-06" in told
     assert "y[0, 3] = 1.25, original 1.75, truth 1.75" in told
     assert "50.00% below 0.001, max at [0, 3]" in told
     assert "ULPs apart: 0: 3, 1: 9" in told
     assert "case default, seed 1: x=2x8" in told
+
+
+def test_a_number_that_is_wrong_and_a_value_that_is_none_are_both_shown() -> None:
+    """The row has the error of the case that fails most; a NaN elsewhere is named with its case."""
+    law = "1 where the original gives nan and the truth is nan"
+    both = report(row(broken=law, error=0.0), row(case=1, **WRONG), row(case=2, error=2e-6))
+    assert both.outputs[0].case == 1
+    told = shown(both)
+    assert "y: error 0.5, allowed 2.1e-06" in told
+    assert f"also y[0, 3]: {law}, case default x=1x8" in told
+    assert both.as_dict()["outputs"][0]["also"] == f"y[0, 3]: {law}, case default x=1x8"
+    alone = shown(report(row(broken=law, error=0.0)))
+    assert "no element is finite in both models" in alone
+    assert "mean 0" not in alone
+    assert "rtol" not in alone
+    assert "also" not in alone
 
 
 def test_of_many_tensors_the_worst_are_shown() -> None:
