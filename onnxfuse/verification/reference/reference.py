@@ -106,6 +106,7 @@ class Float64(ReferenceEvaluator):
             outputs = node.run(*inputs, **options)
             if self.cross_check is not None:
                 outputs = self.cross_check.trusted(node, attributes, inputs, outputs)
+            outputs = self.written(node, inputs, outputs)
             if self.bound < math.inf and any(_exceeds(x, self.bound) for x in outputs):
                 raise OutOfRange(f"a value beyond {self.bound:.0e} at {node.op_type}")
             results.update(zip(node.output, outputs, strict=False))
@@ -120,6 +121,10 @@ class Float64(ReferenceEvaluator):
     def read(self, node: onnx.NodeProto, inputs: list[Any]) -> list[Any]:
         """Return the values of a node's inputs."""
         return inputs
+
+    def written(self, node: OpRun, inputs: list[Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the values of a node's outputs."""
+        return outputs
 
 
 def to_tf32(x: Array) -> Array:

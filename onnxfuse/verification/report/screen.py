@@ -32,6 +32,9 @@ ENTRIES = 4
 WORST = 3
 """Number of outputs whose worst case is named; JSON and reports have all."""
 
+CLOSE = 3.0
+"""Up to so many times the allowed error a mismatch may still be due to rounding that no run of the original shows."""
+
 
 def case_text(case: "CaseRow") -> str:
     """Describe a case and its shapes in words."""
@@ -226,18 +229,34 @@ def _fault_text(report: "VerifyReport", row: "OutputRow") -> str:
     )
 
 
+def _close_text(report: "VerifyReport") -> str:
+    """Return what to do first if every mismatch is close to its budget; empty otherwise."""
+    wrong = [r for r in report.outputs if r.verdict == "mismatch"]
+    if not wrong or report.problems or any(r.judged_by != "budget" or r.severity > CLOSE for r in wrong):
+        return ""
+    most = max(wrong, key=lambda r: r.severity)
+    return (
+        f"{most.output} has {most.severity:.2g} times the allowed error, which rounding may explain: before leaving "
+        "a rule out, verify with other inputs (--seed 1, --seeds 5); a wrong op differs with most of them"
+    )
+
+
 def _next_steps(report: "VerifyReport") -> list[str]:
     if report.ok:
         return []
     verdicts = {r.verdict for r in report.outputs}
     steps = []
+    close = _close_text(report)
+    if close:
+        steps.append(close)
     if "mismatch" in verdicts:
         if report.bisection is None:
             steps.append("to name the fused op or rule at fault, repeat this with --bisect DIR")
         at_fault = () if report.bisection is None else report.bisection.named_rules
         left_out = "".join(f" --skip {rule}" for rule in at_fault)
         steps.append(
-            f"until that is fixed, leave it out: onnxfuse optimize{left_out}"
+            f"{'if they differ with other inputs, too' if close else 'until that is fixed'}, leave it out: "
+            f"onnxfuse optimize{left_out}"
             if at_fault
             else "see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that"
         )

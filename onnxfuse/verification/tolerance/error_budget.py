@@ -13,8 +13,8 @@ value is below one rounding step of the median are excluded, because they result
 0.
 
 In an output of few elements the original's own error can be small by chance. So it is the worst of several runs: on
-inputs perturbed by at most one ulp and, if the fused model still exceeds its budget, on nearby inputs, relative to the
-largest true value. No case widens the budget of another.
+inputs perturbed by at most one ulp and, if the fused model still exceeds its budget, with errors drawn for sums in
+other orders, and on nearby inputs, relative to the largest true value. No case widens the budget of another.
 
 Elements that cannot be judged are excluded, and counted. Where reference and original are both not finite, or the
 reference is beyond the range of the type, the fused value may follow either; where both are finite it must be finite.
@@ -118,7 +118,7 @@ def with_worst_error(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
 
     Neighbors in which it is blunt are not comparable, and widen no budget.
     """
-    comparable = [m for m in neighbors if m.compared and not m.blunt]
+    comparable = [m for m in neighbors if m.compared and not m.hides_faults]
     share = max((m.own / m.scale for m in comparable if m.scale > 0), default=0.0)
     typical = max((m.own_typical for m in comparable), default=0.0)
     return replace(measure, own=max(measure.own, share * measure.scale), own_typical=max(measure.own_typical, typical))
