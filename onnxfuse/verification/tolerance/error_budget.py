@@ -118,7 +118,7 @@ def with_worst_error(measure: Measure, neighbors: Sequence[Measure]) -> Measure:
 
     Neighbors in which it is blunt are not comparable, and widen no budget.
     """
-    comparable = [m for m in neighbors if m.compared and not m.hides_faults]
+    comparable = [m for m in neighbors if m.compared and not m.blunt]
     share = max((m.own / m.scale for m in comparable if m.scale > 0), default=0.0)
     typical = max((m.own_typical for m in comparable), default=0.0)
     return replace(measure, own=max(measure.own, share * measure.scale), own_typical=max(measure.own_typical, typical))

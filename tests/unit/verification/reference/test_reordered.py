@@ -38,7 +38,7 @@ def test_errors_are_as_large_as_those_of_sums_in_any_order(operator: str, count:
     share = 1.0
     if operator in ("MatMul", "Gemm"):
         made = model(f"g (float[1, {count}] x) => (float[1, {COLUMNS}] y) {{ y = {operator}(x, w) }}", w=terms)
-        x = np.ones((1, count), np.float32)
+        x: np.ndarray = np.ones((1, count), np.float32)
     elif operator == "Conv":
         weight = terms.T.reshape(COLUMNS, count // 4, 2, 2)
         made = model(f"g (float[1, {count // 4}, 2, 2] x) => (float[n, m, h, w] y) {{ y = Conv(x, w) }}", w=weight)
