@@ -119,12 +119,13 @@ def rms_normalization(node: RowNode) -> tuple[Scalar, ...]:
 ReduceSum = reducing(
     "ReduceSum",
     lambda x, over: over("sum", x),
+    Trait.ADDS,
     Trait.SHAPES_ON_CUDA,
     Trait.FOLDABLE,
     inputs=_INPUTS,
     moved={"axes": 13},
 )
-ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x), inputs=_INPUTS, moved={"axes": 18})
+ReduceMean = reducing("ReduceMean", lambda x, over: over("mean", x), Trait.ADDS, inputs=_INPUTS, moved={"axes": 18})
 ReduceMax = reducing(
     "ReduceMax",
     lambda x, over: over("max", x),

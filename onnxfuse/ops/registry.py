@@ -122,6 +122,8 @@ class Trait(Enum):
     """Selects by value: the choice between nearly equal candidates depends on rounding."""
     SOFTMAX = auto()
     """Scores along an axis to probabilities, or their logarithms."""
+    ADDS = auto()
+    """Each element of the output is the sum, or the mean, of the first input over axes."""
     IDENTITY_OF_ONE = auto()
     """Takes any number of operands; of a single one it is the identity."""
     SLIDES = auto()

@@ -35,6 +35,7 @@ def _global_pool(kind: str) -> Rows:
 
 GlobalAveragePool = Operator(
     "GlobalAveragePool",
+    Trait.ADDS,
     reduction="ReduceMean",
     rows=_global_pool("mean"),
     flops=flops.per_input(1),

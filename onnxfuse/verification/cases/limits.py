@@ -50,6 +50,11 @@ class Limits:
         return time.perf_counter() - self.began
 
     @property
+    def ends(self) -> float:
+        """When the time limit passes, by `time.perf_counter`."""
+        return self.began + self.seconds
+
+    @property
     def used_up(self) -> str:
         """Note for a case that was omitted because the time limit had passed."""
         return f"the time of {self.seconds if self.whole is None else self.whole:g} s is used up (--time)"

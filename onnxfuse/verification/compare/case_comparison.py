@@ -30,6 +30,7 @@ from onnxfuse.verification.tolerance.output_error import NOTHING, Measure
 from onnxfuse.verification.tolerance.user_tolerances import Tolerated, tolerated
 from onnxfuse.verification.variants import broken_original
 from onnxfuse.verification.variants.broken_original import Unoptimized
+from onnxfuse.verification.variants.error_draws import ErrorDraws
 from onnxfuse.verification.variants.float32_twin import Float32Comparison
 from onnxfuse.verification.variants.perturbed import PERTURBATIONS
 
@@ -87,6 +88,8 @@ class OriginalRuns:
     variants: Callable[[], Sequence[Callable[[Arrays], Arrays]]]
     """Opens its equivalent forms."""
     unoptimized: Unoptimized
+    error_draws: Callable[[], ErrorDraws | None]
+    """Opens what draws errors of float32 arithmetic, in doubtful cases; None if the model has other types."""
     twin: Any = None
     """Its session on another provider; None if there is none."""
     on_cpu: Callable[[], Any] | None = None
@@ -149,6 +152,8 @@ class Comparison:
         self.opened = {o.name for o in original.session.get_outputs() if not o.type.startswith("tensor")}
         """Outputs that are not tensors; the tensors in them are compared one by one."""
         self._variants: Sequence[Callable[[Arrays], Arrays]] = ()
+        self.error_draws: ErrorDraws | None = None
+        """What draws errors of float32 arithmetic; None before the first doubtful case, and for other types."""
         self._tables: list[Callable[[Arrays], Arrays]] = []
         self.doubtful = False
         """Whether to treat cases as doubtful: the original is run on perturbed inputs for every output."""
@@ -172,6 +177,7 @@ class Comparison:
         """
         self.limits, self.doubted = self.limits.restarted(), True
         self._variants = self.original.variants()
+        self.error_draws = self.original.error_draws() if self.truth.kind == "float64" else None
 
     def treat_as_doubtful(self) -> None:
         """Treat the following cases as doubtful.

@@ -67,6 +67,7 @@ from onnxfuse.verification.tolerance.quantized_outputs import float8_outputs, st
 from onnxfuse.verification.variants.as_written import as_written
 from onnxfuse.verification.variants.broken_original import Unoptimized
 from onnxfuse.verification.variants.declared_types import with_types
+from onnxfuse.verification.variants.error_draws import error_draws
 from onnxfuse.verification.variants.float32_twin import Float32Comparison, step_of_half
 from onnxfuse.verification.variants.half_ties import within_half_errors
 from onnxfuse.verification.variants.perturbed import on_perturbed_tables, on_perturbed_weights, selects
@@ -179,6 +180,7 @@ def compare(
                     (lambda: sessions.precise(reopened(), providers)) if providers[0] == sessions.CPU else None,
                     lambda names: sessions.without_optimizers(reopened(), providers, cuda, names),
                 ),
+                lambda: error_draws(load(original, "original")),
                 twin,
                 on_cpu if elsewhere is None and sessions.CUDA in providers else None,
             )

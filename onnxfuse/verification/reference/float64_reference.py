@@ -30,6 +30,7 @@ from onnxfuse.verification.reference.float8_sums import float8_products
 from onnxfuse.verification.reference.ort_reference import OrtReference
 from onnxfuse.verification.reference.promoted import NARROWER_ARRAYS, is_narrower, promoted, rounded
 from onnxfuse.verification.reference.reference import Float64, Tf32, float64_evaluator
+from onnxfuse.verification.reference.reordered import Reordered
 from onnxfuse.verification.run import sessions
 from onnxfuse.verification.run.ml_types import in_carrier
 from onnxfuse.verification.run.tensors import innermost, tensors_of, type_name
@@ -205,6 +206,23 @@ def as_tf32(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
     return reference.evaluate
 
 
+def as_reordered(model: onnx.ModelProto) -> Callable[[Arrays, int, float], Arrays]:
+    """Return what evaluates a float32 `model` with its sums in a random order and random roundings, drawn by a seed.
+
+    It raises OutOfTime after the time given, by `time.perf_counter`.
+    """
+    cross_check = OrtReference()
+    evaluator = float64_evaluator(model, Reordered, cross_check)
+    evaluate = _evaluation(model, evaluator, 0)
+
+    def draw(inputs: Arrays, seed: int, until: float) -> Arrays:
+        kind: Any = type(evaluator)
+        kind.rng, kind.until = np.random.default_rng(seed), until
+        return evaluate(inputs)
+
+    return draw
+
+
 def as_half(model: onnx.ModelProto, *, seed: int | None = None) -> Callable[[Arrays], Arrays]:
     """Return what evaluates `model` in float32 and rounds every half-precision value after its node, as ONNX defines
     it; with a `seed`, moves it within its rounding error (`promoted.rounded`)."""
@@ -221,6 +239,12 @@ def _float64(
     cross_check = OrtReference()
     evaluator = float64_evaluator(model, kind, cross_check)
     evaluator.limit = seconds
+    evaluate = _evaluation(model, evaluator, operations)
+    # A user who requests float64 explicitly waits for it: then there is no limit.
+    return Float64Reference("float64", "onnx's reference operators", "", evaluate, cross_check, evaluator)
+
+
+def _evaluation(model: onnx.ModelProto, evaluator: Float64, operations: int) -> Callable[[Arrays], Arrays]:
     names = [o.name for o in model.graph.output]
     optional = [o.name for o in model.graph.output if o.type.HasField("optional_type")]
     pools, threads = ThreadpoolController(), 1 if operations <= ONE_THREAD_FLOPS else None
@@ -231,8 +255,7 @@ def _float64(
         tensors = tensors_of(dict(zip(names, values, strict=True)), optional)
         return {n: in_carrier(v) for n, v in tensors.items()}
 
-    # A user who requests float64 explicitly waits for it: then there is no limit.
-    return Float64Reference("float64", "onnx's reference operators", "", evaluate, cross_check, evaluator)
+    return evaluate
 
 
 def _too_big(model: onnx.ModelProto, operations: int) -> str:

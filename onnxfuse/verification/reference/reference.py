@@ -109,7 +109,7 @@ class Float64(ReferenceEvaluator):
             outputs = node.run(*inputs, **options)
             if self.cross_check is not None:
                 outputs = self.cross_check.trusted(node, attributes, inputs, outputs)
-            outputs = self.rounded(node.onnx_node, values, outputs)
+            outputs = self.written(node, values, outputs)
             if self.bound < math.inf and any(_exceeds(x, self.bound) for x in outputs):
                 raise OutOfRange(f"a value beyond {self.bound:.0e} at {node.op_type}")
             results.update(zip(node.output, outputs, strict=False))
@@ -125,7 +125,7 @@ class Float64(ReferenceEvaluator):
         """Return the values of a node's inputs."""
         return inputs
 
-    def rounded(self, node: onnx.NodeProto, inputs: list[Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def written(self, node: OpRun, inputs: list[Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the values of a node's outputs."""
         return outputs
 
@@ -149,7 +149,7 @@ class Tf32(Float64):
         factors = () if node.domain else FACTORS.get(node.op_type, ())
         return [to_tf32(x) if i in factors and x is not None else x for i, x in enumerate(inputs)]
 
-    def rounded(self, node: onnx.NodeProto, inputs: list[Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def written(self, node: OpRun, inputs: list[Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the outputs, off by what sums of float8 numbers lose."""
         product = self.float8.get(node.output[0])
         return outputs if product is None else (outputs[0] + product.lost(inputs[0], inputs[1]),)

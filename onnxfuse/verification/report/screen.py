@@ -33,6 +33,9 @@ ENTRIES = 4
 WORST = 3
 """Number of outputs whose worst case is named; JSON and reports have all."""
 
+CLOSE = 3.0
+"""Up to so many times the allowed error a mismatch may still be due to rounding that no run of the original shows."""
+
 
 def broken_weights(names: Sequence[str]) -> str:
     """Return that weights hold NaN, and what follows."""
@@ -249,11 +252,26 @@ def _distribution(d: "Difference") -> str:
     )
 
 
+def _close_text(report: "VerifyReport") -> str:
+    """Return what to do first if every mismatch is close to its budget; empty otherwise."""
+    wrong = [r for r in report.outputs if r.verdict == "mismatch"]
+    if not wrong or report.problems or any(r.judged_by != "budget" or r.severity > CLOSE for r in wrong):
+        return ""
+    most = max(wrong, key=lambda r: r.severity)
+    return (
+        f"{most.output} has {most.severity:.2g} times the allowed error, which rounding may explain: before leaving "
+        "a rule out, verify with other inputs (--seed 1, --seeds 5); a wrong op differs with most of them"
+    )
+
+
 def _next_steps(report: "VerifyReport") -> list[str]:
     if report.ok:
         return []
     verdicts = {r.verdict for r in report.outputs}
     steps = []
+    close = _close_text(report)
+    if close:
+        steps.append(close)
     if "mismatch" in verdicts:
         if report.bisection is None:
             steps.append("to name the fused op or rule at fault, repeat this with --bisect DIR")
@@ -262,7 +280,8 @@ def _next_steps(report: "VerifyReport") -> list[str]:
         steps.append(
             "make the file again: onnxfuse optimize"
             if report.bisection is not None and report.bisection.outdated
-            else f"until that is fixed, leave it out: onnxfuse optimize{left_out}"
+            else f"{'if they differ with other inputs, too' if close else 'until that is fixed'}, leave it out: "
+            f"onnxfuse optimize{left_out}"
             if at_fault
             else "see what was fused with onnxfuse explain; undo it with onnxfuse optimize --undo and verify that"
         )

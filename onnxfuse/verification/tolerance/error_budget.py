@@ -13,8 +13,8 @@ value is below one rounding step of the median are excluded, because they result
 0.
 
 In an output of few elements the original's own error can be small by chance. So it is the worst of several runs: on
-inputs perturbed by at most one ulp and, if the fused model still exceeds its budget, on nearby inputs, relative to the
-largest true value. No case widens the budget of another.
+inputs perturbed by at most one ulp and, if the fused model still exceeds its budget, with errors drawn for sums in
+other orders, and on nearby inputs, relative to the largest true value. No case widens the budget of another.
 
 Elements that cannot be judged are excluded, and counted. Where reference and original are both not finite, or the
 reference is beyond the range of the type, the fused value may follow either; where both are finite it must be finite.

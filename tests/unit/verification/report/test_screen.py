@@ -77,6 +77,15 @@ def test_what_to_do_next_follows_from_what_was_found(made: VerifyReport, steps: 
         assert any(step in line for line in arrows), (step, arrows)
 
 
+def test_a_mismatch_close_to_its_budget_is_no_reason_yet_to_leave_a_rule_out() -> None:
+    """How close it is, and other inputs first; a mismatch far beyond needs none."""
+    close, far = (shown(report(row(own=1.0, step=0.1, error=e, scale=99.0))) for e in (2.73, 21.0))
+    (arrow, *_) = (line for line in close.splitlines() if line.lstrip().startswith("->"))
+    assert "y has 1.3 times the allowed error" in arrow
+    assert "--seeds 5" in close
+    assert "times the allowed error" not in far
+
+
 def test_a_mismatch_is_shown_with_its_element_and_its_case() -> None:
     """The three values there, how the errors are distributed, and the inputs that give it."""
     d = replace(row().measure.difference, quantiles={"0.5": 1e-3}, ulps={"0": 3, "1": 9}, max_abs_at=(0, 3), finite=12)
