@@ -29,17 +29,21 @@ COMPLETED = 200
 def from_stdin(*, weights: bool = True) -> Path:
     """Return a temporary file with the model from standard input, deleted when the command ends.
 
-    With `weights` it must contain its own. Raises UsageError, ModelError.
+    With `weights` it must contain its own. Raises UsageError if another argument has read it, ModelError.
     """
     from onnxfuse.files.io import data_files  # ONNX is imported where a model is read
 
+    root = click.get_current_context().find_root()
+    if STDIN in root.meta:
+        raise UsageError(
+            "-: standard input carries one model, and two arguments are -", "Give the other model as a file."
+        )
     if sys.stdin.isatty():
         raise UsageError(
             "-: standard input is a terminal, and a model is binary", "Redirect a file to it: onnxfuse ... - < IN.onnx"
         )
-    context = click.get_current_context()
-    folder = context.find_root().with_resource(tempfile.TemporaryDirectory(prefix="onnxfuse-"))
-    file = Path(folder) / STDIN
+    folder = root.with_resource(tempfile.TemporaryDirectory(prefix="onnxfuse-"))
+    root.meta[STDIN] = file = Path(folder) / STDIN
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
     register_stdin(file)
