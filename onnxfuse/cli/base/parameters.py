@@ -100,7 +100,9 @@ class _Size(click.ParamType[tuple[str, Sequence[int]]]):
         """Return the name and the sizes."""
         name, equals, sizes = (part.strip() for part in str(value).rpartition("="))
         low, dots, high = sizes.partition("..")
-        if name and dots and low.strip().isdecimal() and high.strip().isdecimal() and int(low) <= int(high):
+        if name and dots and low.strip().isdecimal() and high.strip().isdecimal():
+            if int(low) > int(high):
+                self.fail(f"'{value}' is reversed: the smaller size comes first, {name}={high}..{low}", param, ctx)
             return name, range(int(low), int(high) + 1)
         extents = sizes.replace("x", ",").split(",")
         if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in extents):
