@@ -166,9 +166,9 @@ def _run(arguments: list[str]) -> int:
 
 def _usage_error(error: click.ClickException, arguments: list[str]) -> None:
     """Print what click reports of the arguments, and what takes the place of another tool's."""
-    from onnxfuse.cli.base.foreign_flags import hint_for
+    from onnxfuse.cli.base.foreign_flags import answered
 
-    hint = hint_for(error)
+    error, hint = answered(error)
     if "--json" in arguments:
         _print_error(error.format_message(), hint, USAGE, arguments)
         return

@@ -26,14 +26,12 @@ FLAGS: Mapping[str, str] = {
 PRECISION = "fp16 and bf16 mean float16 and bfloat16. For int8, quantize the model first: onnxfuse docs quantized."
 
 
-def hint_for(error: click.ClickException) -> str:
-    """Return what to use in place of an unknown option or value, "" if nothing is known; of the options that click
-    takes for alike, leave the closest one."""
+def answered(error: click.ClickException) -> tuple[click.ClickException, str]:
+    """Return the error with the closest option alone, of those that click takes for alike, and what to use in place of
+    another tool's option or value, "" if nothing is known."""
     if isinstance(error, click.NoSuchOption):
-        if error.option_name in FLAGS:
-            error.possibilities = []
-            return FLAGS[error.option_name]
-        error.possibilities = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
-    elif isinstance(error, click.BadParameter) and error.param is not None and error.param.name == "precision":
-        return PRECISION
-    return ""
+        hint = FLAGS.get(error.option_name, "")
+        closest = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
+        return click.NoSuchOption(error.option_name, possibilities=[] if hint else closest, ctx=error.ctx), hint
+    of_precision = isinstance(error, click.BadParameter) and error.param is not None and error.param.name == "precision"
+    return error, PRECISION if of_precision else ""

@@ -311,7 +311,8 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         plain = _letters if name == "equation" else _itself
         if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
             shown = have.get(name, newest.get(name))
-            return Cause("attribute", name, *(_named(node.op, name, x) for x in (shown, value)), node.op)
+            seen, expected = _named(node.op, name, shown), _named(node.op, name, value)
+            return Cause("attribute", name, seen, expected, node.op)
     for name, label in wanted.open.items():
         found = have.get(name, newest.get(name))
         if label in labels and not _equal(labels[label], found):
@@ -334,7 +335,7 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
 def _named(operator: str, name: str, value: object) -> str:
     """Return an attribute's value as text: an element type by its name."""
     if operator == ops.Cast and name == "to" and isinstance(value, int) and value in TensorProto.DataType.values():
-        return TensorProto.DataType.Name(value).lower()
+        return str(TensorProto.DataType.Name(value)).lower()
     return _plain(value)
 
 
