@@ -192,7 +192,7 @@ class Attempt:
         `of` says why for the hint: "movement" only moves data, "alone" has nothing pointwise next to it.
         """
         refusal = self.refusal(reason, "too little")
-        if stop is not None and stop.cause.kind == "fused":
+        if stop is not None and stop.cause.kind == "fused" and of != "movement":
             return refusal._replace(cause=stop.cause._replace(kind="too little", seen=reason, of="fused"))
         return refusal._replace(cause=refusal.cause._replace(of=of))
 

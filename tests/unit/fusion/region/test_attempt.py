@@ -64,6 +64,12 @@ def test_a_hint_says_that_nothing_is_next_to_it_only_where_nothing_is(nodes: str
 
 
 def test_what_only_moves_data_has_a_hint_of_its_own() -> None:
+    """Also next to a fused op, which does not compute it."""
+    text = "g (float[N,8] x) => (float[8,N] y) { a = Exp (x) b = Neg (a) t = Transpose (b) y = Hardmax (t) }"
+    _, report = optimize(parse(text), "pointwise", "lone_movement")
+    (near,) = [n for n in report.stopped if n.rule == "lone_movement"]
+    assert "was fused into pointwise" in near.refusal.reason
+    assert hint(near.refusal.cause).startswith("nothing is lost here")
     _, report = optimize(
         parse("g (float[N,8] x) => (float[8,N] y) { t = Transpose (x) y = Hardmax (t) }"), "lone_movement"
     )
