@@ -91,7 +91,7 @@ def _block(name: str, rows: Rows) -> str:
 
 
 def _none(*parts: str) -> str:
-    return f"For these figures on your GPU, run `{_command(parts)}`."
+    return f"Not measured yet for this version. For these figures on your GPU, run `{_command(parts)}`."
 
 
 def _command(parts: Sequence[str]) -> str:

@@ -165,14 +165,18 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage_error(error: click.ClickException, arguments: list[str]) -> None:
-    """Print what click reports of the arguments."""
+    """Print what click reports of the arguments, and what takes the place of another tool's."""
+    from onnxfuse.cli.base.foreign_flags import answered
+
+    error, hint = answered(error)
     if "--json" in arguments:
-        _print_error(error.format_message(), "", USAGE, arguments)
+        _print_error(error.format_message(), hint, USAGE, arguments)
         return
     with contextlib.redirect_stderr(io.StringIO()) as captured:
         error.show()
     with contextlib.suppress(OSError):  # as in _complain
-        click.echo(printable(captured.getvalue()), err=True, nl=False)
+        text = captured.getvalue().expandtabs(2)  # a tab would be printed as an escape
+        click.echo(printable(f"{text}{hint}\n" if hint else text), err=True, nl=False)
 
 
 def _system_error(error: OSError, arguments: list[str]) -> int:

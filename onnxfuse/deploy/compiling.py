@@ -36,6 +36,11 @@ PORTABLE = Target(Arch("sm_86", 132, 1536), PTX)
 ones."""
 MOST = 2**31 - 1
 
+ARCHITECTURES = (
+    f"Kernels are made for {', '.join(sorted((a.name for a in SUPPORTED), key=lambda n: int(n[3:].rstrip('a'))))}: "
+    "onnxfuse docs install says which GPU has which."
+)
+
 
 @dataclass(frozen=True)
 class Compiling:
@@ -206,11 +211,9 @@ def _arch(name: str) -> Arch:
 
     arch = named(name)
     if arch is None:
-        valid_names = ", ".join(a.name for a in SUPPORTED)
-        raise UsageError(f"--arch {name}: is not of the form sm_90a", f"Kernels are made for {valid_names}.")
+        raise UsageError(f"--arch {name}: is not of the form sm_90a", ARCHITECTURES)
     if arch.number not in compiles_for():
-        valid_names = ", ".join(f"sm_{n}" for n in compiles_for())
-        raise UsageError(f"--arch {name}: the compiler does not know this GPU", f"It knows {valid_names}.")
+        raise UsageError(f"--arch {name}: the compiler knows no such architecture", ARCHITECTURES)
     here = (arch_of(d) for d in range(device_count())) if cuda_unusable() is None else ()
     return next((a for a in here if a.name == arch.name), arch)
 

@@ -56,6 +56,8 @@ class Exported(Screen):
     """The dimension along which Triton batches requests, and the maximum batch size."""
     triton: str
     """Why there is no config.pbtxt; empty if there is one."""
+    at: PurePath
+    """The folder as the server sees it, which config.pbtxt names."""
     files: Mapping[str, int]
     """Size in bytes by file name."""
     seconds: float
@@ -73,6 +75,9 @@ class Exported(Screen):
                 )
         if self.triton:
             yield Line(f"[yellow]no config.pbtxt:[/] {escape(self.triton)}")
+        else:
+            named = escape(str(self.at / LIBRARY))
+            yield Line(f"config.pbtxt names the library as the server sees it: {named}", hint="; another path: --at")
         if self.batch is not None:
             name, batch_size = self.batch
             joined = f"Triton batches requests along {escape(name)}, to {plural(batch_size, 'row')}"
@@ -123,12 +128,14 @@ def export_library(
     step("files", 0, 0)
     full_model = copied(source) if isinstance(source, onnx.ModelProto) else io.load(source)
     placements = _place_ops(full_model, pack)
+    seen = folder.resolve() if at is None else PurePath(at)
     with filling(folder), filling(folder / MODEL.parent):
         with together():
             _write(folder, full_model, pack)
-            _write_texts(folder, interface, batching, pack, folder.resolve() if at is None else PurePath(at))
+            _write_texts(folder, interface, batching, pack, seen)
         files = _manifest(folder, interface, batching, pack, placements)
-    return Exported(folder, pack, assumed, placements, batching, interface.refusal, files, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Exported(folder, pack, assumed, placements, batching, interface.refusal, seen, files, seconds)
 
 
 def _check_folder(folder: Path) -> None:

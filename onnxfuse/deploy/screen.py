@@ -36,8 +36,9 @@ def covered(facts: Mapping[str, Any]) -> Blocks:
     uncovered = [p for p in programs if p["left"]]
     shapes = sum(p["shapes"] for p in programs)
     if not uncovered:
+        those = " of what has a kernel" if facts["without"] else ""
         yield Line(
-            f"all sizes in these ranges are covered: {plural(shapes, 'combination')} of "
+            f"all sizes in these ranges are covered{those}: {plural(shapes, 'combination')} of "
             f"{plural({p['op'] for p in programs}, 'fused op')}, sizes and GPU checked",
             fold=True,
         )
@@ -50,4 +51,4 @@ def covered(facts: Mapping[str, Any]) -> Blocks:
     if not all(p["whole"] for p in programs):
         yield Line("[yellow]note:[/] some ops have too many shapes to check each; a sample was checked", fold=True)
     for op, why in facts["without"].items():
-        yield Line(f"no kernel of {escape(op)}: {escape(why)}", style="dim")
+        yield Line(f"no kernel of {escape(op)}, which ONNX Runtime computes: {escape(why)}", style="dim")

@@ -30,7 +30,7 @@ from onnxfuse.files.trial import Opens, is_utf8, opened_whole, opened_with_data,
 from onnxfuse.model import bodies
 from onnxfuse.model.fused import DOMAIN
 from onnxfuse.model.validate import tensors, validate
-from onnxfuse.support.close_match import no_such_file
+from onnxfuse.support.close_match import hint_for_missing, no_such_file
 from onnxfuse.support.errors import DeviceError, ModelError
 from onnxfuse.support.plurals import plural
 
@@ -101,7 +101,7 @@ def _data(path: Path) -> bytes:
             )
         return pipes.read(path, PROTOBUF_READS) if stat.S_ISFIFO(status.st_mode) else path.read_bytes()
     except FileNotFoundError:
-        raise ModelError(no_such_file(path), "Check the path.") from None
+        raise ModelError(no_such_file(path), hint_for_missing(path)) from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}", "Check the file's permissions.") from None
 

@@ -45,7 +45,7 @@ STREAM = "-"
 
 Model = Annotated[Path, Argument("IN.onnx", "model")]
 FusedModel = Annotated[Path, Argument("MODEL.onnx")]
-OptionalModel = Annotated[Path | None, Argument("[OUT.onnx]", required=False)]
+OptionalModel = Annotated[Path | None, Argument("[OUT.onnx]", "model", required=False)]
 Shell = Literal["bash", "zsh", "fish"]
 
 # An option is a row of a table.
@@ -127,7 +127,7 @@ class VerifyCommand(VerifyRun, CustomOps, Seed, Reports, Common, total=False):
     """
 
     original: Annotated[Path, Argument("ORIGINAL", "model")]
-    fused: Annotated[Path, Argument("FUSED")]
+    fused: Annotated[Path, Argument("FUSED", "model")]
     seed_count: Annotated[AtLeastOne, Option(1, "Number of seeds, starting at {seed}.", "--seeds", "N",
         group="Running")]
 
@@ -213,8 +213,8 @@ class ExplainCommand(Rules, CustomOps, LowerPrecision, ModelSettings, Common, to
     shapes: Annotated[Shapes, Option(None, "Explain the model specialized to this size of a dynamic dimension "
         "(batch=8) or shape of an input.", SHAPE_FLAG, "NAME=N", repeated=True)]
     near: Annotated[Flag, Option(False, "Rank near misses over the whole model, with hints.", "--near")]
-    at: Annotated[Strings, Option((), "Explain this node, value or name pattern: the cause, then the rules' furthest "
-        "attempts.", "--at", "NODE", complete="nodes")]
+    at: Annotated[Strings, Option((), "Explain this node, value, operator or pattern: the cause, then the rules' "
+        "furthest attempts.", "--at", "NODE", complete="nodes")]
     cost: Annotated[OptionalText, Option(None, "Show the candidates for this node, their estimated or measured "
         "microseconds, and who decided.", "--cost", "NODE", complete="nodes")]
     graph: Annotated[Flag, Option(False, "Show what prevents a CUDA graph of the optimized model, and why; needs a "
@@ -240,7 +240,7 @@ class ViewCommand(View, Common, total=False):
     """
 
     model: Annotated[Path, Argument("MODEL.onnx", "model")]
-    fused: Annotated[Path | None, Argument("[FUSED.onnx]", required=False)]
+    fused: Annotated[Path | None, Argument("[FUSED.onnx]", "model", required=False)]
     no_browser: Annotated[Flag, Option(False, "Only print the address, without opening a browser.", "--no-browser",
         group="Server")]
 

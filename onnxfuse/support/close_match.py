@@ -19,6 +19,12 @@ def did_you_mean(word: str, words: Collection[str]) -> str:
     return f" Did you mean {matches[0]}?" if matches else ""
 
 
+def hint_for_missing(model: Path) -> str:
+    """Return what to do about a model that is not there: an address is downloaded first, any other path checked."""
+    is_address = model.parts[:1] in (("http:",), ("https:",), ("hf:",), ("s3:",), ("gs:",))
+    return "Download it first: onnxfuse reads files, no addresses." if is_address else "Check the path."
+
+
 def no_such_file(path: Path, what: str = "file") -> str:
     """Return that `path` does not exist, with the folder that is missing, or else the closest name beside it."""
     folder = path.parent

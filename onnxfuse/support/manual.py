@@ -42,11 +42,11 @@ def text(page: str) -> str:
 
 
 def search(words: Sequence[str]) -> list[Found]:
-    """Return the lines that have all words, whatever their case.
+    """Return the lines that have all words, whatever their case and hyphens.
 
     First come entries of the index, those with the words in their first cell before others, then headings.
     """
-    patterns = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in words]
+    patterns = [_pattern(word) for word in words]
     found = [one for page in pages() for one in _lines(page) if all(p.search(one.line) for p in patterns)]
 
     def rank(one: Found) -> tuple[bool, bool]:
@@ -55,6 +55,22 @@ def search(words: Sequence[str]) -> list[Found]:
         return True, one.heading != one.line
 
     return sorted(found, key=rank)
+
+
+def unknown(words: Sequence[str]) -> list[str]:
+    """Return the words that no line has."""
+    lines = [one.line for page in pages() for one in _lines(page)]
+    return [word for word in words if not any(_pattern(word).search(line) for line in lines)]
+
+
+def vocabulary() -> set[str]:
+    """Return every word of the pages, in lower case."""
+    return {word.lower() for page in pages() for one in _lines(page) for word in re.findall(r"[A-Za-z]{3,}", one.line)}
+
+
+def _pattern(word: str) -> re.Pattern[str]:
+    """Return what finds a word at its beginning: warmup finds warm-up, and the reverse."""
+    return re.compile(r"\b" + "-?".join(map(re.escape, word.replace("-", "") or word)), re.IGNORECASE)
 
 
 def _lines(page: str) -> Iterator[Found]:

@@ -64,7 +64,7 @@ def test_what_is_assumed_is_said(onnxfuse_command: Command) -> None:
         (["out.onnx", "--shape", "N=8..1"], 2, "'N=8..1' is neither"),
         (["out.onnx", "--shape", "N=1,7"], 2, "kernels are compiled for a range"),
         (["out.onnx", "--arch", "h100"], 2, "--arch h100: is not of the form sm_90a"),
-        (["out.onnx", "--arch", "sm_30"], 2, "--arch sm_30: the compiler does not know this GPU"),
+        (["out.onnx", "--arch", "sm_30"], 2, "--arch sm_30: the compiler knows no such architecture"),
         (["in.onnx"], 3, "in.onnx: has no fused ops, and needs no kernels"),
         (["out.onnx", "-o", "nowhere/x"], 3, "the folder nowhere does not exist"),
         (["none.onnx"], 3, "none.onnx"),

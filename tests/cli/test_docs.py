@@ -35,6 +35,25 @@ def test_other_words_are_looked_for(onnxfuse_command: Command) -> None:
     assert "the whole page: onnxfuse docs PAGE" in shown
 
 
+def test_hyphens_and_case_make_no_difference(onnxfuse_command: Command) -> None:
+    """The page of topics leads to the same line."""
+    found = [json.loads(onnxfuse_command("docs", word, "--json").out)["found"][0] for word in ("warmup", "Warm-up")]
+    assert found[0] == found[1]
+    assert found[0]["page"] == "topics"
+
+
+def test_a_word_with_a_slip_has_the_word_that_was_meant(onnxfuse_command: Command) -> None:
+    result = onnxfuse_command("docs", "qunatized")
+    assert result.code == 2
+    assert "no page has the words 'qunatized'. Did you mean quantized?" in result.err
+
+
+def test_what_people_look_for_has_a_line_of_topics(onnxfuse_command: Command) -> None:
+    """In their words."""
+    for words in (["LLM"], ["whisper"], ["T5"], ["multi-gpu"], ["thread", "safe"], ["choosing", "GPU"]):
+        assert json.loads(onnxfuse_command("docs", *words, "--json").out)["found"][0]["page"] == "topics", words
+
+
 def test_words_that_no_page_has_are_an_error(onnxfuse_command: Command) -> None:
     """With the command that lists the pages."""
     result = onnxfuse_command("docs", "xylophone", "quartz")

@@ -368,6 +368,13 @@ def test_a_model_comes_and_goes_through_pipes(
     assert (missed.returncode, missed.stdout) == (4, b"")
     assert run("profile", "-", "--no-time").returncode == 0
     assert run("inspect", "-").stdout.startswith(b"-: 6 nodes")
+    assert run("verify", "in.onnx", "-", given=done.stdout).stdout.startswith(b"ok")
+    assert run("profile", "in.onnx", "-", "--no-time", given=done.stdout).returncode == 0
+    both = run("verify", "-", "-")
+    assert (both.returncode, both.stdout) == (2, b"")
+    assert both.stderr == (
+        b"error: -: standard input carries one model, and two arguments are -\nGive the other model as a file.\n"
+    )
     assert run("optimize", "-", "-", given=b"").returncode == 3
     assert b"--json prints to standard output, where the model goes" in run("optimize", "-", "-", "--json").stdout
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 
 import onnxfuse
 from onnxfuse.cli.base.command import SchemaCommand
+from onnxfuse.cli.base.foreign_flags import FLAGS
 from onnxfuse.contract.config import read
 from onnxfuse.options import COMMANDS, groups, schema, toml
+from onnxfuse.support import manual
 from tests.cli.conftest import Command
 
 
@@ -40,6 +43,32 @@ def test_an_error_names_an_option_as_its_caller_knows_it(folder: Path, onnxfuse_
         onnxfuse.optimize(folder / "in.onnx", tolerance=0.1)
     told = onnxfuse_command("optimize", "in.onnx", "o.onnx", "--tolerance", "0.1")
     assert "--tolerance goes with --precision" in told.err
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_of_another_tool_has_what_takes_its_place(onnxfuse_command: Command, flag: str) -> None:
+    """Only flags that the page about that tool has, and only options that there are."""
+    assert flag.removeprefix("--") in manual.text("from-trtexec")
+    told = onnxfuse_command("explain", "in.onnx", flag, "8")
+    assert told.code == 2
+    assert told.err.endswith(f"{FLAGS[flag]}\n")
+    assert json.loads(onnxfuse_command("explain", "in.onnx", flag, "--json").out)["hint"] == FLAGS[flag]
+    known = {opt for name in COMMANDS for p in SchemaCommand(name).params for opt in p.opts}
+    assert set(re.findall(r"--[a-z][\w-]*", FLAGS[flag])) <= known
+
+
+def test_a_flag_with_a_slip_has_the_closest_one(onnxfuse_command: Command) -> None:
+    """No others; and a value that a precision cannot be says how one gets there."""
+    told = onnxfuse_command("optimize", "in.onnx", "--precison", "float16").err
+    assert told.endswith("No such option '--precison'. Did you mean '--precision'?\n")
+    told = onnxfuse_command("optimize", "in.onnx", "--precision", "int8").err
+    assert "fp16 and bf16 mean float16 and bfloat16. For int8, quantize the model first" in told
+
+
+def test_a_reversed_range_and_a_missing_word_are_told_plainly(onnxfuse_command: Command) -> None:
+    told = onnxfuse_command("compile", "in.onnx", "--shape", "batch=32..1").err
+    assert "'batch=32..1' is reversed: the smaller size comes first, batch=1..32" in told
+    assert onnxfuse_command("completion").err.endswith("Choose from:\n  bash,\n  zsh,\n  fish\n")
 
 
 def test_short_names_of_types_mean_the_same_everywhere(folder: Path, onnxfuse_command: Command) -> None:

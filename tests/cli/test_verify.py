@@ -155,7 +155,7 @@ def test_shapes_seeds_and_real_inputs(capsys: pytest.CaptureFixture[str]) -> Non
         (["--top-k", "0"], "0 is not in the range"),
         (["--rules", "mine"], "mine: "),
         (["--save-inputs", "x.npz"], "a .npz holds one set of inputs, there are 6"),
-        (["--inputs", "in.onnx"], "is not a readable .npz"),
+        (["--inputs", "in.onnx"], "in.onnx: is no file of NumPy's"),
         (["--shapes", "n=2", "--inputs", "real.npz"], "shapes are those of the real inputs"),
         (["--truth", "exact"], "'exact' is not one of"),
         (["--seeds", "few"], "is not a valid integer"),

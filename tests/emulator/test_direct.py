@@ -195,7 +195,7 @@ def test_other_gpus_keep_the_body_and_exact_float32_where_windows_slide_by_one_p
     assert cuda.supports(STEM.op(), lambda: H200) is None
     assert cuda.supports(STEM.op(), lambda: Arch("sm_80", 108)) is None
     for other in ("sm_75", "sm_89", "sm_100"):
-        refusal = f"is made for sm_80, sm_87 and sm_90, this GPU is {other}"
+        refusal = f"is made for sm_80, sm_87 and sm_90, not for {other}"
         assert refusal in str(cuda.supports(STEM.op(), on(Arch(other, 108))))
     assert cuda.supports(replace(STEM.op(), tf32=False), lambda: H200) is None
     exact = replace(replace(STEM, dtype=FLOAT).op(), tf32=False)

@@ -13,9 +13,9 @@ def precision(facts: Mapping[str, Any], limit: int | None = LIMIT) -> Blocks:
     kept = facts["kept"]
     nothing = len(kept) == facts["nodes"] and all(one["type"] == "float32" for one in kept)
     color = "yellow" if nothing else "green"
-    yield Line(f"[bold {color}]precision:[/] {escape(facts['summary'])}")
+    yield Line(f"[bold {color}]precision:[/] {escape(facts['summary'])}", fold=True)
     if facts["hint"]:
-        yield Line(f"  -> {escape(facts['hint'])}")
+        yield Line(f"  -> {escape(facts['hint'])}", fold=True)
     for one in kept[:limit]:
         yield Line(f"  - {escape(one['op'])} {escape(one['node'])} stays {one['type']}: {escape(one['reason'])}")
     if limit is not None and len(kept) > limit:

@@ -29,17 +29,21 @@ COMPLETED = 200
 def from_stdin(*, weights: bool = True) -> Path:
     """Return a temporary file with the model from standard input, deleted when the command ends.
 
-    With `weights` it must contain its own. Raises UsageError, ModelError.
+    With `weights` it must contain its own. Raises UsageError if another argument has read it, ModelError.
     """
     from onnxfuse.files.io import data_files  # ONNX is imported where a model is read
 
+    root = click.get_current_context().find_root()
+    if STDIN in root.meta:
+        raise UsageError(
+            "-: standard input carries one model, and two arguments are -", "Give the other model as a file."
+        )
     if sys.stdin.isatty():
         raise UsageError(
             "-: standard input is a terminal, and a model is binary", "Redirect a file to it: onnxfuse ... - < IN.onnx"
         )
-    context = click.get_current_context()
-    folder = context.find_root().with_resource(tempfile.TemporaryDirectory(prefix="onnxfuse-"))
-    file = Path(folder) / STDIN
+    folder = root.with_resource(tempfile.TemporaryDirectory(prefix="onnxfuse-"))
+    root.meta[STDIN] = file = Path(folder) / STDIN
     with file.open("wb") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
     register_stdin(file)
@@ -96,7 +100,9 @@ class _Size(click.ParamType[tuple[str, Sequence[int]]]):
         """Return the name and the sizes."""
         name, equals, sizes = (part.strip() for part in str(value).rpartition("="))
         low, dots, high = sizes.partition("..")
-        if name and dots and low.strip().isdecimal() and high.strip().isdecimal() and int(low) <= int(high):
+        if name and dots and low.strip().isdecimal() and high.strip().isdecimal():
+            if int(low) > int(high):
+                self.fail(f"'{value}' is reversed: the smaller size comes first, {name}={high}..{low}", param, ctx)
             return name, range(int(low), int(high) + 1)
         extents = sizes.replace("x", ",").split(",")
         if not equals or not name or not all(re.fullmatch(r"\s*[0-9]{1,18}\s*", n) for n in extents):

@@ -11,7 +11,7 @@ import click
 from onnxfuse.cli.base.parameters import from_stdin
 from onnxfuse.files.atomic_write import same_file
 from onnxfuse.options.commands import STREAM
-from onnxfuse.support.close_match import no_such_file
+from onnxfuse.support.close_match import hint_for_missing, no_such_file
 from onnxfuse.support.errors import ModelError, UsageError
 from onnxfuse.support.plurals import plural
 
@@ -62,7 +62,7 @@ def _require_all(paths: Sequence[Path]) -> None:
     """Raise ModelError for a named model that is not there, before another one is written."""
     missing = next((path for path in paths if str(path) != STREAM and not os.path.exists(path)), None)
     if missing is not None:
-        raise ModelError(no_such_file(missing), "Check the path; no model was written.")
+        raise ModelError(no_such_file(missing), f"{hint_for_missing(missing)} No model was written.")
 
 
 def _output_jobs(paths: Sequence[Path], output: Path) -> list[Job]:

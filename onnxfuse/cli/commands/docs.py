@@ -7,6 +7,7 @@ from rich.markup import escape
 from onnxfuse.cli.base.console import print_result
 from onnxfuse.options.commands import DocsCommand
 from onnxfuse.support import manual
+from onnxfuse.support.close_match import did_you_mean
 from onnxfuse.support.errors import UsageError
 from onnxfuse.support.screen import LIMIT, Blocks, Line, Rows, advice, plain_table
 
@@ -26,7 +27,9 @@ def command(**given: Unpack[DocsCommand]) -> int:
     else:
         found = manual.search(words)
         if not found:
-            raise UsageError(f"no page has the words '{' '.join(words)}'", "onnxfuse docs lists the pages.")
+            known = manual.vocabulary()
+            alike = "".join(did_you_mean(word.lower(), known) for word in manual.unknown(words))
+            raise UsageError(f"no page has the words '{' '.join(words)}'.{alike}", "onnxfuse docs lists the pages.")
         facts = {"found": [vars(one) for one in found]}
         screen = _found(found)
     print_result("docs", {"ok": True, **facts}, screen, as_json=given["as_json"])

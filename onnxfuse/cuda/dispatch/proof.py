@@ -21,6 +21,10 @@ Case = tuple[Arch, bool]
 """A GPU, and whether every pointer is a multiple of 16 bytes."""
 
 
+SERVES_ALL = "a fused op has to serve every GPU, and all sizes that the model allows"
+"""Why sizes and a GPU are named that nobody asked for."""
+
+
 def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> str | None:
     """Return why `op` has no plan for inputs of these shapes in one of the cases; None if it has one, or needs none.
 
@@ -35,7 +39,7 @@ def unplanned(op: FusedOp, shapes: tuple[Shape, ...], cases: Iterable[Case]) -> 
     if isinstance(reason, DisagreeingError):
         raise reason
     sizes = ", ".join("x".join(map(str, s)) or "scalar" for s in shapes)
-    return f"for inputs of {sizes} there is no kernel on {arch.name}: {reason}"
+    return f"{SERVES_ALL}, and for inputs of {sizes} there is no kernel on {arch.name}: {reason}"
 
 
 def _is_planned(op: FusedOp, shapes: tuple[Shape, ...], arch: Arch) -> bool:

@@ -4,17 +4,21 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from onnxfuse import ops
 from onnxfuse.cuda import Growth
 from onnxfuse.fusion.region.choices import Choices
 from onnxfuse.fusion.region.make_op import Made, Realization
 from onnxfuse.fusion.region.weight_index import WeightIndex
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.fused import FusedOp
+from onnxfuse.model.fused import DOMAIN, FusedOp, replaced_nodes
 from onnxfuse.rules.language.fuse_table import Anchor, Fuse
 from onnxfuse.rules.match.cause import Cause
 from onnxfuse.rules.match.equal_attempts import EqualAttempts, Surroundings
 from onnxfuse.rules.match.match import Refusal
 from onnxfuse.shapes.types import Dim, ValueType, shapes_differ
+
+FUSED = "already fused"
+"""Why a fused op joins no region; `Attempt.stop` says which node of it is beside the region, and which rule took it."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +160,41 @@ class Attempt:
 
     def stops(self) -> tuple[Refusal, ...]:
         """Return why the region did not grow further."""
-        return tuple(
-            Refusal(n.name, Cause("outside", seen=reason), len(self.region.nodes))
-            for n, reason in self.region.stops.items()
-        )
+        return tuple(self.stop(n, reason) for n, reason in self.region.stops.items())
+
+    def stop(self, node: Node, reason: str) -> Refusal:
+        """Return why the region did not grow by a neighbour: of a fused op, which node is beside it, and who took it.
+
+        That node is named as in the original model.
+        """
+        depth = len(self.region.nodes)
+        op = self.around.ops.get(node.op) if node.domain == DOMAIN and reason == FUSED else None
+        if op is None:
+            return Refusal(node.name, Cause("outside", seen=reason), depth)
+        operator, _, name = self._adjacent(node, op).partition(" ")
+        return Refusal(name, Cause("fused", subject=operator, seen=op.name, wanted=op.rule), depth)
+
+    def _adjacent(self, node: Node, op: FusedOp) -> str:
+        """Return the replaced node of a fused op that reads a value of the region or computes one for it, as "Op name";
+        its first one if views lie between."""
+        inside = (*self.start.kept, *self.region.nodes)
+        made, read = {o for n in inside for o in n.outputs if o}, {v for n in inside for v in n.reads}
+        inputs = {formal for formal, v in zip(op.body.input, node.inputs, strict=False) if v in made}
+        outputs = {formal for formal, v in zip(op.body.output, node.outputs, strict=False) if v in read}
+        inner = [n for n in op.body.node if n.op_type != ops.Constant]
+        called = replaced_nodes(node.proto, op)
+        beside = (c for n, c in zip(inner, called, strict=True) if inputs & {*n.input} or outputs & {*n.output})
+        return next(beside, called[0])
+
+    def too_little(self, reason: str, stop: Refusal | None = None, of: str = "") -> Refusal:
+        """Return that fusing here would save too little; `stop` is the neighbour at which growth ended.
+
+        `of` says why for the hint: "movement" only moves data, "alone" has nothing pointwise next to it.
+        """
+        refusal = self.refusal(reason, "too little")
+        if stop is not None and stop.cause.kind == "fused" and of != "movement":
+            return refusal._replace(cause=stop.cause._replace(kind="too little", seen=reason, of="fused"))
+        return refusal._replace(cause=refusal.cause._replace(of=of))
 
     def refusal(self, reason: str, kind: str) -> Refusal:
         """Return why nothing is fused here."""

@@ -46,15 +46,18 @@ def enough(attempt: Attempt) -> Refusal | None:
         least = 1  # the library's kernel is slow: one node is enough
     if attempt.nodes and grown >= least:
         reason = saves(graph, attempt.nodes, attempt.rule, how.template, early=between) if moving else None
-        return None if reason is None else attempt.refusal(reason, "too little")
-    stops = attempt.stops()
-    neighbour = f"; {stops[0].node}: {stops[0].reason}" if stops else ""
+        return None if reason is None else attempt.too_little(reason, of="movement")
+    # A neighbour that another rule took says most.
+    stop = min(attempt.stops(), key=lambda s: s.cause.kind != "fused", default=None)
+    neighbour = "" if stop is None else f"; {stop.node}: {stop.reason}"
     launching = f"{plural(grown, 'node')} that {agreeing(grown, 'launches', 'launch')} a kernel"
     what = launching if moving else f"{plural(grown, 'pointwise node')} around it"
     wanted = "the rule wants all nodes around it to be fused"
     if how.least != NOWHERE_ELSE:
         wanted = f"the rule wants {max(how.least, 1)}"
-    return attempt.refusal(f"too little to fuse: {what}, {wanted}{neighbour}", "too little")
+    lonely = "" if any(n.is_elementwise for n in attempt.region.stops) else "alone"
+    text = f"too little to fuse: {what}, {wanted}{neighbour}"
+    return attempt.too_little(text, stop, "movement" if moving else lonely)
 
 
 def refuse_known_failure(attempt: Attempt) -> Refusal | None:

@@ -44,8 +44,10 @@ def absorb_concat_input(attempt: Attempt) -> Refusal | None:
         region.stops[node] = reason
     if not attempt.how.wants(Growth.LEFT_OPERAND):
         return None
-    reason = region.stops[found[0]] if found else "its left factor is not computed from what a Concat puts side by side"
-    return attempt.refusal(reason, "too little")
+    if not found:
+        return attempt.too_little("its left factor is not computed from what a Concat puts side by side")
+    stop = attempt.stop(found[0], region.stops[found[0]])
+    return attempt.too_little(stop.reason, stop)
 
 
 def _is_free(graph: Graph, attempt: Attempt, concat: Node) -> bool:

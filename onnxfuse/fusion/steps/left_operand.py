@@ -49,8 +49,10 @@ def absorb_left_operand(attempt: Attempt) -> Refusal | None:
     if joined or attempt.how.wants(Growth.JOINED_INPUT):
         return None
     maker = graph.producer(value)
-    reason = "its left factor is no pointwise node's" if maker is None else region.stops[maker]
-    return attempt.refusal(reason, "too little")
+    if maker is None:
+        return attempt.too_little("its left factor is no pointwise node's", of="alone")
+    stop = attempt.stop(maker, region.stops[maker])
+    return attempt.too_little(stop.reason, stop, "" if maker.is_elementwise else "alone")
 
 
 def _refused(

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth, launch_bytes
 from onnxfuse.cuda.costs import library
-from onnxfuse.fusion.region.attempt import Attempt, Region
+from onnxfuse.fusion.region.attempt import FUSED, Attempt, Region
 from onnxfuse.fusion.region.make_op import make_op, structure
 from onnxfuse.fusion.steps.pointwise import MAX_NODES, MAX_OUTPUTS, TYPES, convex, not_pointwise
 from onnxfuse.graph.graph import Graph, Node
@@ -112,7 +112,7 @@ def launches(graph: Graph, nodes: Sequence[Node]) -> int:
 def not_movement(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` is not data movement that a kernel supports, None if it is."""
     if node.domain == DOMAIN:
-        return "already fused"
+        return FUSED
     if not cuda.is_movement(node.op, node.domain):
         return f"{node.op} is not data movement"
     if node.captures or any(o in host for o in node.outputs):

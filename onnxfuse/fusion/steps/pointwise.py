@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from onnxfuse import cuda, ops
 from onnxfuse.cuda import Growth
-from onnxfuse.fusion.region.attempt import Attempt, Region
+from onnxfuse.fusion.region.attempt import FUSED, Attempt, Region
 from onnxfuse.fusion.steps.combined import combined, results_of_anchors
 from onnxfuse.graph.constant_folding import is_repeatable
 from onnxfuse.graph.float8 import multiplies_float8
@@ -428,7 +428,7 @@ def _unreadable(graph: Graph, region: Region, node: Node) -> str | None:
 def not_pointwise(graph: Graph, node: Node, host: frozenset[str]) -> str | None:
     """Return why `node` is not elementwise work for a generated kernel, None if it is."""
     if node.domain == DOMAIN:
-        return "already fused"
+        return FUSED
     if not node.is_elementwise:
         return f"{node.op} is not pointwise"
     if node.captures or len([o for o in node.outputs if o]) != 1 or not node.outputs[0]:

@@ -29,6 +29,7 @@ TEXTS = {
     "own value": "'{seen}', which the rule wants for '{subject}', is computed by nodes that it replaces",
     "graph output": "value '{subject}' is a graph output",
     "read elsewhere": "value '{subject}' is also read by {seen}",
+    "fused": "the {subject} beside it was fused into {wanted} ({seen})",
     "too many": "{a_subject} of constants in `to` makes {seen} elements, more than the {wanted} that are folded",
     # of `where`
     "unknown": "{subject} is not known",

@@ -24,7 +24,6 @@ HINTS = {
     "operator": "the rule expects {wanted} in place of {seen}; a rule of your own may add this spelling",
     "between": "remove {seen} from the model if it has no effect there; a rule of your own may add this spelling",
     "operand": "the rule expects {wanted} in place of {seen}; a rule of your own may add this spelling",
-    "too little": "there is no elementwise node next to it, so fusing would save nothing",
     "slower": "it may be faster on another GPU: tune there",
     "no saving": "nothing is lost here: they take as many launches by themselves",
     "opset": "export with a newer opset",
@@ -42,6 +41,14 @@ HINTS = {
 }
 
 
+TOO_LITTLE = {
+    "alone": "there is no elementwise node next to it, so fusing would save nothing",
+    "fused": "nothing to do: the kernel of {wanted} computes the {subject} beside it",
+    "movement": "nothing is lost here: a kernel of its own would take as long as ONNX Runtime's",
+}
+"""Of `too little`, by what the region is."""
+
+
 def hint(cause: Cause) -> str:
     """Return what would let the rule apply, "" if there is nothing short to add to the reason."""
     if cause.parts:
@@ -53,10 +60,12 @@ def hint(cause: Cause) -> str:
     if cause.kind == "unknown" and cause.subject.startswith("value("):
         return ""  # an attribute that is absent, or a computed number: no type would determine it
     words = {"subject": cause.subject, "seen": cause.seen, "wanted": cause.wanted, "of": cause.of}
-    return HINTS.get(cause.kind, "").format(**words)
+    sentence = TOO_LITTLE.get(cause.of, "") if cause.kind == "too little" else HINTS.get(cause.kind, "")
+    return sentence.format(**words)
 
 
 def without_names(reason: str) -> str:
     """Return a reason without names that differ between layers, so that equal reasons share one row."""
+    reason = re.sub(r"( was fused into \w+) \([^)]*\)", r"\1", reason)
     reason = re.sub(r"(?<=; the node before it, )(\w+) [^,]*(?=, is one:)", r"a \1", reason)
     return re.sub(r"(value )?'[^']*'|; \S+:", lambda m: "a value" if "'" in m[0] else ";", reason)

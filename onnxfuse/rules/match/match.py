@@ -7,6 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from onnxfuse import ops
 from onnxfuse.graph.graph import Graph, Node
@@ -310,7 +311,8 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
         plain = _letters if name == "equation" else _itself
         if not _equal(plain(have.get(name, newest.get(name))), plain(value)):
             shown = have.get(name, newest.get(name))
-            return Cause("attribute", name, _plain(shown), _plain(value), node.op)
+            seen, expected = _named(node.op, name, shown), _named(node.op, name, value)
+            return Cause("attribute", name, seen, expected, node.op)
     for name, label in wanted.open.items():
         found = have.get(name, newest.get(name))
         if label in labels and not _equal(labels[label], found):
@@ -328,6 +330,13 @@ def _match_attributes(wanted: PatternNode, graph: Graph, node: Node, match: Matc
             default_text = "no such attribute" if default is None else _plain(default)
             return Cause("attribute", name, _plain(value), default_text, node.op)
     return labels
+
+
+def _named(operator: str, name: str, value: object) -> str:
+    """Return an attribute's value as text: an element type by its name."""
+    if operator == ops.Cast and name == "to" and isinstance(value, int) and value in TensorProto.DataType.values():
+        return str(TensorProto.DataType.Name(value)).lower()
+    return _plain(value)
 
 
 def _itself(value: schema.AttributeValue | None) -> object:

@@ -109,6 +109,8 @@ class NodeNames:
         self.known: dict[str, set[str]] = {}
         self.printed: dict[str, set[str]] = {}
         """Printed names, "Op name"; names of fused ops."""
+        self.operators: dict[str, set[str]] = {}
+        """The nodes of each operator."""
         read: dict[str, set[str]] = {}
         for node in map(Node, nodes_of(model.graph)):
             for word in {*node.outputs, node.name} - {""}:
@@ -116,6 +118,7 @@ class NodeNames:
             for word in node.reads:
                 read.setdefault(word, set()).add(node.name)
             self.printed.setdefault(f"{node.op} {node.name}", set()).add(node.name)
+            self.operators.setdefault(node.op, set()).add(node.name)
         for word, readers in read.items():
             self.known.setdefault(word, readers)
         for one in inside:
@@ -123,26 +126,33 @@ class NodeNames:
             self.printed.setdefault(one.op, set()).update(one.names)
 
     def find(self, query: str, report: OptimizeReport, remaining: Collection[str] = ()) -> RequestedNodes:
-        """Return the nodes behind a name, "Op name", or a pattern with * and ?; raises UsageError if there are none.
+        """Return the nodes behind a name, "Op name", an operator, or a pattern with * and ?, of names if any fits, else
+        of the others.
 
+        Raises UsageError if there are none.
         `remaining` are the names of the nodes that remain in the optimized model.
         """
         printed = _printed_names(report)
-        exact = {**printed, **self.printed, **self.known}
+        exact = {**self.operators, **printed, **self.printed, **self.known}
         if query in exact:
             nodes = set(exact[query])
         else:
-            nodes = {name for word, names in self.known.items() if fnmatchcase(word, query) for name in names}
+            nodes = _fitting(self.known, query) or _fitting({**self.operators, **self.printed}, query)
         if not nodes:
             suggestion = did_you_mean(query, set(exact))
             where = "the model" if isinstance(self.source, onnx.ModelProto) else self.source
             raise UsageError(
                 f"{where}: has no node and no value called '{query}'.{suggestion}",
-                "Names are those that explain prints, and those of the model; * and ? stand for any letters.",
+                "Names are those that explain prints, those of the model, or operators; * and ? stand for any letters.",
             )
         fused = {name_of(n) for a in report.applied for n in a.nodes}
         removed = bool(remaining) and nodes.isdisjoint(remaining) and nodes.isdisjoint(fused)
         return RequestedNodes(frozenset(nodes), tuple(one for one in self.inside if nodes & one.names), removed)
+
+
+def _fitting(words: Mapping[str, Collection[str]], query: str) -> set[str]:
+    """Return the nodes of every word that a pattern fits."""
+    return {name for word, names in words.items() if fnmatchcase(word, query) for name in names}
 
 
 def took_nodes(report: OptimizeReport, request: RequestedNodes) -> list[str]:

@@ -30,6 +30,9 @@ KINDS = {
 }
 """What to give for a sequence, a map, a tensor."""
 
+MAGIC = (b"PK", b"\x93NUMPY")
+"""How a .npz and a .npy begin."""
+
 FORMATS = (
     "Give a .npz with one array per input; a .npy or .pb for a model of one input; a .json of lists by input name; "
     "a folder of input_0.pb, input_1.pb, ..., of one .npy per input, or of test_data_set_*."
@@ -179,9 +182,19 @@ def _read_npz(path: Path, specs: Sequence[InputSpec]) -> dict[str, Array]:
             raise UsageError(f"{path}: holds one array without a name", FORMATS)
         with archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: is not a readable .npz: {error}", FORMATS) from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path}: {_unreadable(path, '.npz', error)}", FORMATS) from None
     return {n: _in_model_type(x, types.get(n, types.get(output_of(n, composite)))) for n, x in arrays.items()}
+
+
+def _unreadable(path: Path, kind: str, error: Exception) -> str:
+    """Return why NumPy read nothing: it takes any file that begins as none of its own for a pickle, and says so."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(max(map(len, MAGIC)))
+    except OSError:
+        return f"is not a readable {kind}: {error}"
+    return f"is not a readable {kind}: {error}" if begins.startswith(MAGIC) else "is no file of NumPy's"
 
 
 def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -> dict[str, Array]:
@@ -190,7 +203,7 @@ def _read_npy(path: Path, specs: Sequence[InputSpec], name: str | None = None) -
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise UsageError(f"{path}: is not a readable .npy: {error}", FORMATS) from None
+        raise UsageError(f"{path}: {_unreadable(path, '.npy', error)}", FORMATS) from None
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path}: holds several arrays", "Call it .npz.")
     types = {s.name: s.array_type for s in specs}

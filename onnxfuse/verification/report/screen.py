@@ -8,6 +8,7 @@ from rich.table import Table
 
 from onnxfuse.support.plurals import agreeing, fused_ops_text, listed, plural
 from onnxfuse.support.screen import Blocks, Line, Rows, plain_table
+from onnxfuse.verification.run.interface import belong_together
 
 if TYPE_CHECKING:
     from onnxfuse.verification.report.localization import Localization
@@ -272,6 +273,8 @@ def _next_steps(report: "VerifyReport") -> list[str]:
     close = _close_text(report)
     if close:
         steps.append(close)
+    if not belong_together(report.problems):
+        steps.append("fusion keeps every input and output: is the second model made of the first? optimize it again")
     if "mismatch" in verdicts:
         if report.bisection is None:
             steps.append("to name the fused op or rule at fault, repeat this with --bisect DIR")

@@ -1,10 +1,20 @@
 """Interface differences that callers of a fused model would hit before anything runs."""
 
+from collections.abc import Sequence
+
 import onnx
 from onnx import TensorProto
 
 from onnxfuse.model.overridable import required_inputs
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
+
+MISSING = "is missing in the fused model"
+ADDED = "is not in the original"
+
+
+def belong_together(problems: Sequence[str]) -> bool:
+    """Return whether no input or output of one model lacks in the other: what fusion never changes."""
+    return not any(problem.endswith((MISSING, ADDED)) for problem in problems)
 
 
 def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto, *, lower: bool = False) -> list[str]:
@@ -15,8 +25,8 @@ def interface_problems(original: onnx.ModelProto, fused: onnx.ModelProto, *, low
     problems = []
     for kind in ("input", "output"):
         ours, theirs = _interface(original, kind), _interface(fused, kind)
-        problems += [f"{kind} '{name}' is missing in the fused model" for name in ours if name not in theirs]
-        problems += [f"{kind} '{name}' is not in the original" for name in theirs if name not in ours]
+        problems += [f"{kind} '{name}' {MISSING}" for name in ours if name not in theirs]
+        problems += [f"{kind} '{name}' {ADDED}" for name in theirs if name not in ours]
         problems += [
             f"{kind} '{name}' is {theirs[name]} in the fused model, {ours[name]} in the original"
             for name in ours

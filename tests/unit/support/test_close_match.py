@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from onnxfuse.support.close_match import did_you_mean, no_such_file
+from onnxfuse.support.close_match import did_you_mean, hint_for_missing, no_such_file
 
 
 def test_a_word_gets_the_closest_one() -> None:
@@ -23,3 +23,9 @@ def test_a_missing_file_gets_a_neighbour_or_the_missing_folder(tmp_path: Path) -
     assert no_such_file(nowhere, "file or folder") == (
         f"{nowhere}: no such file or folder: there is no folder {tmp_path / 'zoo'}"
     )
+
+
+def test_an_address_is_not_taken_for_a_path_with_a_slip() -> None:
+    """It is downloaded first."""
+    assert hint_for_missing(Path("https://host/model.onnx")).startswith("Download it first")
+    assert hint_for_missing(Path("models/model.onnx")) == "Check the path."

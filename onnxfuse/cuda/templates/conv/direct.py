@@ -69,7 +69,7 @@ def refuses(op: FusedOp, arch: Arch) -> str | None:
         or isa.unused
         or arch.shared_bytes < costs.direct(arch).least_shared
     ):
-        return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, this GPU is {arch.name}"
+        return f"the convolution's kernel is made for sm_80, sm_87 and sm_90, not for {arch.name}"
     if precise(op, parts) and halo.slides(parts):
         return "the kernel of windows that slide by one pixel rounds float32 to TF32, and use_tf32 is 0"
     return None

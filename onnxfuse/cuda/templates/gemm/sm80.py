@@ -35,7 +35,7 @@ def most_products() -> int:
 def refuses(parts: Anatomy, arch: Arch) -> str | None:
     """Return why the body is preferred on `arch`; None if a tensor-core kernel is."""
     if arch.isa.mma(parts.factors) is None:
-        return f"the product's kernels are made for {SM_80.name} and later, this GPU is {arch.name}"
+        return f"the product's kernels are made for {SM_80.name} and later, not for {arch.name}"
     if arch.isa.unused:
         return f"the library multiplies by instructions of {arch.name} that the product's kernels do not use"
     return None

@@ -107,7 +107,7 @@ def test_what_functions_return_prints_on_one_screen(model: Path, tmp_path: Path)
     for one, told in (
         (session, "session on CPU: 0 of 1 fused op runs as a kernel"),
         (Compiled(tmp_path / "out.kernels", made, (), 1.0), "compiled: 3 kernels, 84.2 kB, in 1.0 s: "),
-        (Exported(tmp_path, made, (), (), None, "", {"a": 1_000_000}, 1.0), "exported: 1.0 MB in 1.0 s: "),
+        (Exported(tmp_path, made, (), (), None, "", tmp_path, {"a": 1_000_000}, 1.0), "exported: 1.0 MB in 1.0 s: "),
         (optimize(model), "fused: 2 nodes -> 1"),
     ):
         assert repr(one).startswith(told)

@@ -41,7 +41,8 @@ def test_the_first_gpu_without_a_plan_is_named_with_the_reason(monkeypatch: pyte
     """And the sizes for which there is none; one GPU is enough."""
     last = cuda.SUPPORTED[-1].name
     monkeypatch.setattr(proof, "plan", failing(UnsupportedError("too wide"), last))
-    assert unplanned(SUM, ((5, 7), ()), EVERY) == f"for inputs of 5x7, scalar there is no kernel on {last}: too wide"
+    told = f"{proof.SERVES_ALL}, and for inputs of 5x7, scalar there is no kernel on {last}: too wide"
+    assert unplanned(SUM, ((5, 7), ()), EVERY) == told
     assert unplanned(SUM, ((5, 7), ()), [c for c in EVERY if c[0].name != last]) is None
 
 

@@ -13,6 +13,7 @@ from onnxfuse import cuda
 from onnxfuse.cuda import SUPPORTED
 from onnxfuse.cuda.dispatch import dispatch as launching
 from onnxfuse.cuda.dispatch import proof
+from onnxfuse.cuda.dispatch.proof import SERVES_ALL
 from onnxfuse.cuda.planning.arch import A100, Arch
 from onnxfuse.cuda.planning.launch_plan import LaunchPlan
 from onnxfuse.cuda.planning.variant import Variant
@@ -71,7 +72,7 @@ def test_products_of_one_output_are_made_in_the_best_way_that_has_a_kernel(count
     plan_everywhere(made, positions=33)
     assert_same_numbers(model, made)
     stops = {
-        5: f"for inputs of {_sizes(5)} there is no kernel on sm_80: 5 products in one body",
+        5: f"{SERVES_ALL}, and for inputs of {_sizes(5)} there is no kernel on sm_80: 5 products in one body",
         9: "9 anchors: Add s1 combines MatMul product0 and MatMul product1",
     }
     reasons = [s.reason for a in report.applied for s in a.stops]
@@ -125,7 +126,7 @@ def test_what_has_no_plan_on_one_gpu_at_one_size_is_not_made(
     proof._unproven.cache_clear()
     assert operators(made) == ["Add", "Tanh", "Neg"]
     (reason,) = {n.refusal.reason for n in report.near if n.rule == "pointwise"}
-    assert reason.startswith(f"for inputs of {where}")
+    assert reason.startswith(f"{SERVES_ALL}, and for inputs of {where}")
     assert reason.endswith(": too much for it")
 
 

@@ -114,6 +114,13 @@ def test_an_attribute_that_a_rule_does_not_write_must_be_the_default() -> None:
     assert "Gemm has alpha = 0.5, the rule wants 1" in refusal(pattern, model.format("<alpha = 0.5>"))
 
 
+def test_an_element_type_in_an_attribute_has_its_name() -> None:
+    """As it is written in a model's text: the number means nothing to a reader."""
+    pattern = "(x) => (y) { r = Relu (x) y = Cast <to = 1> (r) }"
+    model = "g (float[3] x) => (int32[3] y) { r = Relu (x) y = Cast <to = 6> (r) }"
+    assert "Cast has to = int32, the rule wants float" in refusal(pattern, model)
+
+
 def test_the_default_is_the_one_of_the_models_opset() -> None:
     """Softmax means axis 1 before opset 13 and the last axis since: in rank 3 the old default is refused."""
     model = "g (float[2,3,4] x) => (float[2,3,4] y) { s = Softmax (x) y = Exp (s) }"

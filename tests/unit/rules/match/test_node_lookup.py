@@ -41,11 +41,22 @@ def found(model: ModelProto, query: str, report: OptimizeReport | None = None, *
         ("enc/*", {"enc/exp", "enc/neg"}),
         ("?", {"enc/exp", "enc/neg", "head/softmax"}),
         ("head/soft???", {"head/softmax"}),
+        # patterns of what is printed, too, and operators
+        ("Exp *", {"enc/exp"}),
+        ("Exp*", {"enc/exp"}),
+        ("* head/*", {"head/softmax"}),
+        ("Neg", {"enc/neg"}),
     ],
 )
 def test_a_node_has_many_names(model: ModelProto, query: str, names: set[str]) -> None:
-    """Its own, that of its operator with it, those of its values, and patterns of all of them."""
+    """Its own, that of its operator with it, its operator, those of its values, and patterns of all of them."""
     assert found(model, query).nodes == names
+
+
+def test_a_name_comes_before_the_operator_of_that_name(model: ModelProto) -> None:
+    """A node may be called as an operator: its name is meant."""
+    model.graph.node[0].name = "Neg"
+    assert found(model, "Neg").nodes == {"Neg"}
 
 
 def test_an_unknown_name_suggests_the_nearest(model: ModelProto) -> None:

@@ -201,7 +201,7 @@ def test_files_that_cannot_be_inputs(tmp_path: Path) -> None:
     for name, message in (
         ("none.npz", "no such file"),
         ("one.npy", "holds one array, the model has the inputs .x., .ids."),
-        ("text.npz", "is not a readable .npz"),
+        ("text.npz", "is no file of NumPy's"),
         ("array.npz", "array.npz: holds one array without a name"),
         ("empty", "holds neither"),
         ("few", "1 input, the model has 2"),

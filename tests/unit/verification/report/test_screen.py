@@ -46,6 +46,7 @@ def test_a_row_of_the_table_has_error_and_allowed_error() -> None:
     ("made", "steps"),
     [
         (report(row()), []),
+        (report(problems=("output 'y' is missing in the fused model",)), ["is the second model made of the first?"]),
         (report(row(**WRONG)), ["--bisect DIR", "onnxfuse optimize --undo"]),
         (report(row(**UNDECIDED)), ["--inputs", "--rtol"]),
         (report(row(**BLUNT)), ["--inputs", "--rtol"]),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxfuse.verification.run.interface import interface_problems
+from onnxfuse.verification.run.interface import belong_together, interface_problems
 from tests.support.small import parse
 
 ORIGINAL = "g (float[N,4] x, int64[2] i) => (float[N,4] y, bool[N] m) { }"
@@ -33,7 +33,9 @@ def test_the_same_interface_has_no_problem(lower: bool) -> None:
 )  # fmt: skip
 def test_each_difference_is_one_sentence(old: str, new: str, told: list[str]) -> None:
     assert old in ORIGINAL
-    assert problems(ORIGINAL.replace(old, new, 1)) == told
+    found = problems(ORIGINAL.replace(old, new, 1))
+    assert found == told
+    assert belong_together(found) == (not any(" is missing " in line or "is not in" in line for line in told))
 
 
 @pytest.mark.parametrize("x", ["float[M,4]", "float[3,4]", "float[N,M]", "float[]"])
