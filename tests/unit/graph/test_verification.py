@@ -58,7 +58,7 @@ def test_a_value_is_defined_once(value: str) -> None:
     """Neither by an input, a weight nor a node before."""
     graph = graph_of(parse(TEXT))
     graph.nodes[-1].outputs = (value,)
-    assert refusal(graph) == f"Relu {value} defines {value!r} a second time"
+    assert refusal(graph) == f"Relu y defines {value!r} a second time"
 
 
 def test_names_of_nodes_are_their_own() -> None:

@@ -27,7 +27,7 @@ def test_optimizing_and_opening_are_logged(caplog: pytest.LogCaptureFixture, tmp
     assert re.fullmatch(r"optimized small: 2 nodes -> 1, including 1 fused op; \d+\.\d s", lines[0][2])
     assert ("onnxfuse", "INFO", "session on CPU: 0 of 1 fused op runs as a kernel") in lines
     (how,) = (text for _, level, text in lines if level == "DEBUG" and "runs as" in text)
-    assert how.endswith("runs as function: CPU provider: the body runs")
+    assert how.endswith("runs as body: CPU provider: the body runs")
 
 
 def test_a_compiled_kernel_is_logged(caplog: pytest.LogCaptureFixture) -> None:
