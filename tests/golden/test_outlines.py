@@ -18,13 +18,16 @@ GRAPHS = graphs()
 
 
 def outline(model: onnx.ModelProto) -> str:
-    """Return the fusions as `explain` groups them, and the operators that are left, each on a line."""
+    """Return the fusions as `explain` orders them, and the operators that are left, each on a line."""
     found = explain(model)
     assert found.optimized is not None
+    fused = Counter[tuple[str, str]]()
+    for count, rule, nodes, *_ in found.fused():
+        fused[rule, nodes] += int(count)
     left = Counter(name for name in ops(found.optimized) if not name.startswith("{"))
     lines = [
         f"{len(model.graph.node)} nodes -> {len(found.optimized.graph.node)}",
-        *(f"{count:3}  {rule}: {nodes}" for count, rule, nodes, *_ in found.fused()),
+        *(f"{count!s:3}  {rule}: {nodes}" for (rule, nodes), count in fused.items()),
         *(f"{count:3}  left: {name}" for name, count in sorted(left.items())),
     ]
     return "\n".join(lines) + "\n"

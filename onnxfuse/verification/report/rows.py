@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from onnxfuse.support.errors import UsageError
+from onnxfuse.support.plurals import plural
 from onnxfuse.verification.inputs.inputs import Case
 from onnxfuse.verification.run.tensors import element
 from onnxfuse.verification.tolerance.lower_precision import Judged
@@ -221,7 +222,7 @@ def ran_as(kernels: Sequence[KernelRow]) -> str:
     )
     if not bodies:
         return ""
-    return "bodies only" if bodies == total else f"{ran} of {total} as kernels"
+    return "bodies only" if bodies == total else f"{ran} of {plural(total, 'op')} as kernels"
 
 
 def in_json(value: Any) -> Any:

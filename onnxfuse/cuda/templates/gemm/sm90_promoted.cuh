@@ -8,8 +8,8 @@ constexpr int PARTS = WIDTH / PART;      // of a tile's columns
 constexpr int UNITS = BLOCKS_M * PARTS;  // products of a step, of SLICES instructions each
 static_assert(WIDTH % PART == 0 && !IN_TURNS, "the plan knows");
 
-template <> DEVICE void compute_factor<PromotedFactor>(const SharedMemory&, const Operands&, unsigned,
-                                                       const Parameters&) {}
+template <>
+DEVICE void compute_factor<PromotedFactor>(const SharedMemory&, const Operands&, unsigned, const Parameters&) {}
 
 struct PartSums { float of[PART / 2]; };
 
@@ -25,8 +25,8 @@ DEVICE void promote(Accumulators& sums, const PartSums& part, int unit) {
   UNROLLED for (int i = 0; i < PART / 2; ++i) sums.of[unit / PARTS][unit % PARTS * (PART / 2) + i] += part.of[i];
 }
 
-template <int COUNT> DEVICE void multiply_and_promote(Accumulators& sums, const SharedMemory& shared, State& state,
-                                                      int member) {
+template <int COUNT>
+DEVICE void multiply_and_promote(Accumulators& sums, const SharedMemory& shared, State& state, int member) {
   const unsigned a = shared.a(state), b = a + A_BYTES;
   PartSums part[SETS];
   shared.pipeline.consumer_wait(state);

@@ -45,7 +45,7 @@ def comparison(
     **runs: Any,
 ) -> Comparison:
     session = sessions.ort_session(original, CPU)
-    made = OriginalRuns(session, iter(()), None, (), lambda: (), Unoptimized(lambda: original), **runs)
+    made = OriginalRuns(session, iter(()), None, (), lambda: (), Unoptimized(lambda: original), lambda: None, **runs)
     references = References(reference_for(original, "float64", []), lambda why: float32_reference(original, why))
     facts = OutputFacts((), (), False, {}, {})
     return Comparison(
