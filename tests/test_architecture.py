@@ -344,6 +344,7 @@ TOGETHER = {
     "fusion/steps/transposed_io.py": "the two nodes that a kernel reads and writes through",
     "graph/constant_folding.py": "selections from a shape, and lookups in tables, each by what it computes",
     "graph/facts/masks.py": "nodes of positions, each by what it computes",
+    "passes/batching/repeat_shared_heads.py": "nodes between the scores and the Softmax of an attention",
     "passes/control_flow/constant_sequences.py": "nodes that make and change sequences, each by what it does",
     "verification/inputs/branches.py": "operators whose operand decides a branch, beside the comparisons",
     "verification/inputs/input_roles.py": "arithmetic that keeps elements aligned, beside views and casts",

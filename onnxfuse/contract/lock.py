@@ -182,7 +182,10 @@ def read_lock(path: Path) -> Lock | None:
             newer = isinstance(version, int) and version > SCHEMA
             raise UsageError(
                 f"{path}: is of version {shown(version)}, this onnxfuse reads version {SCHEMA}",
-                "A newer onnxfuse wrote it: upgrade this one." if newer else "Write it again: onnxfuse ci --update",
+                "A newer onnxfuse wrote it: upgrade this one."
+                if newer
+                else "Run ci with the onnxfuse that wrote it first: a new lock is compared with nothing. Then write it "
+                "again: onnxfuse ci --update",
             )
         models = data.object("models")
         packs = _table(data.object("packs"), as_text) if "packs" in data else {}
@@ -275,7 +278,7 @@ def _compare_models(name: str, old_model: ModelLock, new_model: ModelLock) -> li
         Change(name, f"{APPLICATIONS}{rule}", str(old), str(new), new < old)
         for rule, old, new in _differences(old_model.applied, new_model.applied)
     ]
-    if old_model.provider == new_model.provider:
+    if old_model.provider in ("", new_model.provider):  # "": nothing was verified, or no output had a tolerance
         changes += [
             Change(name, f"tolerance of output {output}", "none", f"{new_model.tolerances[output]:g}", False)
             for output in sorted(new_model.tolerances.keys() - old_model.tolerances.keys())

@@ -146,17 +146,22 @@ def filling(folder: Path) -> Iterator[None]:
 
     Also if the enclosing block of `together` fails. Raises ModelError if it cannot be created.
     """
-    new_folders = [p for p in (folder, *folder.parents) if not os.path.exists(p)]
+    new_folders = list[Path]()  # only what this process made is ever deleted
     try:
         with as_model_error(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            for one in reversed((folder, *folder.parents)):
+                if not one.is_dir():
+                    with contextlib.suppress(FileExistsError):  # another process made it, or the next line refuses it
+                        one.mkdir()
+                        new_folders.append(one)
+            folder.mkdir(exist_ok=True)
         yield
     except BaseException:  # also on a signal
         if new_folders:
-            shutil.rmtree(new_folders[-1], ignore_errors=True)
+            shutil.rmtree(new_folders[0], ignore_errors=True)
         raise
     if new_folders:
-        at_failure(partial(shutil.rmtree, new_folders[-1], ignore_errors=True))
+        at_failure(partial(shutil.rmtree, new_folders[0], ignore_errors=True))
 
 
 def add(path: Path, data: bytes) -> None:

@@ -62,8 +62,9 @@ def merged_node(
 
 
 def first_operators(members: Iterable[Node], bodies: Mapping[Node, FunctionProto]) -> list[str]:
-    """Return what names a merged op: the first operator of each member that computes something."""
-    return [next(n.op_type for n in bodies[m].node if n.op_type not in (ops.Transpose, ops.Constant)) for m in members]
+    """Return what names a merged op: the first operator of each member that computes something, or Transpose."""
+    silent = (ops.Transpose, ops.Constant)
+    return [next((n.op_type for n in bodies[m].node if n.op_type not in silent), str(ops.Transpose)) for m in members]
 
 
 def facts(member: Node, key: str) -> list[str]:

@@ -36,7 +36,7 @@ def repeat_shared_heads(graph: Graph) -> bool:
         if result is None or scores is None:
             continue
         (queries, keys), values = scores.inputs, result.inputs[1]
-        heads = _heads(graph, queries)
+        heads = _heads(graph, queries) if _is_attention(graph, softmax) else 0
         if heads > 1 and _is_one_head(graph, keys, -2) and _is_one_head(graph, values, -1):
             _repeat(graph, scores, heads)
             _repeat(graph, result, heads)
@@ -54,13 +54,31 @@ def _heads(graph: Graph, queries: str) -> int:
     return heads if isinstance(heads, int) and fits else 0
 
 
+def _is_attention(graph: Graph, softmax: Node) -> bool:
+    """Return whether scores are only scaled, masked and biased before their Softmax: repeated heads of anything else
+    would be written, as no kernel reads them."""
+    node = graph.producer(softmax.inputs[0])
+    while node is not None and node.op != ops.MatMul:
+        scaled = node.op in (ops.Mul, ops.Div) and any(graph.element_count(v) == 1 for v in node.inputs)
+        if node.domain or not (scaled or node.op in (ops.Add, ops.Where, ops.Reshape)):
+            return False
+        before = [n for v in node.inputs if (n := graph.producer(v)) is not None and not graph.is_constant(v)]
+        node = before[0] if len(before) == 1 else None
+    return node is not None
+
+
 def _is_one_head(graph: Graph, value: str, axis: int) -> bool:
-    """Return whether keys or values have one head, before or after an Expand repeats it; `axis` is that of its size."""
+    """Return whether keys or values have one head, before or after an Expand repeats it and nothing else; `axis` is
+    that of its size."""
     type_ = graph.type(value)
     expand = _expand(graph, value)
-    heads = graph.type(expand.inputs[0] if expand is not None else value).shape
     sized = type_.rank == RANK and isinstance((type_.shape or ())[axis], int)
-    return sized and heads is not None and len(heads) == RANK and heads[1] == 1
+    heads, repeated = (
+        graph.type(v).shape for v in ((value, value) if expand is None else (expand.inputs[0], expand.outputs[0]))
+    )
+    if not sized or heads is None or repeated is None or len(heads) != RANK:
+        return False
+    return heads[1] == 1 and all(heads[n] is not None and heads[n] == repeated[n] for n in (0, 2, 3))
 
 
 def _path(graph: Graph, value: str) -> list[Node]:

@@ -4,14 +4,17 @@ ONNX prescribes no order of summation. One run of ONNX Runtime has one order, an
 has another order, as the mean of an image does when its channels come last: then its terms are added one after another,
 which is three times less exact than sixteen sums at once. Drawn errors show how far a correct result can be.
 
-Sums over axes are added one by one, in float32. Of a sum s of n products t the error is drawn instead: each partial sum
-is rounded by up to half a step, and over all orders a partial sum has the mean square s^2 / 3 + sum(t^2) / 6, so that
-the error has the variance
+Sums over axes are added one by one, in float32. Products and convolutions keep L = LANES sums side by side, as vector
+units and tensor cores do, and add these in pairs. Their error is drawn: every partial sum but the first of a lane is
+rounded by up to half a step. Over all orders, the k = n / L terms t of a lane with the sum s have partial sums whose
+squares are s^2 (k + 1) / 3 + sum(t^2) ((k + 1) / 6 - 1 / k) together; m random parts of all terms have sums whose
+squares are S^2 / m + T (1 - 1 / m) together, where S is the sum of all terms and T of their squares. With m = L for the
+lanes and m = L / 2, L / 4, ... 1 for the pairs the error has the variance
 
-    STEP^2 n (s^2 / 3 + sum(t^2) / 6)
+    STEP^2 ((S^2 / L + T (1 - 1 / L)) (k + 1) / 3 + T ((k + 1) / 6 - 1 / k) + S^2 (2 - 2 / L) + T (log2(L) - 2 + 2 / L))
 
-and sum(t^2) is what the same operator gives for the squares of its operands. Results are rounded stochastically: to one
-of the two adjacent float32 numbers, with a probability that preserves the mean; a float32 number stays.
+and T is what the same operator gives for the squares of its operands. Results are rounded stochastically: to one of the
+two adjacent float32 numbers, with a probability that preserves the mean; a float32 number stays.
 """
 
 import math
@@ -25,7 +28,7 @@ import onnx
 from onnx.reference.op_run import OpRun
 
 from onnxfuse import ops
-from onnxfuse.ops import Operator, Trait
+from onnxfuse.ops import Operator, Trait, named
 from onnxfuse.ops.flops import NodeShapes
 from onnxfuse.shapes.value_facts import attribute
 from onnxfuse.verification.reference.reference import Float64
@@ -35,6 +38,10 @@ Array = npt.NDArray[Any]
 STEP = math.sqrt(3 / (8 * math.log(2)) / 12) * 2.0**-23
 """Root mean square of the error of one rounding to float32, relative to the result m: a step is 2^-23 of the power of
 two below m, the mean of whose square over all mantissas is 3 / (8 ln 2) m^2, and the error is uniform within a step."""
+LANES = 16
+"""Sums side by side in a product: the float32 numbers of a 512-bit register."""
+PRODUCTS = named(Trait.MATRIX_PRODUCT, Trait.CONVOLUTION)
+"""Operators whose errors are drawn. They multiply their first two inputs; a bias is no product."""
 
 
 class Reordered(Float64):
@@ -48,9 +55,9 @@ class Reordered(Float64):
         first, *others = outputs
         entry = ops.operator(node.onnx_node.op_type, node.onnx_node.domain)
         if entry is not None and _is_float(first) and first.size and not node.has_linked_attribute:
-            if Trait.ADDS in entry.traits:
+            if Trait.ADDS in entry.traits and inputs[0].size:
                 first = self._added(node.onnx_node, entry, inputs, first)
-            elif Trait.CONTRACTION in entry.traits:
+            elif entry in PRODUCTS and not entry.domain:
                 first = first + _deviation(node, entry, inputs, first) * self.rng.standard_normal(first.shape)
         return tuple(self._rounded(x) if _is_float(x) else x for x in (first, *others))
 
@@ -90,9 +97,13 @@ def _deviation(node: OpRun, entry: Operator, inputs: list[Any], y: Array) -> Arr
     shapes = [None if x is None else x.shape for x in inputs]
     known = NodeShapes(y.shape, shapes, [x is not None for x in inputs], partial(attribute, proto))
     operations = entry.flops(known) if entry.flops is not None else None
-    # A bias is no product.
-    factors = inputs[:2] if not entry.traits.isdisjoint({Trait.MATRIX_PRODUCT, Trait.CONVOLUTION}) else inputs
     run: Callable[..., tuple[Array, ...]] = node.run
-    squares = run(*map(np.square, factors))[0] * abs(float(attribute(proto, "alpha", 1.0)))
+    # The operator multiplies by its alpha once, the squares of its results do so twice.
+    squares = run(*map(np.square, inputs[:2]))[0] * float(attribute(proto, "alpha", 1.0))
     count = max((operations or 0) // (2 * y.size), 1)
-    return np.asarray(STEP * np.sqrt(count * (np.square(y) / 3 + squares / 6)))
+    lanes = min(LANES, count)
+    k = count / lanes
+    whole = np.square(y)
+    chains = (whole / lanes + squares * (1 - 1 / lanes)) * (k + 1) / 3 + squares * ((k + 1) / 6 - 1 / k)
+    pairs = whole * (2 - 2 / lanes) + squares * (math.log2(lanes) - 2 + 2 / lanes)
+    return np.asarray(STEP * np.sqrt(np.maximum(chains, 0) + pairs))

@@ -222,7 +222,7 @@ def ran_as(kernels: Sequence[KernelRow]) -> str:
     )
     if not bodies:
         return ""
-    return "bodies only" if bodies == total else f"{ran} of {plural(total, 'op')} as kernels"
+    return "bodies only" if bodies == total else f"kernels ran {ran} of {plural(total, 'op')}"
 
 
 def in_json(value: Any) -> Any:

@@ -91,7 +91,10 @@ def test_what_is_no_lock_is_refused_with_its_place(tmp_path: Path, change: Any, 
         read_lock(path)
     assert str(path) in str(raised.value)
     version = document.get("schema")
-    step = {1: "Write it again: onnxfuse ci --update", 99: "A newer onnxfuse wrote it: upgrade this one."}
+    step = {
+        1: "Run ci with the onnxfuse that wrote it first: a new lock",
+        99: "A newer onnxfuse wrote it: upgrade this one.",
+    }
     assert raised.value.hint.startswith(step.get(version, f"Restore it: git checkout -- {path}; "))
     path.write_text("{")
     with pytest.raises(UsageError, match="is not a lock file"):

@@ -353,6 +353,18 @@ def test_new_folders_go_with_what_was_made_in_them(tmp_path: Path) -> None:
     assert names(tmp_path / "there") == ["file"]
 
 
+def test_a_folder_that_another_process_made_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold what is not ours."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "theirs").touch()
+    asked = iter([False])
+    monkeypatch.setattr(Path, "is_dir", lambda path: next(asked, True) if path == there else os.path.isdir(path))
+    with suppress(KeyError), atomic_write.filling(there):
+        raise KeyError
+    assert names(there) == ["theirs"]
+
+
 def test_a_temporary_file_that_another_process_collects_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

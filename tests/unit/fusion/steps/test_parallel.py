@@ -51,3 +51,18 @@ def test_one_that_reads_the_other_waits_for_it() -> None:
     made, report = optimize(parse(waits))
     assert report.by_rule()["parallel_movement"] == 0
     assert ops(made).count(HALF_TURN) == 2
+
+
+def test_an_op_that_only_turns_is_named_by_that() -> None:
+    """The Transpose of an image beside a RoPE that reads it, too."""
+    text = """g (float[N,3,H,8] x, float[N,3,H,8] cos, float[N,2,S,8] k, float[N,2,P,8] past)
+    => (float[N,H,8,3] y, float[N,3,H,8] z, float[N,2,T,8] present)
+    <int64[1] zero = {0}, int64[1] half = {4}, int64[1] end = {9223372036854775807}, int64[1] last = {-1}> {
+      present = Concat <axis = 2> (past, k)
+      y = Transpose <perm = [0,2,3,1]> (x)
+      l = Slice (x, zero, half, last)  r = Slice (x, half, end, last)  m = Neg (r)
+      t = Concat <axis = -1> (m, l)  a = Mul (x, cos)  z = Add (a, t)
+    }"""
+    model = parse(text)
+    made, _ = optimize(model)
+    assert_same_numbers(model, made)

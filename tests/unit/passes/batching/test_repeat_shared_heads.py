@@ -46,3 +46,23 @@ def test_what_attention_does_not_take_stays(old: str, new: str) -> None:
     """Repeated heads would be written for nothing."""
     text = TEXT.replace("KEYS", BROADCAST[0]).replace("VALUES", BROADCAST[1]).replace(old, new)
     assert not any("Expand" in op for op in fuses(text, "softmax"))
+
+
+BATCH = """g (float16[1,4,S,16] q, float16[1,1,S,16] k, float16[1,1,S,16] v) => (float16[2,4,S,16] y)
+<int64[4] four = {2,4,1,1}> {"""
+KEYS = """g (float16[N,4,S,16] q, float16[N,1,1,16] k, float16[N,1,1,16] v) => (float16[N,4,S,16] y)
+<int64[4] four = {1,4,7,1}> {"""
+
+
+@pytest.mark.parametrize("head", [BATCH, KEYS])
+def test_an_expand_that_repeats_more_than_heads_stays(head: str) -> None:
+    """Of the batch, or of the keys: it would go with the head's."""
+    nodes = "\n".join([*EXPANDED, "s = MatMul (q, kt)  p = Softmax <axis = -1> (s)  y = MatMul (p, vh)"])
+    assert not any("Unsqueeze" in op for op in fuses(f"{head} {nodes} }}", "softmax"))
+
+
+def test_scores_of_something_else_have_no_repeated_heads() -> None:
+    """No kernel would read them: soft-capped scores stay two products and a softmax."""
+    text = TEXT.replace("KEYS", BROADCAST[0]).replace("VALUES", BROADCAST[1])
+    capped = text.replace("p = Softmax <axis = -1> (d)", "c = Tanh (d)  p = Softmax <axis = -1> (c)")
+    assert not any("Expand" in op for op in fuses(capped, "softmax"))
