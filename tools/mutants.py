@@ -27,6 +27,7 @@ import random
 import re
 import signal
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,6 +53,10 @@ PATIENCE = 5
 """Times as long as without a mutant: then it hangs, which the tests have noticed."""
 SWITCH = "__mutant__"
 """What a changed module calls its switches."""
+DELETING = frozenset({"shutil.rmtree", "os.remove", "os.rmdir"})
+"""Python's audit events of what deletes."""
+OWN_FILES = frozenset({"__pycache__", ".hypothesis"})
+"""Folders of Python and the tests."""
 NEAREST = 6
 """Files of tests that judge a mutant at most."""
 
@@ -239,6 +244,22 @@ class Judge:
         return "alive"
 
 
+def stay_in_temporary_folders() -> None:
+    """Refuse to delete anything else in this process and its forks, for good: what cleans up may be the mutant.
+
+    Of code that deletes the folders it has made, one took every folder that there was for its own.
+    """
+    inside = os.path.realpath(tempfile.gettempdir())
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in DELETING and arguments[1] in (None, -1):  # relative to a folder: part of one that was asked about
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            if not path.startswith(inside + os.sep) and not OWN_FILES.intersection(Path(path).parts):
+                raise PermissionError(f"a mutant would delete {path}")
+
+    sys.addaudithook(refuse)
+
+
 def _forked(work: Callable[[], object], seconds: int = 0) -> Any:
     """Return what `work` returns in a fork of this process, None where it dies or takes longer than so many seconds."""
     reading, writing = os.pipe()
@@ -273,6 +294,7 @@ def judge(path: Path, found: Sequence[Mutant], tests: Sequence[Path], *, sample:
     tree = ast.parse(path.read_text(encoding="utf-8"))
 
     def all_of_them() -> object:
+        stay_in_temporary_folders()
         reading, writing = os.pipe()
         plugin = Judge(len(found), writing)
         switched = ast.fix_missing_locations(Switched(found, tree).visit(tree))
@@ -298,6 +320,7 @@ def _passes(path: Path, tree: ast.Module, tests: Sequence[Path], seconds: int = 
     """Return whether tests pass with a module as `tree` has it."""
 
     def run() -> object:
+        stay_in_temporary_folders()
         sys.meta_path.insert(0, Changed(path, tree))
         return _pytest(tests, sample=sample) == 0
 

@@ -1,6 +1,9 @@
 """What `python -m tools.mutants` does not try is still written where it says."""
 
+import shutil
+import tempfile
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,3 +37,24 @@ def test_an_explanation_of_a_line_that_is_gone_is_an_error(tmp_path: Path, monke
     monkeypatch.setattr(mutants, "NOTES", tmp_path / "mutants.toml")
     with pytest.raises(ValueError, match=r"mutants.toml: tools/mutants.py has no line 'if gone:'"):
         mutants.equivalent(Path(mutants.__file__))
+
+
+def test_a_mutant_deletes_nothing_but_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be in what cleans up: a folder and a file elsewhere are still there."""
+    for folder in ("temporary", "elsewhere"):
+        (tmp_path / folder / "a").mkdir(parents=True)
+        (tmp_path / folder / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path / 'temporary'}")
+
+    def mutant() -> str:
+        mutants.stay_in_temporary_folders()
+        for folder in ("elsewhere", "temporary"):
+            with suppress(PermissionError):
+                (tmp_path / folder / "file").unlink()
+            with suppress(PermissionError):
+                shutil.rmtree(tmp_path / folder / "a")
+        return "done"
+
+    assert mutants._forked(mutant) == "done"
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert left == {"temporary", "elsewhere", "elsewhere/a", "elsewhere/file"}
