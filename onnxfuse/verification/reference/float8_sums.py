@@ -22,11 +22,13 @@ from onnxfuse.model.nested import constants_of
 from onnxfuse.ops import Trait, named
 from onnxfuse.shapes.inference import infer
 from onnxfuse.shapes.types import UNKNOWN, ValueType, value_types
+from onnxfuse.shapes.value_facts import attribute
 
 Array = npt.NDArray[Any]
 
 MOVES = named(Trait.KEEPS_ELEMENTS, Trait.CASTS)
 """Operators between a DequantizeLinear and a product whose results are the elements of their first input."""
+CASTS = named(Trait.CASTS)
 PRODUCTS = named(Trait.MATRIX_PRODUCT)
 ELEMENTS = 4_000_000
 """Terms of sums that are held at once."""
@@ -118,9 +120,24 @@ class _Factors:
         if left is None or right is None or left.size != 1 or attributes.get("transA", 0):
             return None
         matrix, transposed = self.types.get(node.input[1], UNKNOWN), bool(attributes.get("transB", 0))
-        if matrix.rank != 2 or matrix.shape is None or right.size not in (1, matrix.shape[0 if transposed else 1]):
+        columns = 0 if transposed else 1
+        if matrix.rank != 2 or matrix.shape is None or right.size not in (1, matrix.shape[columns]):
+            return None
+        if right.size > 1 and self._scaled_axis(node.input[1]) != columns:
             return None
         return Float8Product(left.ravel(), right.ravel(), transposed, attributes.get("alpha", 1.0))
+
+    def _scaled_axis(self, value: str) -> int | None:
+        """Return the axis of a matrix that has a scale for each index; None behind more than Transposes and Casts."""
+        node = self.makers.get(value)
+        if node is None:
+            return None
+        if node.op_type == ops.DequantizeLinear:
+            return int(attribute(node, "axis", 1)) % 2
+        if node.op_type == ops.Transpose:
+            before = self._scaled_axis(node.input[0])
+            return None if before is None else 1 - before
+        return self._scaled_axis(node.input[0]) if node.op_type in CASTS else None
 
     def _scale(self, value: str) -> Array | None:
         """Return the constant scale of float8 numbers, 1 if they are only cast; None if the value is anything else."""

@@ -67,13 +67,17 @@ FORMS = {
     "a = DequantizeLinear (x, half) b = DequantizeLinear <axis = 0> (v, each) y = Gemm <transB = 1> (a, b)": (
         0.5, [1.0, 2.0], True,
     ),
+    "a = DequantizeLinear (x, half) c = DequantizeLinear <axis = 0> (v, each) b = Transpose (c) y = MatMul (a, b)": (
+        0.5, [1.0, 2.0], False,
+    ),
     "a = DequantizeLinear (x, half) c = Cast <to = 1> (v) b = Transpose <perm = [1, 0]> (c) y = MatMul (a, b)": (
         0.5, [1.0], False,
     ),
 }  # fmt: skip
 HEAD = """g (float8e4m3fn[N,4] x, float[N,4] r) => (float[N,2] y)
 <float8e4m3fn[4,2] w = {56,57,58,59,60,61,62,63}, float8e4m3fn[2,4] v = {56,57,58,59,60,61,62,63},
- float one = {1}, float half = {0.5}, float[2] each = {1, 2}, float[4] rows = {1, 2, 3, 4}>"""
+ float8e4m3fn[4,4] s = {56,57,58,59,60,61,62,63,56,57,58,59,60,61,62,63}, float one = {1}, float half = {0.5},
+ float[2] each = {1, 2}, float[4] rows = {1, 2, 3, 4}>"""
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -88,11 +92,12 @@ def test_products_and_their_scales_are_found(form: str) -> None:
     [
         "b = DequantizeLinear (w, half) y = MatMul (r, b)",
         "a = DequantizeLinear <axis = 1> (x, rows) b = DequantizeLinear (w, half) y = MatMul (a, b)",
+        "a = DequantizeLinear (x, half) b = DequantizeLinear <axis = 0> (s, rows) y = MatMul (a, b)",
         "c = DequantizeLinear (x, half) a = Relu (c) b = DequantizeLinear (w, half) y = MatMul (a, b)",
     ],
 )
 def test_other_products_are_none(form: str) -> None:
-    """One factor is float, has a scale for each term, or is computed from float8 numbers."""
+    """One factor is float, has a scale for each term (of a square weight, too), or is computed from float8 numbers."""
     assert not float8_products(parse(f"{HEAD} {{ {form} }}", 21))
 
 
