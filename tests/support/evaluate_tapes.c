@@ -38,7 +38,7 @@ static void see(void* user, const onnxfuse_launch* l) {
 
 // Of each case: the bytes of the program, which are padded to words, its kernels, and the shapes.
 int main(void) {
-  const onnxfuse_host host = {sizeof host, plan, scratch, release, NULL, NULL, "C", NULL};
+  const onnxfuse_host host = {.size = sizeof host, .plan = plan, .release = release, .name = "C"};
   for (;;) {
     const uint64_t bytes = word(), words = (bytes + 7) / 8;
     uint64_t* tape = malloc(8 * words + 8);
@@ -54,7 +54,8 @@ int main(void) {
       for (size_t d = 0; d < shapes[i].count; ++d) extents[d] = (int64_t)word();
       shapes[i].at = extents;
     }
-    const onnxfuse_program program = {sizeof program, 0, tape, bytes, kernels, kernel_count, NULL, 0, NULL};
+    const onnxfuse_program program = {
+        .size = sizeof program, .tape = tape, .tape_bytes = bytes, .kernels = kernels, .kernel_count = kernel_count};
     const char* error = onnxfuse_evaluate(&host, &program, shapes, shape_count, see, NULL);
     printf("%s\n", error ? error : "");
   }

@@ -58,16 +58,9 @@ def arm64() -> Path:
 
 def build(compiler: str, target: Path, library: Path) -> None:
     """Build the program that reads tapes against an engine."""
-    options: list[str | Path] = [
-        "-x",
-        "c",
-        DRIVER,
-        "-x",
-        "none",
-        library,
-        f"-I{ROOT / 'engine'}",
-        f"-Wl,-rpath,$ORIGIN:{library.parent}",
-    ]
+    # By its name, not its path: it is found beside the program, wherever both are moved.
+    linked = [f"-L{library.parent}", f"-l:{library.name}", f"-Wl,-rpath,$ORIGIN:{library.parent}"]
+    options: list[str | Path] = ["-x", "c", DRIVER, "-x", "none", f"-I{ROOT / 'engine'}", *linked]
     subprocess.run([compiler.replace("g++", "gcc"), "-std=c11", "-Wall", "-Werror", *options, "-o", target], check=True)
 
 
