@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from onnx import FunctionProto, NodeProto
 
-from onnxfuse import ops
+from onnxfuse import cuda, ops
+from onnxfuse.fusion.region.make_op import digest_of, op_name
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.model import provenance
 from onnxfuse.model.fused import DOMAIN, FusedOp
@@ -49,6 +50,41 @@ def merged_body(
     return made
 
 
+def merged_op(
+    graph: Graph,
+    members: tuple[Node, ...],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    fused_ops: Mapping[str, FusedOp],
+    made_by: tuple[str, str],
+    name: str,
+    libraries: Mapping[Node, FunctionProto],
+) -> tuple[FusedOp, Node, tuple[Node, ...]] | str:
+    """Return one op of all that its members compute, its node called `name`, and the members; the reason if it has no
+    kernel.
+
+    `made_by` is its rule and its template. `libraries` are the library forms of members that have one: if there are
+    any, the op has one too.
+    """
+    rule, template = made_by
+    inner = inner_values(members)
+    formal = formal_names(inputs, outputs, inner)
+    bodies = {m: fused_ops[m.op].body for m in members}
+    body, library = merged_body(graph, members, formal, bodies), None
+    if libraries:
+        library = merged_body(graph, members, formal, {**bodies, **libraries})
+        library.name = "library"
+    types_in, types_out = (tuple(graph.type(v).dtype for v in values) for values in (inputs, outputs))
+    digest = digest_of(body, library, template, types_in, types_out)
+    body.name = op_name(rule, first_operators(members, bodies), digest, fused_ops)
+    op = FusedOp(body.name, rule, template, types_in, types_out, body, library)
+    reason = cuda.supports(op)
+    if reason is not None:
+        return reason
+    replaced = [replaced for m in members for replaced in facts(m, "nodes")]
+    return op, merged_node(op, name, inputs, outputs, replaced, inner), members
+
+
 def merged_node(
     op: FusedOp, name: str, inputs: Sequence[str], outputs: Sequence[str], replaced: Sequence[str], inner: Sequence[str]
 ) -> Node:
@@ -70,3 +106,8 @@ def first_operators(members: Iterable[Node], bodies: Mapping[Node, FunctionProto
 def facts(member: Node, key: str) -> list[str]:
     """Return a fused node's metadata: the original nodes' names, or those of interior values."""
     return provenance.names(member.proto, key) or []
+
+
+def is_of(node: Node, fused_ops: Mapping[str, FusedOp], template: str) -> bool:
+    """Return whether a node is a fused op of a template."""
+    return node.domain == DOMAIN and node.op in fused_ops and fused_ops[node.op].template == template

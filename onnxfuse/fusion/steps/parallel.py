@@ -1,15 +1,13 @@
 """Horizontal fusion of two fused ops that read the same value: RoPE of queries and of keys in one launch."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from onnxfuse import cuda
-from onnxfuse.fusion.region.make_op import digest_of, op_name
-from onnxfuse.fusion.steps.merge import facts, first_operators, formal_names, inner_values, merged_body, merged_node
+from onnxfuse.fusion.steps.merge import is_of, merged_op
 from onnxfuse.fusion.steps.pointwise import convex
 from onnxfuse.fusion.steps.twins import CROWD, NEAREST
 from onnxfuse.graph.graph import Graph, Node
-from onnxfuse.model.fused import DOMAIN, FusedOp
+from onnxfuse.model.fused import FusedOp
 
 
 def join_parallel(
@@ -29,19 +27,7 @@ def join_parallel(
         return None
     members = (node, other)
     inputs, outputs = graph.inputs_of(members), [*node.outputs, *other.outputs]
-    inner = inner_values(members)
-    formal = formal_names(inputs, outputs, inner)
-    bodies = {m: fused_ops[m.op].body for m in members}
-    body = merged_body(graph, members, formal, bodies)
-    types_in, types_out = (tuple(graph.type(v).dtype for v in values) for values in (inputs, outputs))
-    digest = digest_of(body, None, template, types_in, types_out)
-    op = FusedOp("", rule, template, types_in, types_out, body)
-    op = replace(op, name=op_name(rule, first_operators(members, bodies), digest, fused_ops))
-    body.name = op.name
-    reason = cuda.supports(op)
-    replaced = [name for m in members for name in facts(m, "nodes")]
-    made = merged_node(op, node.proto.name, inputs, outputs, replaced, inner)
-    return reason if reason is not None else (op, made, members)
+    return merged_op(graph, members, inputs, outputs, fused_ops, (rule, template), node.proto.name, {})
 
 
 def _partner(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], template: str) -> Node | None:
@@ -60,5 +46,4 @@ def _moves_alone(node: Node) -> bool:
 
 def _is_of(node: Node, fused_ops: Mapping[str, FusedOp], template: str) -> bool:
     """Return whether a node is a fused op of a template with a single result and no form through the library."""
-    op = fused_ops.get(node.op) if node.domain == DOMAIN else None
-    return op is not None and op.template == template and len(node.outputs) == 1 and op.library is None
+    return is_of(node, fused_ops, template) and len(node.outputs) == 1 and fused_ops[node.op].library is None

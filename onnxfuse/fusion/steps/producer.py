@@ -1,11 +1,9 @@
 """Vertical fusion of fused ops: an op joins the one that computes what it reads, for its range or before a product."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from onnxfuse import cuda, ops
-from onnxfuse.fusion.region.make_op import digest_of, op_name
-from onnxfuse.fusion.steps.merge import facts, first_operators, formal_names, inner_values, merged_body, merged_node
+from onnxfuse.fusion.steps.merge import is_of, merged_op
 from onnxfuse.fusion.steps.pointwise import convex
 from onnxfuse.graph.constant_folding import is_product
 from onnxfuse.graph.graph import Graph, Node
@@ -29,30 +27,15 @@ def join_producer(
     first = fused_ops[maker.op]
     members, outputs = (maker, node), [*maker.outputs, *node.outputs]
     inputs = [v for v in dict.fromkeys((*maker.inputs, *node.inputs)) if v not in maker.outputs]
-    inner = inner_values(members)
-    formal = formal_names(inputs, outputs, inner)
-    bodies = {m: fused_ops[m.op].body for m in members}
-    body = merged_body(graph, members, formal, bodies)
-    library = None
-    if first.library is not None:
-        library = merged_body(graph, members, formal, bodies | {maker: first.library})
-        library.name = "library"
-    types_in, types_out = (tuple(graph.type(v).dtype for v in values) for values in (inputs, outputs))
-    op = FusedOp("", rule, template, types_in, types_out, body, library)
-    digest = digest_of(body, library, template, types_in, types_out)
-    op = replace(op, name=op_name(rule, first_operators(members, bodies), digest, fused_ops))
-    body.name = op.name
-    reason = cuda.supports(op)
-    replaced = [name for m in members for name in facts(m, "nodes")]
-    made = merged_node(op, node.proto.name, inputs, outputs, replaced, inner)
-    return reason if reason is not None else (op, made, members)
+    libraries = {} if first.library is None else {maker: first.library}
+    return merged_op(graph, members, inputs, outputs, fused_ops, (rule, template), node.proto.name, libraries)
 
 
 def _maker_of_range(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], joins: str) -> Node | str | None:
     """Return the fused op that computes the only input of a node of template `joins`, and can leave its range."""
     if node.op == ops.DynamicQuantizeLinear and not node.domain:
         return f"'{node.inputs[0]}' is quantized by no kernel"
-    if not _is_of(node, fused_ops, joins):
+    if not is_of(node, fused_ops, joins):
         return None
     (value,) = node.inputs
     maker = graph.producer(value)
@@ -66,13 +49,9 @@ def _maker_of_range(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], 
 def _maker_of(graph: Graph, node: Node, fused_ops: Mapping[str, FusedOp], joins: str, of: str) -> Node | str | None:
     """Return the fused op of template `of` that computes an input of a node of template `joins`."""
     found = [m for v in node.inputs if (m := graph.producer(v)) is not None]
-    makers = [m for m in found if _is_of(m, fused_ops, of)]
+    makers = [m for m in found if is_of(m, fused_ops, of)]
     if is_product(node) and any(m in makers or (m.entry is not None and m.entry.rows is not None) for m in found):
         return f"'{node.outputs[0]}' is a product of no kernel"
-    if not makers or not _is_of(node, fused_ops, joins):
+    if not makers or not is_of(node, fused_ops, joins):
         return None
     return makers[0] if convex(graph, dict.fromkeys((makers[0], node))) else "what it computes is read on the way, too"
-
-
-def _is_of(node: Node, fused_ops: Mapping[str, FusedOp], template: str) -> bool:
-    return node.domain == DOMAIN and node.op in fused_ops and fused_ops[node.op].template == template
