@@ -10,11 +10,19 @@ RANK = 4
 
 def score_product(graph: Graph, softmax: Node) -> Node | None:
     """Return the product before a Softmax, looking through a scale and an added mask, also of shifted windows."""
+    path = score_path(graph, softmax)
+    return path[-1] if path else None
+
+
+def score_path(graph: Graph, softmax: Node) -> list[Node]:
+    """Return the nodes before a Softmax up to the product of its scores, this one last; none if there is no product."""
+    path = list[Node]()
     node = graph.producer(softmax.inputs[0])
     while node is not None and (_keeps_matrices(graph, node) or (node.is_elementwise and len(node.outputs) == 1)):
+        path.append(node)
         before = [n for v in node.inputs if (n := graph.producer(v)) is not None and not graph.is_constant(v)]
         node = before[0] if len(before) == 1 else None
-    return node if node is not None and _is_product(node) else None
+    return [*path, node] if node is not None and _is_product(node) else []
 
 
 def result_product(graph: Graph, softmax: Node) -> Node | None:

@@ -14,7 +14,7 @@ from onnxfuse.graph.channels import order_of
 from onnxfuse.graph.graph import Graph, Node
 from onnxfuse.graph.graph_pass import graph_pass
 from onnxfuse.graph.rewriter import Rewriter
-from onnxfuse.graph.softmax_products import RANK, result_product, score_product
+from onnxfuse.graph.softmax_products import RANK, result_product, score_path
 from onnxfuse.shapes.types import ValueType
 
 ALIGNED: Mapping[int, int] = {TensorProto.FLOAT: 16, TensorProto.FLOAT16: 8, TensorProto.BFLOAT16: 8}
@@ -32,11 +32,12 @@ def repeat_shared_heads(graph: Graph) -> bool:
     """Writes the one head of multi-query attention as grouped queries repeat theirs, which a kernel reads once."""
     changed = False
     for softmax in [n for n in graph.nodes if n.op == ops.Softmax and not n.domain] if graph.opset >= SINCE else ():
-        result, scores = result_product(graph, softmax), score_product(graph, softmax)
-        if result is None or scores is None:
+        result, path = result_product(graph, softmax), score_path(graph, softmax)
+        if result is None or not path or not all(_is_of_attention(graph, n) for n in path[:-1]):
             continue
+        scores = path[-1]
         (queries, keys), values = scores.inputs, result.inputs[1]
-        heads = _heads(graph, queries) if _is_attention(graph, softmax) else 0
+        heads = _heads(graph, queries)
         if heads > 1 and _is_one_head(graph, keys, -2) and _is_one_head(graph, values, -1):
             _repeat(graph, scores, heads)
             _repeat(graph, result, heads)
@@ -54,17 +55,11 @@ def _heads(graph: Graph, queries: str) -> int:
     return heads if isinstance(heads, int) and fits else 0
 
 
-def _is_attention(graph: Graph, softmax: Node) -> bool:
-    """Return whether scores are only scaled, masked and biased before their Softmax: repeated heads of anything else
-    would be written, as no kernel reads them."""
-    node = graph.producer(softmax.inputs[0])
-    while node is not None and node.op != ops.MatMul:
-        scaled = node.op in (ops.Mul, ops.Div) and any(graph.element_count(v) == 1 for v in node.inputs)
-        if node.domain or not (scaled or node.op in (ops.Add, ops.Where, ops.Reshape)):
-            return False
-        before = [n for v in node.inputs if (n := graph.producer(v)) is not None and not graph.is_constant(v)]
-        node = before[0] if len(before) == 1 else None
-    return node is not None
+def _is_of_attention(graph: Graph, node: Node) -> bool:
+    """Return whether a node scales, masks or biases scores: repeated heads of anything else would be written, as no
+    kernel reads them."""
+    scaled = node.op in (ops.Mul, ops.Div) and any(graph.element_count(v) == 1 for v in node.inputs)
+    return not node.domain and (scaled or node.op in (ops.Add, ops.Where, ops.Reshape))
 
 
 def _is_one_head(graph: Graph, value: str, axis: int) -> bool:

@@ -6,7 +6,7 @@ part of what the original's own error may be, as the rounding of factors to TF32
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -106,6 +106,14 @@ def float8_products(model: onnx.ModelProto) -> Mapping[str, Float8Product]:
 
 
 @dataclass(frozen=True)
+class _Scale:
+    """The scales of a factor, and the axis of its matrix that has one for each index; None if that is not known."""
+
+    numbers: Array
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
 class _Factors:
     """Where the factors of a graph's products come from."""
 
@@ -117,36 +125,28 @@ class _Factors:
         """Return what a product multiplies; None if that is not float8, or not rows by a matrix."""
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         left, right = (self._scale(v) for v in node.input[:2])
-        if left is None or right is None or left.size != 1 or attributes.get("transA", 0):
+        if left is None or right is None or left.numbers.size != 1 or attributes.get("transA", 0):
             return None
         matrix, transposed = self.types.get(node.input[1], UNKNOWN), bool(attributes.get("transB", 0))
         columns = 0 if transposed else 1
-        if matrix.rank != 2 or matrix.shape is None or right.size not in (1, matrix.shape[columns]):
+        if matrix.rank != 2 or matrix.shape is None:
             return None
-        if right.size > 1 and self._scaled_axis(node.input[1]) != columns:
+        if right.numbers.size != 1 and (right.numbers.size, right.axis) != (matrix.shape[columns], columns):
             return None
-        return Float8Product(left.ravel(), right.ravel(), transposed, attributes.get("alpha", 1.0))
+        return Float8Product(left.numbers.ravel(), right.numbers.ravel(), transposed, attributes.get("alpha", 1.0))
 
-    def _scaled_axis(self, value: str) -> int | None:
-        """Return the axis of a matrix that has a scale for each index; None behind more than Transposes and Casts."""
-        node = self.makers.get(value)
-        if node is None:
-            return None
-        if node.op_type == ops.DequantizeLinear:
-            return int(attribute(node, "axis", 1)) % 2
-        if node.op_type == ops.Transpose:
-            before = self._scaled_axis(node.input[0])
-            return None if before is None else 1 - before
-        return self._scaled_axis(node.input[0]) if node.op_type in CASTS else None
-
-    def _scale(self, value: str) -> Array | None:
+    def _scale(self, value: str) -> _Scale | None:
         """Return the constant scale of float8 numbers, 1 if they are only cast; None if the value is anything else."""
         node = self.makers.get(value)
         if node is None or node.domain:
             return None
         if self.types.get(node.input[0], UNKNOWN).dtype == TensorProto.FLOAT8E4M3FN:
             if node.op_type == ops.Cast:
-                return np.ones(1)
+                return _Scale(np.ones(1))
             scale = self.constants.get(node.input[1]) if node.op_type == ops.DequantizeLinear else None
-            return None if scale is None else numpy_helper.to_array(scale).astype(np.float64)
-        return self._scale(node.input[0]) if node.op_type in MOVES else None
+            axis = int(attribute(node, "axis", 1)) % 2
+            return None if scale is None else _Scale(numpy_helper.to_array(scale).astype(np.float64), axis)
+        before = self._scale(node.input[0]) if node.op_type in MOVES else None
+        if before is None or before.axis is None or node.op_type in CASTS:
+            return before
+        return replace(before, axis=1 - before.axis if node.op_type == ops.Transpose else None)
